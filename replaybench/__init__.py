@@ -1,7 +1,7 @@
 """replaybench: which experiences should a learning controller keep, and which should it replay?
 
-What stands here is the interface for Python programs; it is imported when it is used, so that `import replaybench`
-costs nothing. Everything else may move between versions.
+The interface for Python programs. Names are imported on first use, so `import replaybench` is fast. Everything else
+may move between versions.
 """
 
 from __future__ import annotations
@@ -46,31 +46,16 @@ _PLACES = {
     "solve": "baselines.fuzzy_q_iteration:solve",
     "sweep": "experiments.sweep:sweep",
 }
-"""Where each name is defined."""
-
 __all__ = [
-    "OdePlant",
-    "PopulationEnv",
-    "PythonPlant",
-    "Replay",
-    "StrategyReplayBuffer",
-    "Study",
-    "load_policy",
-    "load_replay",
-    "make_plant",
-    "open_results",
-    "parse",
-    "read_study",
-    "solve",
-    "sweep",
-]
+    "OdePlant", "PopulationEnv", "PythonPlant", "Replay", "StrategyReplayBuffer", "Study", "load_policy", "load_replay",
+    "make_plant", "open_results", "parse", "read_study", "solve", "sweep",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _PLACES[name].partition(":")
+    module, attribute = _PLACES[name].split(":")
     return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
 
 

@@ -1,10 +1,10 @@
-"""`python -m replaybench` is the command line, and so is the command `replaybench`."""
+"""Command line: `python -m replaybench` and `replaybench`."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it is imported ends it as one later does."""
+    """Run the command line; Ctrl-C during imports ends it like a later one."""
     try:
         from replaybench.experiments.cli import main as run
 

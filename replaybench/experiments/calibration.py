@@ -1,7 +1,7 @@
-"""How long a study takes on this machine: cells, what they are measured against, and compilation.
+"""Estimate how long a study takes on this machine: cells, references, and compilation.
 
-Each kind of cell is tried for some seconds, and what was found is kept. Time grows in proportion to episodes, so cells
-that differ in their length, in noise or in which seeds they hold are of one kind.
+Each class of cells is tried for some seconds, and its speed is stored. Time is proportional to episodes, so cells that
+differ in length, noise or seeds are of one class.
 """
 
 from __future__ import annotations
@@ -34,27 +34,26 @@ from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell, reference_cells
 
 TRIAL_SECONDS: Final = 5.0
-"""The longest that one kind of cell is tried, apart from a single step, update or episode that takes longer."""
+"""Longest trial of a class of cells, apart from a single step, update or episode that takes longer."""
 _ENOUGH: Final = 0.5
 """Seconds after which the speed of a part of a run is known."""
 _STEPS: Final = 200
-"""Of a member, at least so many are timed, or episodes that are over sooner would count for nothing but their ends."""
+"""Least number of timed steps of a member, so that short episodes do not dominate."""
 _COMPILING: Final = 25.0, 5.0, 10.0
-"""Processor seconds of compilation: of a learner with all that it needs, of any further kind of cell, and of what
-references need."""
+"""Processor seconds of compilation: of a learner, of any further class of cells, and of references."""
 _FLOPS: Final = 2e10
-"""Floating-point operations a second of a core in updates of small networks, where nothing was tried."""
+"""Assumed floating-point operations a second of a core in updates of small networks."""
 _STEP: Final = 2e-6, 1e-4
-"""Seconds of a step of one member where nothing was tried: of plants of equations, and of any others."""
+"""Assumed seconds of a step of one member: of plants given by equations, and of others."""
 
 
 class Estimate(NamedTuple):
-    """How long a study takes [s].
+    """Duration of a study [s].
 
     Attributes:
         seconds: from begin to end.
-        parts: processor seconds of the cells, of their references, and of compilation, by name.
-        guessed: kinds of cells that were not tried, whose time is a guess from the size of their networks.
+        parts: processor seconds of cells, references and compilation, by name.
+        guessed: classes of cells that were not tried; their time is a guess from the size of their networks.
     """
 
     seconds: float
@@ -62,30 +61,31 @@ class Estimate(NamedTuple):
     guessed: int
 
     def in_words(self) -> str:
-        """Say of what the time consists, and how sure that is."""
-        told = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.parts.items() if seconds >= 0.05)
+        """Describe the parts, and how certain they are."""
+        text = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.parts.items() if seconds >= 0.05)
         if self.guessed:
             kinds = f"{self.guessed} kind{'s' * (self.guessed != 1)} of cells"
-            told += f"; a guess for {kinds} whose speed was not measured, or whose kernels are not compiled here yet"
-        return f"in processor time: {told}" if told else "all is there"
+            text += f"; a guess for {kinds} whose speed was not measured, or whose kernels are not compiled here yet"
+        return f"in processor time: {text}" if text else "all is there"
 
 
 def estimate(
     cells: Sequence[Cell], everyone: Sequence[Cell], rule: Rule | None, workers: int, measure: bool = True
 ) -> Estimate:
-    """Return how long a study will take.
+    """Estimate the duration of a study.
 
     Args:
         cells: those that are still to run.
-        everyone: all cells of the study, whose references are needed.
-        rule: of its dynamic programming.
+        everyone: all cells of the study, which need references.
+        rule: how the grid of its dynamic programming is chosen.
         workers: processes that share the work.
-        measure: try kinds of cells that were not tried before; nothing is compiled for that.
+        measure: try classes of cells that were not tried before, unless that compiles something.
     """
     kinds = {_kind(cell): cell for cell in cells}
     with stored_kernels_only():
-        tried = {kind: _kept(kind) or (_seconds_per_step(kind, cell) if measure else None) for kind, cell in
-                 kinds.items()}  # fmt: skip
+        tried = {
+            kind: _kept(kind) or (_seconds_per_step(kind, cell) if measure else None) for kind, cell in kinds.items()
+        }
     per_step = {kind: tried[kind] or _guess(cell) for kind, cell in kinds.items()}
     new = [cell for kind, cell in kinds.items() if tried[kind] is None]
     first, further, solving = _COMPILING
@@ -100,18 +100,18 @@ def estimate(
 
 
 def untried(cells: Sequence[Cell]) -> int:
-    """Return how many kinds of cells were not tried here before."""
+    """Return how many classes of cells were not tried here before."""
     return sum(_kept(kind) is None for kind in {_kind(cell) for cell in cells})
 
 
 def estimate_seconds(
     cells: Sequence[Cell], workers: int, progress: Callable[[int, int], object] = lambda done, due: None
 ) -> float:
-    """Return how long cells alone will take; what is not compiled yet is compiled to try it.
+    """Estimate the duration of cells alone; what is not compiled yet is compiled to try it.
 
     Args:
         workers: processes that share them.
-        progress: called with the number of kinds tried so far, and of all.
+        progress: called with the number of classes tried so far, and of all.
     """
     kinds = {_kind(cell): cell for cell in cells}
     per_step: dict[str, float] = {}
@@ -122,7 +122,7 @@ def estimate_seconds(
 
 
 def kept_seconds(cells: Sequence[Cell], workers: int, rule: Rule | None) -> float | None:
-    """Return how long cells will take with their references, where all kinds were tried here; else None."""
+    """Estimate the duration of cells with their references; None unless all classes were tried here."""
     return None if untried(cells) else estimate(cells, cells, rule, workers, measure=False).seconds
 
 
@@ -136,7 +136,6 @@ def _makespan(work: Sequence[float], workers: int) -> float:
 
 
 def _reference_seconds(cell: Cell, noise: float, rule: Rule | None) -> float:
-    """Return how long the references of a cell take, 0 where the cache has them."""
     plant = cell.make_plant()
     if kept_at(plant, cell.frequency, noise, rule).is_file():
         return 0.0
@@ -144,12 +143,11 @@ def _reference_seconds(cell: Cell, noise: float, rule: Rule | None) -> float:
 
 
 def _step_seconds(cell: Cell) -> float:
-    """Return what a step of one member of a plant costs that is not given by equations, by a guess where not tried."""
     return _STEP[0 if isinstance(cell.make_plant(), OdePlant) else 1]
 
 
 def _kind(cell: Cell) -> str:
-    """Return a key that cells share whose steps cost the same here, under this version."""
+    """Return a key of cells whose steps cost the same on this machine, with this version."""
     same: dict[str, Any] = {"noise": 0.0, "root_seed": 0, "first_member": 0, "episodes": 0, "greedy_every": 0}
     code = this_code()
     about = [dataclasses.asdict(dataclasses.replace(cell, **same)), VERSION, NUMERICS_VERSION, code.commit]
@@ -157,7 +155,7 @@ def _kind(cell: Cell) -> str:
 
 
 def _seconds_per_step(kind: str, cell: Cell) -> float | None:
-    """Try what a step of one member costs, updates included, and keep it; None where that would compile something."""
+    """Measure and store the time of a step of one member, updates included; None if that would compile something."""
     try:
         found = _tried(cell)
     except NotCompiledError:
@@ -179,8 +177,8 @@ def _path(kind: str) -> Path:
 
 
 def _tried(cell: Cell) -> float:
-    """Run the beginning of a cell, its steps and some of its updates; learners begin to learn at once."""
-    # Where one thread does it all, the time that it was at work leaves out whatever else the machine did meanwhile.
+    """Time the steps and some updates of the beginning of a cell; learners learn at once."""
+    # The time of a process leaves out other processes; it counts all threads, so it serves for one thread only.
     clock = time.process_time if cell.device == "cpu" and thread_count() == 1 else time.perf_counter
     eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
     steps = max(_STEPS, cell.steps_per_episode, cell.settings["batch_size"] * cell.settings.get("segment", 1))
@@ -196,13 +194,13 @@ def _tried(cell: Cell) -> float:
 def _seconds_each(
     do: Callable[[int], int], clock: Callable[[], float], at_least: int = 1, at_most: float = math.inf
 ) -> float:
-    """Return how long one of the things takes that `do` does so many of, after one that loads, or compiles, kernels.
+    """Return the time of one of the things that `do` does, without the first, which loads or compiles kernels.
 
     Args:
-        do: returns how many it did.
-        clock: what seconds are read from.
-        at_least: how many are done in any case, if there is time.
-        at_most: how many may be done.
+        do: called with a number to do; returns the number done.
+        clock: returns seconds.
+        at_least: number to do if there is time.
+        at_most: greatest number to do.
     """
     before = do(1)
     seconds, counted, last, due = 0.0, 0, 0.0, 1
@@ -219,10 +217,9 @@ def _seconds_each(
 
 
 def _guess(cell: Cell) -> float:
-    """Return roughly what a step of one member costs, updates included, from the size of its networks."""
     with contextlib.closing(CellRun(dataclasses.replace(cell, members=1, episodes=1))) as run:
         weights = sum(array.size for array in run.agent.weights().values())
         samples = run.agent.batch_size * run.agent.segment
         updates = run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
-    # Two operations a weight and sample forwards, four backwards, of targets two; some forty for the step itself.
+    # For each weight and sample two operations forwards, four backwards, two of targets; some forty for the step.
     return _step_seconds(cell) + updates * weights * (4 * samples + 40) / _FLOPS

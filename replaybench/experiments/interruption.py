@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM mean the same: bring what is under way to where it can be continued, and end."""
+"""Ctrl-C and SIGTERM: write checkpoints and end."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from typing import Final
 
 STOPPED_AT_ONCE = "stopped at once; finished cells and checkpoints are kept, run the same command again to continue"
 _AGAIN: Final = 0.02
-"""After how many seconds an interruption that was lost is raised again."""
+"""Seconds after which a lost interruption is raised again."""
 _ONE: Final = 0.1
-"""Seconds within which two Ctrl-C are one: `timeout --signal INT` sends it to its child and to their group."""
+"""Seconds within which two Ctrl-C count as one: `timeout --signal INT` signals its child and the child's group."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which means what Ctrl-C means."""
+    """SIGTERM, handled like Ctrl-C."""
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """The user, or the system, asked to stop; checkpoints are written.
+    """A stop was requested; checkpoints are written.
 
     Args:
-        cause: what was caught.
+        cause: the interruption.
     """
 
     def __init__(self, cause: KeyboardInterrupt) -> None:
@@ -37,20 +37,19 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 
 def exit_status(cause: KeyboardInterrupt) -> int:
-    """Return the exit status that tells a shell which signal ended a command: 130 or 143."""
+    """Return the exit status after an interruption: 130 for Ctrl-C, 143 for SIGTERM."""
     return 128 + (signal.SIGTERM if isinstance(cause, Terminated) else signal.SIGINT)
 
 
 @contextlib.contextmanager
 def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise in the main thread; SIGTERM once, for what `timeout` sends twice is meant once.
+    """Raise Ctrl-C and the first SIGTERM in the main thread.
 
-    Where the block is all that the process does, `to_the_end`, both are ignored after it: what is left is to say how it
-    ended.
+    An error that a library makes of the interruption, as Matplotlib does while it draws, is raised as the interruption.
+    An interruption that a callback of a C library swallows, as LLVM does, is raised again a moment later.
 
-    A library may make another error of what was raised within it, as Matplotlib does of an interruption while it draws:
-    that error is raised as the interruption that it was. What is raised within a callback of a C library is lost, as it
-    is while LLVM compiles: it is raised again a moment later.
+    Args:
+        to_the_end: ignore both signals after the block, because the process ends there.
     """
     seen: list[KeyboardInterrupt] = []
     lost: list[KeyboardInterrupt] = []
@@ -62,7 +61,7 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
             return
         if number == signal.SIGINT and repeated():
             return
-        lost.clear()  # what is raised now stands for it
+        lost.clear()  # replaced by this one
         seen.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
         raise seen[-1]
 
@@ -77,9 +76,9 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
     def repeat(error: KeyboardInterrupt) -> None:
         if error not in lost:
             return
-        for known in (lost, seen):  # as if it had not come yet, whoever may be handling signals by now
+        for known in (lost, seen):  # as if it had not come yet, whichever handlers are installed by now
             known.remove(error)
-        repeated.forget()
+        repeated.last = -math.inf
         _thread.interrupt_main(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
     before = sys.unraisablehook
@@ -102,7 +101,7 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptions() -> Iterator[list[KeyboardInterrupt]]:
-    """Yield a list to which Ctrl-C and the first SIGTERM add what they would else raise, wherever that would hit."""
+    """Yield a list of the Ctrl-C and the first SIGTERM that arrive during the block; they are not raised."""
     seen: list[KeyboardInterrupt] = []
     repeated = _Repeated()
 
@@ -118,26 +117,20 @@ def interruptions() -> Iterator[list[KeyboardInterrupt]]:
 
 
 class _Repeated:
-    """Tells whether a Ctrl-C is the one before once more."""
+    """Returns whether a Ctrl-C follows the last one within a moment."""
 
-    def __init__(self) -> None:
-        self._heard = -math.inf
+    last = -math.inf
 
     def __call__(self) -> bool:
-        """Return True within a moment of the last one."""
-        before, self._heard = self._heard, time.monotonic()
-        return self._heard - before < _ONE
-
-    def forget(self) -> None:
-        """Let the next one count."""
-        self._heard = -math.inf
+        before, self.last = self.last, time.monotonic()
+        return self.last - before < _ONE
 
 
 @contextlib.contextmanager
 def _handlers(
     wanted: dict[signal.Signals, Callable[[int, FrameType | None], None]], ignore_after: bool = False
 ) -> Iterator[None]:
-    """Handle signals for a while; those that are ignored, as in a shell's background, stay so."""
+    """Handle signals during the block; ignored ones, as in a shell's background, stay ignored."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in wanted}

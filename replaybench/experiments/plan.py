@@ -1,4 +1,4 @@
-"""What a sweep would do, and what it needs of time, memory and disk; what cannot be run or does not fit is refused."""
+"""The plan of a sweep: its cells, and the memory and disk they need; sweeps that cannot run or fit are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from replaybench.replay.buffer import Replay
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
 _PROBE_CAPACITY = 10_000
 _PACKED: Final = 0.6
-"""Share of its size that a compressed buffer is assumed to take."""
+"""Assumed compression of buffers."""
 _RECORD_BYTES: Final = 24 << 10
 """Headers and facts of a cell's files."""
 _FIGURE_BYTES: Final = (500_000, 180_000)
@@ -37,12 +37,12 @@ _FIGURE_BYTES: Final = (500_000, 180_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep would do: its open cells, and what they need.
+    """Cells of a sweep, and what they need.
 
     Attributes:
         open: cells that are computed.
-        disk_bytes, most_disk_bytes: in the end, and at most on the way there.
-        shared: by id, the unfinished cells that are the same runs as another, and that other.
+        disk_bytes, most_disk_bytes: at the end, and the most before.
+        shared: by id, the unfinished cells with the same runs as another, and that other.
     """
 
     cells: list[Cell]
@@ -54,7 +54,7 @@ class Plan:
 
 
 class _Probe(NamedTuple):
-    """What was seen of a run of one member: its buffer, bytes of its policy and of a snapshot, number of metrics."""
+    """Sizes of a run of one member: its buffer, bytes of its policy and of a snapshot, number of metrics."""
 
     replay: Replay
     policy_bytes: int
@@ -66,32 +66,27 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     """Cut the study into cells and estimate memory (the largest cells and references at once) and disk.
 
     Raises:
-        UserError: a cell cannot be run, or what it is measured against would take hours.
+        UserError: a cell cannot be run, or its references would take hours.
     """
     with names_from(study.folder):
-        return _plan(study, folder, workers)
-
-
-def _plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    cells = study.cells()
-    same = shared(cells, folder)
-    todo = [c for c in cells if c.id not in same and not (folder.cell(c.id) / "scores.h5").is_file()]
-    built: dict[str, _Probe] = {}
-    sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _probe(cell, built).replay)), reverse=True)
-    kept = {"final": 1.0, "compressed": _PACKED, "none": 0.0}[study.buffers]
-    disk = int(kept * sum(sizes)) + sum(for_each(todo, lambda cell: _beside_bytes(cell, _probe(cell, built))))
+        cells = study.cells()
+        same = shared(cells, folder)
+        todo = [c for c in cells if c.id not in same and not (folder.cell(c.id) / "scores.h5").is_file()]
+        built: dict[str, _Probe] = {}
+        sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _probe(cell, built).replay)), reverse=True)
+        kept = {"final": 1.0, "compressed": _PACKED, "none": 0.0}[study.buffers]
+        disk = int(kept * sum(sizes)) + sum(for_each(todo, lambda cell: _beside_bytes(cell, _probe(cell, built))))
+        tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
     if todo:
         points = {cell.kind[:-1] for cell in cells}
         disk += _FIGURE_BYTES[0] * len({cell.plant for cell in cells}) + _FIGURE_BYTES[1] * len(points)
     # While a cell runs, its checkpoint holds its buffer too.
     most = disk + sum(sizes[:workers])
-    tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
     memory = sum(tasks[:workers]) + min(workers, len(tasks)) * _WORKER_BYTES
     return Plan(cells, todo, same, memory, disk, most)
 
 
 def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
-    """Return the bytes that each of the references which are not known yet may need."""
     sizes = []
     for cell in reference_cells(cells).values():
         plant = make_plant(cell.plant, **cell.parameters)
@@ -102,10 +97,7 @@ def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
 
 
 def _probe(cell: Cell, built: dict[str, _Probe]) -> _Probe:
-    """Return a small run like that of the cell, and keep it in `built` for cells that differ in numbers only.
-
-    A whole run of one member is built around it, so that parts which do not go together are refused now.
-    """
+    """Return the sizes of a small run of a cell, cached in `built`; parts that do not fit together are refused."""
     parts = (cell.plant, cell.parameters, cell.learner, cell.settings, cell.strategy, cell.observe, cell.replayed_noise)
     key = json.dumps(parts)
     if key not in built:
@@ -115,37 +107,34 @@ def _probe(cell: Cell, built: dict[str, _Probe]) -> _Probe:
             policy = sum(array.nbytes for array in run.agent.weights().values())
             snapshot = sum(array.nbytes for array in run.snapshots.arrays().values()) // len(snapshot_rounds(1))
             built[key] = _Probe(run.replay, policy, snapshot, len(run.metrics))
-            run.replay.state_dict()  # what files could not hold is told now
+            run.replay.state_dict()  # refuses what files cannot hold
     return built[key]
 
 
 def _cell_bytes(cell: Cell, buffer: Replay) -> int:
-    """Bytes of a cell's buffers when full."""
     unit, steps = buffer.unit.steps, cell.steps_per_episode
     slots = (steps if cell.update_every else -(-steps // unit)) * cell.episodes  # an episode may be as short as a step
     if buffer.strategy.retention.bounded:
         slots = min(cell.capacity // unit, slots)
-    beside = buffer.strategy.slot_bytes + (0 if buffer.traces is None else buffer.traces.slot_bytes)
-    return cell.members * slots * (4 * unit * buffer.columns.width + beside)
+    extra = buffer.strategy.slot_bytes + (0 if buffer.traces is None else buffer.traces.slot_bytes)
+    return cell.members * slots * (4 * unit * buffer.columns.width + extra)
 
 
 def _beside_bytes(cell: Cell, probe: _Probe) -> int:
-    """Bytes of what a cell stores beside its buffer; results hold the scores once more."""
+    """Return the bytes of a cell's other files; results hold the scores a second time."""
     scores = 8 * cell.members * (2 * cell.episodes + (1 + probe.metrics) * (cell.episodes // cell.greedy_every))
     snapshots = len(snapshot_rounds(cell.episodes)) * probe.snapshot_bytes
     return cell.members * probe.policy_bytes + 2 * scores + snapshots + _RECORD_BYTES
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
-    """Refuse a sweep that will not fit; memory counts only where the cells run on this machine.
+    """Refuse a sweep that does not fit; memory counts only for local cells.
 
     Raises:
-        UserError: more memory or disk is needed than there is.
+        UserError: it needs more memory or disk than there is.
     """
-    there = folder
-    while not there.exists():
-        there = there.parent
-    disk, memory = shutil.disk_usage(there).free, available_memory()
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    disk, memory = shutil.disk_usage(existing).free, available_memory()
     if plan.most_disk_bytes > disk:
         raise UserError(
             f"this sweep needs about {gigabytes(plan.most_disk_bytes)} on disk, {folder} has {gigabytes(disk)} free; "
@@ -159,6 +148,9 @@ def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
 
 
 def for_each(cells: Sequence[Cell], value: Callable[[Cell], int]) -> list[int]:
-    """Return a value of each cell, computed once for all that differ in their seeds only."""
+    """Return a value of each cell, computed once for cells that differ in their seeds only."""
     known: dict[Any, int] = {}
-    return [known[cell.kind] if cell.kind in known else known.setdefault(cell.kind, value(cell)) for cell in cells]
+    for cell in cells:
+        if cell.kind not in known:
+            known[cell.kind] = value(cell)
+    return [known[cell.kind] for cell in cells]

@@ -1,9 +1,9 @@
-"""What a sweep says before it runs: its cells and what they need."""
+"""Report of a planned sweep: its cells, and the time, memory and disk they need."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from replaybench.envs.ode.plant import steps_told
 from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
 from replaybench.experiments.inspection.cell_table import reached
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.plan import check_room, plan
+from replaybench.experiments.plan import Plan, check_room, plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.sweep import cores
@@ -33,39 +33,24 @@ _DROPPABLE: Final = ("updates", "cell", "state")
 def show_plan(
     console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None, measure: bool = True
 ) -> None:
-    """Print the grid points of a study, what their cells need in time, memory and disk, and what would be replaced.
+    """Print the grid points of a study, the time, memory and disk of its cells, and what would be replaced.
 
-    The workers of a cluster are not asked: what one of them needs, if it is as fast as this machine, is told.
+    With a cluster, the needs are those of one worker as fast as this machine.
 
     Args:
-        measure: try kinds of cells whose speed is not known here for some seconds each.
+        measure: try classes of cells of unknown speed for some seconds each.
 
     Raises:
-        UserError: a cell cannot be run, or all of them do not fit.
+        UserError: a cell cannot be run, or they do not fit.
     """
     with names_from(study.folder):
         _show(console, study, folder, workers, cluster, measure)
 
 
 def _show(console: Console, study: Study, folder: Path, workers: int, cluster: str | None, measure: bool) -> None:
-    todo = plan(study, RunFolder(folder), workers if cluster is None else 1)
-    title = f"{study.name}: {len(todo.cells)} cell{'s' * (len(todo.cells) != 1)}, {len(todo.open)} to run"
-    points: dict[tuple[Any, ...], list[Cell]] = {}
-    for cell in todo.cells:
-        points.setdefault(cell.kind[:-1], []).append(cell)
-    if todo.shared:
-        title += f", {len(todo.shared)} of the same runs as others"
-    open_ids = {cell.id for cell in todo.open}
-    short = {axis: shortened(getattr(cell, axis) for cell in todo.cells) for axis in _NAMES}
-    further = len(points) - _MOST_ROWS
-    caption = f"… and {further} further grid points" if further > 0 else ""
-    table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, title=title, caption=caption)
-    for blocks in itertools.islice(points.values(), _MOST_ROWS):
-        at = reached(RunFolder(folder), blocks[0]) if len(blocks) == 1 and blocks[0].id in open_ids else ""
-        same = todo.shared.get(blocks[0].id)
-        at = f"same runs as {same.strategy}" if same else at
-        table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks), at))
-    console.print(table)
+    run = RunFolder(folder)
+    todo = plan(study, run, workers if cluster is None else 1)
+    console.print(_cell_table(study.name, todo, run))
     for line in (*_discounts(todo.cells), *_substeps(todo.cells)):
         console.print(line, markup=False, highlight=False)
     check_room(todo, folder)
@@ -81,44 +66,57 @@ def _show(console: Console, study: Study, folder: Path, workers: int, cluster: s
     print(f"        {needed.in_words()}")
     print(f"memory  about {gigabytes(todo.memory_bytes)}")
     print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
-    if notice := replaced(RunFolder(folder), study, todo.cells):
+    if notice := replaced(run, study, todo.cells):
         console.print(notice, markup=False, highlight=False)
     for warning in plan_warnings(todo.cells):
         console.print(f"warning: {warning}", markup=False, highlight=False)
 
 
+def _cell_table(name: str, todo: Plan, folder: RunFolder) -> FittedTable:
+    title = f"{name}: {len(todo.cells)} cell{'s' * (len(todo.cells) != 1)}, {len(todo.open)} to run"
+    title += f", {len(todo.shared)} of the same runs as others" if todo.shared else ""
+    points: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in todo.cells:
+        points.setdefault(cell.kind[:-1], []).append(cell)
+    further = len(points) - _MOST_ROWS
+    caption = f"… and {further} further grid points" if further > 0 else ""
+    table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, title=title, caption=caption)
+    open_ids = {cell.id for cell in todo.open}
+    short = {axis: shortened(getattr(cell, axis) for cell in todo.cells) for axis in _NAMES}
+    for blocks in itertools.islice(points.values(), _MOST_ROWS):
+        cell, count = blocks[0], len(blocks)
+        missing = sum(block.id in open_ids for block in blocks)
+        if 0 < missing < count:
+            state = f"{missing} of {count} to run"
+        elif missing:
+            at = reached(folder, cell) if count == 1 else ""
+            state = f"to run, {at}" if at else "to run"
+        else:
+            same = todo.shared.get(cell.id)
+            state = f"same runs as {same.strategy}" if same else "complete"
+        seeds = str(sum(block.members for block in blocks))
+        every = "every step" if cell.update_every == 1 else f"every {cell.update_every} steps"
+        table.add(
+            cell.id if count == 1 else f"{count} blocks",
+            *(short[axis][getattr(cell, axis)] for axis in _NAMES),
+            *(f"{cell.noise:g}", f"{cell.frequency:g}", seeds, str(cell.episodes)),
+            every if cell.update_every else "each episode",
+            state,
+        )
+    return table
+
+
 def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
-    """Say of each plant and rate how far its learners' discounts look."""
-    told: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {}
     for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
         words = horizon(cell.gamma, cell.frequency)
-        told.setdefault(f"discount  {cell.plant} at {cell.frequency:g} Hz: {words}", set()).add(cell.learner)
+        found.setdefault(f"discount  {cell.plant} at {cell.frequency:g} Hz: {words}", set()).add(cell.learner)
     everyone = len({cell.learner for cell in cells})
-    for line, learners in told.items():
+    for line, learners in found.items():
         yield line if len(learners) == everyone else f"{line} ({', '.join(sorted(learners))})"
 
 
 def _substeps(cells: Sequence[Cell]) -> Iterator[str]:
-    """Say of each plant and rate how a sample is integrated, where that is chosen here."""
     for cell in {(cell.plant, cell.frequency): cell for cell in cells}.values():
-        if told := steps_told(cell.make_plant(), cell.frequency):
-            yield f"substeps  {cell.plant} at {cell.frequency:g} Hz: {told}"
-
-
-def _row(blocks: Sequence[Cell], short: Mapping[str, Mapping[str, str]], missing: int, at: str) -> tuple[str, ...]:
-    """Describe the cells of one grid point, a block of seeds each, of which so many are to be run.
-
-    Args:
-        short: by axis and name, what a name is written as.
-        at: where a single unfinished cell goes on, if that is not at its beginning, or whose runs it shares.
-    """
-    cell, count = blocks[0], len(blocks)
-    state = {0: at or "complete", count: f"to run, {at}" if at else "to run"}.get(
-        missing, f"{missing} of {count} to run"
-    )
-    numbers = (f"{cell.noise:g}", f"{cell.frequency:g}", str(sum(each.members for each in blocks)), str(cell.episodes))
-    every = "every step" if cell.update_every == 1 else f"every {cell.update_every} steps"
-    schedule = every if cell.update_every else "each episode"
-    name = cell.id if count == 1 else f"{count} blocks"
-    names = (short[axis][getattr(cell, axis)] for axis in _NAMES)
-    return name, *names, *numbers, schedule, state
+        if words := steps_told(cell.make_plant(), cell.frequency):
+            yield f"substeps  {cell.plant} at {cell.frequency:g} Hz: {words}"

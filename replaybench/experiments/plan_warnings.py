@@ -1,4 +1,4 @@
-"""What a study would do in vain: runs that end before anything is learned or used, noise that drowns every signal."""
+"""Warnings about pointless studies: runs too short to learn, buffers that never fill, noise above every signal."""
 
 from __future__ import annotations
 
@@ -11,36 +11,30 @@ from replaybench.controllers.registry import load_learner
 from replaybench.data.cache import why_not_kept
 from replaybench.data.configuration import build
 from replaybench.experiments.training.schedule import updates_after
-from replaybench.experiments.training.shared_cells import never_fills, same_contents, same_runs
+from replaybench.experiments.training.shared_cells import never_fills, same_runs
 from replaybench.experiments.training.study import Cell
 from replaybench.replay.strategies.notation import parse
 
 _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"), ("first_random", "last_random"))
-"""Settings that say how much is explored at first and at last."""
+"""Settings of exploration at the beginning and at the end of its decay."""
 
 
 def plan_warnings(cells: Sequence[Cell]) -> list[str]:
-    """Return a line for each thing that makes cells of a study pointless; none where all can teach something.
-
-    Args:
-        cells: cells of one study.
-    """
+    """Return a line for each reason why cells of a study are pointless."""
     points = list({cell.kind[:-1]: cell for cell in cells}.values())
+    found = [line for cell in points for line in _in_vain(cell) or _unfaded(cell)]
+    found += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]
+    found = list(dict.fromkeys(found))
     noise = max((cell.noise for cell in cells), default=0.0)
-    loud = (
-        [f"noise {noise:g}: that is more than half the range of every signal, which drowns in it"] if noise > 1 else []
-    )
-    uncached = [found] if (found := why_not_kept()) else []
-    in_vain = [line for cell in points for line in _in_vain(cell) or _unfaded(cell)]
-    return [
-        *dict.fromkeys((*in_vain, *(line for group in same_contents(points) for line in _never_full(group)))),
-        *loud,
-        *uncached,
-    ]
+    if noise > 1:
+        found.append(f"noise {noise:g}: that is more than half the range of every signal, which drowns in it")
+    if uncached := why_not_kept():
+        found.append(uncached)
+    return found
 
 
 def _never_full(group: Sequence[Cell]) -> list[str]:
-    """Warn of strategies that keep the same because buffers never fill, or of a retention that never acts."""
+    """Warn of strategies that are equal because buffers never fill, or of a retention without effect."""
     retentions = {cell.strategy: parse(cell.strategy).retention for cell in group}
     names, first = list(retentions), group[0]
     if len(names) < 2 and (retentions[first.strategy].in_turn or not never_fills(first)):
@@ -58,13 +52,12 @@ def _never_full(group: Sequence[Cell]) -> list[str]:
 
 
 def _table(cell: Cell, part: str = "") -> str:
-    """Return the heading under which a study sets what its learner does, in quotes where TOML needs them."""
+    """Return the heading of a learner's table in a study, quoted if TOML needs it."""
     bare = re.fullmatch(r"[\w-]+", cell.learner, re.ASCII)
     return f"[learner.{cell.learner if bare else json.dumps(cell.learner, ensure_ascii=False)}{part}]"
 
 
 def _in_vain(cell: Cell) -> list[str]:
-    """Say why a cell learns nothing, if it does not."""
     learner, config = load_learner(cell.learner)
     settings: Any = build(config, cell.settings, f"settings of {cell.learner}")
     counted = "rounds" if cell.update_every else "episodes"
@@ -93,7 +86,6 @@ def _in_vain(cell: Cell) -> list[str]:
 
 
 def _unfaded(cell: Cell) -> list[str]:
-    """Say so where a learner explores nearly as much at the end of its run as at the beginning."""
     noise, part = cell.settings.get("exploration"), ".exploration"
     if not isinstance(noise, Mapping):
         noise, part = cell.settings, ""

@@ -1,4 +1,4 @@
-"""The origin of a sweep's results: what each cell's files say of the processes that computed it, and of this one."""
+"""Origin of a sweep's results: the sessions that computed each cell, and this process."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from replaybench.experiments.training.study import Cell
 
 
 def read_stints(path: Path, facts: Mapping[str, Any]) -> tuple[Stint, ...]:
-    """Return the stints that a cell's file tells of.
+    """Return the sessions in the facts of a cell's file.
 
     Raises:
-        UserError: it tells of none, or not as it should.
+        UserError: there are none, or they are damaged.
     """
-    told = facts.get("stints")
-    if not isinstance(told, list) or not told or not all(isinstance(stint, dict) for stint in told):
+    stints = facts.get("stints")
+    if not isinstance(stints, list) or not stints or not all(isinstance(stint, dict) for stint in stints):
         raise UserError(f"{path} does not say who computed it")
-    return tuple(build(Stint, stint, f"{path}: stint") for stint in told)
+    return tuple(build(Stint, stint, f"{path}: stint") for stint in stints)
 
 
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
-    """Write who computed each cell, finished or under way, and who wrote the results.
+    """Write the origin of each cell, finished or not, and of the results.
 
-    Seconds are sums over the cells that were computed: one that shares another's runs names it.
+    Seconds are sums over computed cells; a cell that shares another's runs names it.
     """
-    told = {cell.id: _so_far(folder.cell(cell.id)) for cell in cells}
-    everyone = [stint for shared, own in told.values() if not shared for stint in own]
+    origins = {cell.id: _origin(folder.cell(cell.id)) for cell in cells}
+    stints = [stint for shared, own in origins.values() if not shared for stint in own]
     facts = {
         "study": name,
         "complete": complete,
-        "started": min((stint.started for stint in everyone), default=None),
-        "seconds": round(sum(stint.seconds for stint in everyone), 3),
+        "started": min((stint.started for stint in stints), default=None),
+        "seconds": round(sum(stint.seconds for stint in stints), 3),
         "written": {"at": utc_now(), "argv": sys.argv[1:], **dataclasses.asdict(this_code())},
         "cells": {
             cell.id: {
                 "cell": dataclasses.asdict(cell),
-                **({"shared_from": told[cell.id][0]} if told[cell.id][0] else {}),
-                **stint_facts(told[cell.id][1]),
+                **({"shared_from": origins[cell.id][0]} if origins[cell.id][0] else {}),
+                **stint_facts(origins[cell.id][1]),
             }
             for cell in cells
         },
@@ -57,16 +57,16 @@ def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], comple
 
 
 def shared_from(facts: Mapping[str, Any]) -> str:
-    """Return the id of the cell that was computed in place of one, by the facts of its files; empty for most."""
+    """Return the id of the cell that was computed in place of this one, from the facts of a file; empty for most."""
     source = facts.get("shared_from")
     return source if isinstance(source, str) and source.isprintable() else ""
 
 
-def _so_far(cell: Path) -> tuple[str, tuple[Stint, ...]]:
-    """Return whose runs a cell shares, and its stints up to its end or its last checkpoint; none before that."""
+def _origin(cell: Path) -> tuple[str, tuple[Stint, ...]]:
+    """Return the id of the cell that computed the runs in a folder, if another, and the sessions so far."""
     for name in ("scores", "checkpoint"):
         path = cell / f"{name}.h5"
-        with contextlib.suppress(UserError):  # not there; damage is told of where the file is needed
+        with contextlib.suppress(UserError):  # missing; damage is reported where the file is needed
             facts = read_header(path, name).facts
             return shared_from(facts), read_stints(path, facts)
     return "", ()

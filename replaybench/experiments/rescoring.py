@@ -1,8 +1,4 @@
-"""Scores of finished runs against the references of today, from nothing but their stored rewards.
-
-References change when a better one is found; what was learned does not. Whoever reads older results beside newer ones
-needs both on one scale.
-"""
+"""Scores of finished runs relative to the references of this version, from their stored rewards."""
 
 from __future__ import annotations
 
@@ -21,16 +17,16 @@ from replaybench.experiments.results.dataset import add_references, add_scores
 def rescore(
     data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
 ) -> xr.Dataset:
-    """Return results with the references of today and all that is computed from them; rewards stay what they are.
+    """Return results with new references and scores, and the same rewards.
 
     Args:
         data: dataset of `results.assemble`, of any version.
-        parameters: changed parameters of plants, by name, as a study's `[plant.NAME]` tables; a plant in a Python file
-            must be among them, for a file's word is not enough to run one.
+        parameters: changed parameters of plants, by name, as a study's `[plant.NAME]` tables. Plants in Python files
+            must be among them: a name in a results file does not run code.
         rule: how the grids of dynamic programming are chosen; each plant's own rule if not given.
 
     Raises:
-        UserError: a plant of the results cannot be made here, or lies in a Python file that was not named.
+        UserError: a plant cannot be made here, or lies in a Python file that was not named.
     """
     found = {}
     for plant in data["plant"].values.tolist():

@@ -1,4 +1,4 @@
-"""What a sweep replaces in a folder that holds another study."""
+"""Notice about what a sweep replaces in a folder that holds another study."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_CHANGES: Final = 4
 
 
 def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | None:
-    """Say what a sweep replaces in a folder that holds another study; None where it holds none, or this one."""
+    """Return a notice of what a sweep replaces in a folder of another study; None if there is no other."""
     if not folder.study.is_file():
         return None
     try:
@@ -32,10 +32,13 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
     others = sum(path.parent.name not in ids for path in folder.path.glob("cells/*/scores.h5"))
     if not changes and (not others or ids == _cells_before(folder)):
         return None
-    told = changes[:_MOST_CHANGES]
-    if len(changes) > len(told):
-        told.append(f"{len(changes) - len(told)} further changes")
-    why = f" ({'; '.join(told)})" if told else " by its cells' ids (made by another version, or with other plant code)"
+    if (more := len(changes) - _MOST_CHANGES) > 0:
+        changes[_MOST_CHANGES:] = [f"{more} further changes"]
+    why = (
+        f" ({'; '.join(changes)})"
+        if changes
+        else " by its cells' ids (made by another version, or with other plant code)"
+    )
     kept = f"; {others} finished cell(s) of it stay in cells/, outside these results" if others else ""
     return (
         f"note: {folder.path} holds another study{why}: study.toml, results.nc, provenance.json and figures are "
@@ -44,7 +47,6 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
 
 
 def _cells_before(folder: RunFolder) -> set[str]:
-    """Return the ids of the cells that the last sweep into a folder was of, as far as its provenance says so."""
     with contextlib.suppress(UserError):
         cells = read_json(folder.provenance).get("cells")
         return set(cells) if isinstance(cells, dict) else set()
@@ -52,7 +54,6 @@ def _cells_before(folder: RunFolder) -> set[str]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted names and values of nested tables."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

@@ -1,4 +1,4 @@
-"""A study as a file says it, every setting written out."""
+"""Studies as TOML, with every setting written out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
     """Return the study with every setting of its learners and plants written out; its cells are the same.
 
     Args:
-        home: where it is written, if paths that it names are to be found from there.
+        home: folder of the new file, if relative paths must be found from there.
     """
     known = {name for grid in study.grids() for name in grid.learners}
     names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
-    learner = {names[cell.id]: _without_none(cell.settings) for cell in cells}
+    learner = {names[cell.id]: dict(cell.settings) for cell in cells}
     start = {names[cell.id]: cell.start for cell in cells if cell.start is not None}
     # The discount in a cell's parameters may be its learner's alone.
     plant = {cell.plant: {k: v for k, v in cell.parameters.items() if k != "discount"} for cell in cells}
@@ -32,35 +32,26 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
     return dataclasses.replace(study, learner=learner, plant=plant, start=start, folder=folder)
 
 
-def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what TOML cannot say: None, which is always the default."""
-    kept = {key: value for key, value in table.items() if value is not None}
-    return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
-
-
 def write_toml(study: Study) -> str:
     """Return a study as TOML."""
     table = dataclasses.asdict(study)
-    grids = table.pop("grid")
+    grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid")]
     tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
-    lines = [
-        f"{key} = {_toml(value)}" for key, value in table.items() if value is not None and (value or key != "folder")
-    ]
-    for grid in grids:
-        lines += ["", "[[grid]]", *(f"{key} = {_toml(value)}" for key, value in grid.items() if value)]
-    for kind, entries in tables.items():
-        for name, settings in entries.items():
-            lines += [
-                "",
-                f"[{kind}.{_toml(name)}]",
-                *(f"{key} = {_toml(value)}" for key, value in _without_none(settings).items()),
-            ]
-    return "\n".join(lines) + "\n"
+    sections = [(f"[{key}.{toml_value(name)}]", each) for key in tables for name, each in tables[key].items()]
+    text = _lines({key: value for key, value in table.items() if value or key != "folder"})
+    return text + "".join(f"\n{heading}\n{_lines(each)}" for heading, each in (*grids, *sections))
 
 
-def _toml(value: Any) -> str:
+def _lines(table: Mapping[str, Any]) -> str:
+    """Return the lines of a table, without None, which TOML does not have."""
+    return "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
+
+
+def toml_value(value: Any) -> str:
+    """Return a value as TOML; tables become inline tables."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+        entries = (f"{key} = {toml_value(entry)}" for key, entry in value.items() if entry is not None)
+        return f"{{ {', '.join(entries)} }}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The main job: run the references and cells of a study, write results and figures."""
+"""A sweep: run the references and cells of a study, write results and figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.user_code.user_file import names_from
 from replaybench.experiments.interruption import Interrupted
-from replaybench.experiments.plan import check_room, for_each, plan
+from replaybench.experiments.plan import Plan, check_room, for_each, plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.progress.display import Display
 from replaybench.experiments.progress.listeners import ProgressForm
@@ -32,31 +32,23 @@ from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cluster import check_cluster, run_on_cluster
 from replaybench.experiments.training.shared_cells import share
 from replaybench.experiments.training.study import Cell, Study, reference_cells
-from replaybench.experiments.training.tasks import Job, Run, in_folder, run_cell_task, store_files
+from replaybench.experiments.training.tasks import Job, in_folder, run_cell_task, store_files
 from replaybench.experiments.training.workers import leave_if_imported, run_locally
 
 if TYPE_CHECKING:
     import xarray as xr
-
-
-def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
-    """Compute, or fetch from the cache, what a cell's scores are measured against, and what is `shown` of it."""
-    plant = cell.make_plant()
-    found = reference(plant, cell.frequency, cell.noise, rule)
-    return found, solved_surfaces(plant, cell.frequency, rule) if shown else None
-
 
 Point = tuple[str, float, float]
 """A plant, a rate and a noise, which have their references."""
 
 
 class Outcome(NamedTuple):
-    """What a sweep comes to.
+    """Result of a sweep.
 
     Attributes:
-        data: the results, of what is finished.
-        figures: where they were drawn; nowhere before a cell is finished.
-        status: 0 at the end, 130 or 143 where Ctrl-C or SIGTERM came.
+        data: the results of finished cells.
+        figures: paths of the figures; none before a cell is finished.
+        status: 0 at the end, 130 or 143 after Ctrl-C or SIGTERM.
     """
 
     data: xr.Dataset
@@ -71,7 +63,7 @@ def sweep(study: Study, output: Path | str, *, workers: int | None = None, clust
 
     Args:
         workers: local worker processes, one per core if not given.
-        cluster: address of a Dask scheduler, used in their place.
+        cluster: address of a Dask scheduler to use instead.
 
     Raises:
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
@@ -106,21 +98,19 @@ def run_sweep(
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
-    """Run a study into a folder, or continue there, and say so on a console.
+    """Run a study into a folder, or continue there, and report on a console.
 
     Args:
         workers: local worker processes.
-        cluster: address of a Dask scheduler, used in their place.
+        cluster: address of a Dask scheduler to use instead.
         checkpoint_seconds: least time between the checkpoints of a local cell.
         figures: draws the figures of a dataset.
-        progress: how it is shown; as fits the console if not given.
+        progress: how it is shown; depends on the console if not given.
         tensorboard: whether to write TensorBoard event files.
 
     Raises:
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
     """
-    from replaybench.experiments.figures.all_figures import remove_figures
-
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
     if cluster is None and planned.open:
@@ -131,85 +121,113 @@ def run_sweep(
     with names_from(study.folder), folder.locked():
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
-        if notice := replaced(folder, study, todo.cells):
-            console.print(notice, markup=False, highlight=False)
-            with contextlib.suppress(UserError):  # damaged ones are replaced, too
-                remove_figures(folder)
-            folder.results.unlink(missing_ok=True)  # however this one ends, they are not beside its study.toml
-        for warning in plan_warnings(todo.cells):
-            console.print(f"warning: {warning}", markup=False, highlight=False)
-        write_text(folder.study, write_toml(resolved(study, todo.cells, folder.path)))
-        write_provenance(folder, study.name, todo.cells, complete=False)  # so that cells can be found while they run
+        _prepare(folder, study, todo, console)
         points = reference_cells(todo.cells)
-        tasks = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
-        by_name = {f"{point}": cell for point, cell in points.items()}
-        references: dict[str, Reference] = {}
-        twins: dict[str, list[Cell]] = {}
-        for cell in todo.cells:
-            if (source := todo.shared.get(cell.id)) is not None:
-                twins.setdefault(source.id, []).append(cell)
-        status, fault = 0, None
-        run: Run = partial(run_locally, workers) if cluster is None else partial(run_on_cluster, cluster)
-        events = folder.path / "tensorboard" if tensorboard else None
+        jobs = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         computed = [cell for cell in todo.cells if cell.id not in todo.shared]
-        with Display(folder, study.name, computed, todo.open, workers, console, progress, events) as display:
-
-            def finish(key: str, result: Any) -> None:
-                if key in by_name:
-                    references[key], solved = result
-                    display.reference(by_name[key], references[key])
-                    if solved is not None:
-                        write_solved(folder, by_name[key].fingerprint, by_name[key].frequency, solved)
-                    return
-                store_files(folder.cell(key), result)
-                display.complete(key)
-                share_all(key)
-
-            def share_all(key: str) -> None:
-                for twin in twins.get(key, ()):
-                    share(todo.shared[twin.id], twin, folder)
-                    display.complete(twin.id)
-
+        status, fault = 0, None
+        board = folder.path / "tensorboard" if tensorboard else None
+        with Display(folder, study.name, computed, todo.open, workers, console, progress, board) as display:
+            store = _Store(folder, todo, points, display)
             try:
-                for key in twins.keys() - {cell.id for cell in todo.open}:  # finished by an earlier sweep
-                    share_all(key)
-                run(tasks, display.advance, finish)
+                store.share_finished()
+                if cluster is None:
+                    run_locally(workers, jobs, display.advance, store)
+                else:
+                    run_on_cluster(cluster, jobs, display.advance, store)
             except Interrupted as interruption:
                 status = interruption.status
-            except Exception as error:  # what is finished has its results all the same
+            except Exception as error:  # finished cells get their results all the same
                 status, fault = 2 if isinstance(error, UserError) else 1, error
             display.end(status)
         done = sum((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
         if fault is not None:
-            with contextlib.suppress(Exception):  # as of a full disk: what is told is the fault
-                _write_results(folder, study, points, todo.cells, references, complete=False)
+            with contextlib.suppress(Exception):  # e.g. a full disk; the fault is reported
+                _write_results(folder, study, points, todo.cells, store.references, complete=False)
                 if done:
-                    told = f"{done} of {len(todo.cells)} cells are finished; their scores are in {folder.results}"
-                    console.print(told, markup=False, highlight=False, soft_wrap=True)
+                    note = f"{done} of {len(todo.cells)} cells are finished; their scores are in {folder.results}"
+                    console.print(note, markup=False, highlight=False, soft_wrap=True)
             raise fault
-        data = _write_results(folder, study, points, todo.cells, references, complete=not status)
+        data = _write_results(folder, study, points, todo.cells, store.references, complete=not status)
         try:
             drawn = figures(data, folder, todo.cells) if done else []
         except KeyboardInterrupt as stop:
-            told = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
-            raise type(stop)(told) from stop
+            note = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
+            raise type(stop)(note) from stop
     return Outcome(data, drawn, status)
+
+
+def _prepare(folder: RunFolder, study: Study, todo: Plan, console: Console) -> None:
+    """Write the study and its provenance, after removing results of another study; print warnings."""
+    if notice := replaced(folder, study, todo.cells):
+        from replaybench.experiments.figures.all_figures import remove_figures
+
+        console.print(notice, markup=False, highlight=False)
+        with contextlib.suppress(UserError):  # damaged results are replaced, too
+            remove_figures(folder)
+        folder.results.unlink(missing_ok=True)  # they do not match the new study.toml
+    for warning in plan_warnings(todo.cells):
+        console.print(f"warning: {warning}", markup=False, highlight=False)
+    write_text(folder.study, write_toml(resolved(study, todo.cells, folder.path)))
+    write_provenance(folder, study.name, todo.cells, complete=False)  # lists the cells while they run
+
+
+class _Store:
+    """Stores the results of jobs in a run folder: references, and the files of cells."""
+
+    def __init__(self, folder: RunFolder, todo: Plan, points: Mapping[Point, Cell], display: Display) -> None:
+        self._folder, self._display, self._open = folder, display, {cell.id for cell in todo.open}
+        self._points = {f"{point}": cell for point, cell in points.items()}
+        self._twins: dict[str, list[tuple[Cell, Cell]]] = {}  # by id of a computed cell, those with the same runs
+        for cell in todo.cells:
+            if source := todo.shared.get(cell.id):
+                self._twins.setdefault(source.id, []).append((source, cell))
+        self.references: dict[str, Reference] = {}
+
+    def __call__(self, key: str, result: Any) -> None:
+        if key not in self._points:
+            store_files(self._folder.cell(key), result)
+            self._display.complete(key)
+            self._share(key)
+            return
+        cell = self._points[key]
+        self.references[key], solved = result
+        self._display.reference(cell, self.references[key])
+        if solved is not None:
+            write_solved(self._folder, cell.fingerprint, cell.frequency, solved)
+
+    def share_finished(self) -> None:
+        """Share the results of cells that an earlier sweep finished."""
+        for key in self._twins.keys() - self._open:
+            self._share(key)
+
+    def _share(self, key: str) -> None:
+        for source, cell in self._twins.get(key, ()):
+            share(source, cell, self._folder)
+            self._display.complete(cell.id)
+
+
+def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
+    """Compute a cell's references, or read them from the cache; if `shown`, also the surfaces of the solution."""
+    plant = cell.make_plant()
+    found = reference(plant, cell.frequency, cell.noise, rule)
+    return found, solved_surfaces(plant, cell.frequency, rule) if shown else None
 
 
 def _jobs(
     study: Study, points: dict[Point, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
 ) -> list[Job]:
-    """Return what is to be done, in order: the references of all points, and the cells that are still to be run.
+    """Return the jobs in order: references of all points, and the open cells.
 
     Args:
-        home: where cells are written by those who run them, if they can.
+        home: folder into which workers write cells, if they can.
         seconds: least time between the checkpoints of a cell.
     """
-    # Dynamic programming knows of no noise: what is shown of it is the same for all.
+    # Dynamic programming is without noise: one solution of a plant and rate is shown.
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
     refer, learn = (partial(in_folder, study.folder, task) for task in (reference_task, run_cell_task))
     first = [Job(f"{point}", refer, (cell, study.reference, point in shown)) for point, cell in points.items()]
-    # The dearest cells first, so that no worker is left alone with one at the end.
+    # The longest cells first, so that none is left alone at the end.
     sizes = for_each(cells, attrgetter("total_steps"))
     then = []
     for _, cell in sorted(zip(sizes, cells, strict=True), key=lambda sized: -sized[0]):
@@ -228,21 +246,16 @@ def _write_results(
     *,
     complete: bool,
 ) -> xr.Dataset:
-    """Write the results of the cells that are finished, and what they come from."""
     from replaybench.experiments.results.dataset import assemble
     from replaybench.experiments.results.results_file import write_results
 
-    known = {
-        point: found
-        for point, cell in points.items()
-        if (found := references.get(f"{point}") or _kept(cell, study)) is not None
-    }
+    known = {}
+    for point, cell in points.items():
+        found = references.get(f"{point}")  # if the sweep was stopped, an earlier one may have computed it
+        found = found or kept_reference(cell.make_plant(), cell.frequency, cell.noise, study.reference)
+        if found is not None:
+            known[point] = found
     data = assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
     write_results(folder.results, data)
     write_provenance(folder, study.name, cells, complete=complete)
     return data
-
-
-def _kept(cell: Cell, study: Study) -> Reference | None:
-    """Return the reference of a cell that an earlier sweep computed: this one may be stopped before it looks."""
-    return kept_reference(cell.make_plant(), cell.frequency, cell.noise, study.reference)

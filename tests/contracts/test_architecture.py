@@ -57,7 +57,7 @@ def test_the_walk_sees_the_wings() -> None:
     assert any("replaybench.envs.population" in imports(file) for file in FILES if wing(file) == "experiments")
 
 
-COUNTED_UP = {"CellHistory", "Composition", "_Pace"}
+COUNTED_UP = {"CellHistory", "Composition"}
 """Classes that are filled in as a file is read, or a run goes on."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,22 @@ RANDOM, DP, ZERO, LQR = -160.0, -20.0, -157.0, np.nan
 USABLE = Reference("PendulumDCSC", 50.0, 0.0, RANDOM, 3.0, ZERO, LQR, DP, DP, DP, 0.95, (3, 3), 3, 9, "paper")
 TOO_CLOSE = dataclasses.replace(USABLE, random=-30.0, dp=-28.0, zero=-31.0, lqr=-29.0)
 UNKNOWN = dataclasses.replace(USABLE, random=np.nan, dp=np.nan, zero=np.nan, lqr=np.nan, nodes=(), rule="")
+Rewards = Callable[[Cell], np.ndarray]
+
+
+def stored(
+    path: Path, study: Study, rewards: Rewards, reference: Reference, further: Mapping[str, Rewards] | None = None
+) -> xr.Dataset:
+    """Write the scores of all cells into folders of `path`, by id, and assemble them."""
+    cells = study.cells()
+    for cell in cells:
+        reward = rewards(cell)
+        arrays = {"reward": reward, "reward_greedy": reward[:, cell.greedy_every - 1 :: cell.greedy_every]}
+        arrays |= {"episode_steps": np.full_like(reward, 200)}
+        arrays |= {name: make(cell) for name, make in (further or {}).items()}
+        write_record(path / cell.id / "scores.h5", "scores", ORIGIN, arrays)
+    references = {(cell.plant, cell.frequency, cell.noise): reference for cell in cells}
+    return assemble(cells, references, {cell.id: path / cell.id for cell in cells})
 
 
 def results(

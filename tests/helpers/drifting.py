@@ -44,12 +44,3 @@ class Drifting(OdePlant):
     @staticmethod
     def terminated(x_next: Vector, event: int, p: Params) -> bool:
         return bool(abs(x_next[0]) > 0.3)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlowlyDrifting(Drifting):
-    """The same, told by its mean reward and updated after each episode."""
-
-    name = "SlowlyDrifting"
-    update_every = 0
-    episode_metric: ClassVar[Literal["return", "mean reward"]] = "mean reward"

@@ -21,7 +21,7 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.figures.style import GREY, Series, all_series, broken, condition, new_figure, plant_name
 from replaybench.experiments.results.dataset import rule_of
-from replaybench.experiments.results.statistics import median_seed
+from replaybench.experiments.snapshots.snapshots import median_seed
 from replaybench.experiments.snapshots.solved import solved_surfaces
 from replaybench.experiments.snapshots.surfaces import follow, has_surfaces, pixel_states
 from replaybench.experiments.training.cell import make_agent

@@ -14,8 +14,7 @@ from replaybench.data.records.record import open_record, read_header
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.cells import cells_of
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.results.statistics import last_episodes
-from replaybench.experiments.training.study import Cell
+from replaybench.experiments.training.study import Cell, last_episodes
 
 _NAMES: Final = ("plant", "learner", "strategy")
 _HEADINGS: Final = ("cell", *_NAMES, "noise", "Hz", "seeds", "state", "reward", "μ_final", "failed")

@@ -1,1 +1,1 @@
-"""What a sweep tells of itself while it runs, and who listens."""
+"""Progress of running sweeps."""

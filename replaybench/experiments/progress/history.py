@@ -1,13 +1,15 @@
-"""What a run folder tells of its sweep so far, from its journal and its cells' files, while it grows."""
+"""State of a sweep, from the events of its journal: of this process, or of the run folder of another."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import os
 import socket
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
@@ -16,27 +18,28 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.quantities import duration
 from replaybench.data.records.record import open_record
 from replaybench.experiments.inspection.cells import cells_of
 from replaybench.experiments.progress.journal import Event, JournalReader, number
-from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.training.study import Cell
 
 _SILENT_SECONDS: Final = 120.0
-"""After so long without a sign of life, four times what is between two, a sweep on another machine has ended."""
+"""A sweep on another machine counts as ended after so long without an event: four times the interval of touches."""
 _POINTS: Final = 200
-"""Of the curve of a cell whose rounds the journal does not tell."""
+"""Points of the curve of a cell whose rounds are not in the journal."""
+_Kind = tuple[str | float, ...]
 
 
 @dataclass
 class CellHistory:
-    """What is known of a cell.
+    """Progress of a cell.
 
     Attributes:
-        points: rounds done, and the mean reward of the rounds since the point before, in the order of `done`.
+        points: finished rounds, and the mean reward since the point before.
         failed: runs with a reward that is not finite.
-        first: when the first line of the present sweep was written, and how many rounds were done then.
-        last: when its last line was written.
+        first: time of its first event in the current sweep, and the rounds finished then.
+        last: time of its last event.
     """
 
     cell: Cell
@@ -47,80 +50,121 @@ class CellHistory:
     first: tuple[float, int] | None = None
     last: float = 0.0
 
+    def finish(self) -> None:
+        """Mark the cell as complete."""
+        self.complete, self.done = True, self.cell.episodes
+
 
 class History:
-    """The state of a run.
+    """State of a sweep, from its events.
+
+    Args:
+        cells: all cells, in the study's order.
+        workers: cells that run at once; if None, as many as have reported at the same time.
+        length: of an episode of a cell, in steps or in proportion to them.
 
     Attributes:
-        cells: by id, in the study's order.
-        references: by plant, rate and noise, the rewards where μ_r is 0 and 1, where both are known.
-        state: "running", "finished", "interrupted", or "not begun".
+        cells: by id.
+        references: by plant, rate and noise, the rewards where μ_r is 0 and 1, None where it is not defined.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder, self._reader = folder, JournalReader(folder.progress)
-        self.cells = {cell.id: CellHistory(cell) for cell in cells_of(folder)}
-        self.references: dict[tuple[str, float, float], tuple[float, float]] = {}
+    def __init__(self, cells: Iterable[Cell], workers: int | None, length: Callable[[Cell], float]) -> None:
+        self.cells = {cell.id: CellHistory(cell) for cell in cells}
+        self.references: dict[tuple[str, float, float], tuple[float, float] | None] = {}
         self._begin: Event | None = None
         self._end: Event | None = None
-        self._at_once = 0  # the most cells that the present sweep was seen to run beside each other
+        self._workers, self._length, self._at_once, self._begun = workers, length, 0, False
+
+    def take(self, new: Event) -> None:
+        """Add an event."""
+        if new["event"] == "begin":
+            self._begin, self._end, self._at_once = new, None, 0
+            for known in self.cells.values():
+                known.first = None
+        elif new["event"] == "end":
+            self._end = new
+        elif new["event"] == "reference":
+            random, dp = number(new, "random"), number(new, "dp")
+            point = str(new.get("plant")), number(new, "frequency"), number(new, "noise")
+            self.references[point] = (random, dp) if new.get("usable") is True and dp != random else None
+        elif known_cell := self.cells.get(str(new.get("cell"))):
+            self._begun = True
+            if new["event"] == "complete":
+                known_cell.finish()
+                known_cell.last = number(new, "at", known_cell.last)
+            elif new["event"] == "round":
+                self._round(known_cell, new)
+
+    def _round(self, known: CellHistory, new: Event) -> None:
+        done, at = int(number(new, "done", 0)), number(new, "at", 0.0)
+        known.first = known.first or (at, done)
+        known.points = [point for point in known.points if point[0] < done]  # a resumed cell repeats rounds
+        if math.isfinite(reward := number(new, "reward")):
+            known.points.append((done, reward))
+        known.done, known.failed, known.last = done, int(number(new, "failed", 0)), at
+        running = sum(each.first is not None and not each.complete for each in self.cells.values())
+        self._at_once = max(self._at_once, running)
+
+    @property
+    def complete(self) -> int:
+        """Number of complete cells."""
+        return sum(known.complete for known in self.cells.values())
+
+    @property
+    def failed(self) -> int:
+        """Number of failed runs."""
+        return sum(known.failed for known in self.cells.values())
+
+    def work(self) -> tuple[int, int]:
+        """Return the finished episodes of all members, and all episodes of the study."""
+        known = self.cells.values()
+        done = sum(each.cell.members * each.done for each in known)
+        return done, sum(each.cell.members * each.cell.episodes for each in known)
+
+    def seconds_left(self) -> float | None:
+        """Estimate the remaining time [s]; None before anything is known."""
+        seen = [
+            (known.cell, known.last - known.first[0], known.done - known.first[1])
+            for known in self.cells.values()
+            if known.first is not None and known.last > known.first[0]
+        ]
+        still = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
+        return seconds_left(seen, still, self._at_once if self._workers is None else self._workers, self._length)
+
+    def in_words(self) -> str:
+        """Describe the progress of a running sweep."""
+        (done, whole), left, failed = self.work(), self.seconds_left(), self.failed
+        points = len({(known.cell.plant, known.cell.frequency, known.cell.noise) for known in self.cells.values()})
+        parts = [f"{self.complete}/{len(self.cells)} cells", f"{done / max(1, whole):.0%} of the episodes"]
+        parts += [f"{failed} failed runs"] if failed else []
+        parts += [] if self._begun else ["compiling, or in the first round"]
+        parts += [f"references {len(self.references)}/{points}"] if len(self.references) < points else []
+        parts += [f"{duration(left)} left"] if left is not None else []
+        return ", ".join(parts)
+
+
+class RunHistory(History):
+    """State of the sweep of a run folder, which may be running."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        # Episodes count in proportion to the rate: no plant is made, since its code may be somebody else's.
+        super().__init__(cells_of(folder), None, attrgetter("frequency"))
+        self._folder, self._reader = folder, JournalReader(folder.progress)
         for known in self.cells.values():
             if (folder.cell(known.cell.id) / "scores.h5").is_file():
-                self._finish(known)
+                known.finish()
         self.update()
         for known in self.cells.values():
             if known.complete and not known.points:
                 self._read_scores(known)
 
-    def update(self) -> bool:
-        """Take in what is new; return whether anything is."""
-        heard = False
-        for told in self._reader.news():
-            heard = True
-            self._take(told)
-        return heard
-
-    def _take(self, told: Event) -> None:
-        kind = told["event"]
-        if kind == "begin":
-            self._begin, self._end = told, None
-            for known in self.cells.values():
-                known.first = None
-            self._at_once = 0
-        elif kind == "end":
-            self._end = told
-        elif kind == "reference":
-            self._reference(told)
-        known_cell = self.cells.get(str(told.get("cell")))
-        if known_cell is None:
-            return
-        if kind == "complete":
-            self._finish(known_cell)
-        elif kind == "round":
-            self._round(known_cell, told)
-
-    def _round(self, known: CellHistory, told: Event) -> None:
-        done, at = int(number(told, "done", 0)), number(told, "at", 0.0)
-        known.first = known.first or (at, done)
-        known.points = [point for point in known.points if point[0] < done]  # as a resumed cell does rounds again
-        if math.isfinite(reward := number(told, "reward")):
-            known.points.append((done, reward))
-        known.done, known.failed, known.last = done, int(number(told, "failed", 0)), at
-        under_way = sum(each.first is not None and not each.complete for each in self.cells.values())
-        self._at_once = max(self._at_once, under_way)
-
-    def _reference(self, told: Event) -> None:
-        random, dp = number(told, "random"), number(told, "dp")
-        if told.get("usable") is True and dp != random:
-            point = str(told.get("plant")), number(told, "frequency"), number(told, "noise")
-            self.references[point] = random, dp
-
-    def _finish(self, known: CellHistory) -> None:
-        known.complete, known.done = True, known.cell.episodes
+    def update(self) -> None:
+        """Read new events."""
+        for new in self._reader.news():
+            self.take(new)
 
     def _read_scores(self, known: CellHistory) -> None:
-        """Take the curve of a complete cell from its own file."""
-        with contextlib.suppress(UserError):  # damage is told of by `inspect`
+        with contextlib.suppress(UserError):  # `inspect` reports damage
             with open_record(self._folder.cell(known.cell.id) / "scores.h5", "scores") as record:
                 rewards = record.read("reward")
             sound = np.isfinite(rewards).all(axis=1)
@@ -128,8 +172,7 @@ class History:
             if sound.any():
                 curve = rewards[sound].mean(axis=0)
                 ends = np.unique(np.linspace(0, len(curve), min(_POINTS, len(curve)) + 1).astype(int))
-                parts = itertools.pairwise(ends)
-                known.points = [(int(b), float(curve[a:b].mean())) for a, b in parts]
+                known.points = [(int(b), float(curve[a:b].mean())) for a, b in itertools.pairwise(ends)]
 
     @property
     def study(self) -> str:
@@ -138,51 +181,79 @@ class History:
 
     @property
     def state(self) -> str:
-        """What the sweep is doing."""
-        if all(known.complete for known in self.cells.values()):
+        """`running`, `finished`, `interrupted` or `not begun`."""
+        if self.complete == len(self.cells):
             return "finished" if self._end or not self._alive() else "running"
         if self._begin is None:
             return "interrupted" if any(known.done for known in self.cells.values()) else "not begun"
         return "running" if self._end is None and self._alive() else "interrupted"
 
     def _alive(self) -> bool:
-        """Tell whether the process that runs the sweep is there, as far as can be seen from here."""
+        """Return whether the process of the sweep exists, as far as this machine can see."""
         if self._begin is None:
             return False
         if self._begin.get("host") != socket.gethostname():
-            try:
+            with contextlib.suppress(OSError):
                 return time.time() - self._folder.progress.stat().st_mtime < _SILENT_SECONDS
-            except OSError:
-                return False
+            return False
         pid: Any = self._begin.get("pid")
         if not isinstance(pid, int) or not 0 < pid < 2**31:
             return False
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
+        except OSError as error:
+            return isinstance(error, PermissionError)
         return True
 
     @property
     def seconds(self) -> float:
-        """How long the last sweep has run [s], or ran."""
+        """Duration of the last sweep so far [s]."""
         if self._begin is None:
             return 0.0
         latest = max((known.last for known in self.cells.values()), default=0.0)
         now = number(self._end, "at", latest) if self._end else time.time() if self.state == "running" else latest
         return max(0.0, now - number(self._begin, "at", now))
 
-    def seconds_left(self) -> float | None:
-        """Estimate how long the rest takes [s], at the pace of the cells that are most alike.
 
-        Steps count as in proportion to the rate: a plant is not made, since its code may be a stranger's.
-        """
-        seen = [
-            (known.cell, known.last - known.first[0], known.done - known.first[1])
-            for known in self.cells.values()
-            if known.first is not None and known.last > known.first[0]
-        ]
-        still = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
-        return seconds_left(seen, still, self._at_once, attrgetter("frequency"))
+def seconds_left(
+    seen: Iterable[tuple[Cell, float, int]],
+    still: Iterable[tuple[Cell, int]],
+    processes: int,
+    length: Callable[[Cell], float],
+) -> float | None:
+    """Estimate the remaining time [s]: a step costs what it has cost in the most similar cells.
+
+    Args:
+        seen: of observed cells, the time [s] and the rounds done in it.
+        still: of incomplete cells, the finished rounds.
+        processes: cells that run at once.
+        length: of an episode of a cell, in steps or in proportion to them.
+
+    Returns:
+        None before anything is known.
+    """
+    spent: dict[_Kind, tuple[float, float]] = {}
+    for cell, seconds, rounds in seen:
+        steps = rounds * cell.members * length(cell)
+        if seconds > 0 and steps > 0:
+            for kind in _ever_less_similar(cell):
+                before, done = spent.get(kind, (0.0, 0.0))
+                spent[kind] = before + seconds, done + steps
+    if not spent or not processes:
+        return None
+
+    @functools.cache
+    def cost(kinds: tuple[_Kind, ...]) -> float:
+        seconds, steps = next(spent[kind] for kind in kinds if kind in spent)
+        return seconds / steps
+
+    rest = [
+        cost(_ever_less_similar(cell)) * cell.members * length(cell) * (cell.episodes - done) for cell, done in still
+    ]
+    return max(sum(rest) / processes, max(rest, default=0.0))
+
+
+def _ever_less_similar(cell: Cell) -> tuple[_Kind, ...]:
+    """Return the properties that decide the cost of a step, then ever fewer of them, at last none."""
+    kind = cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
+    return tuple(kind[:length] for length in range(len(kind), -1, -1))

@@ -1,12 +1,12 @@
-"""The journal of a run folder: what its sweeps told of themselves, a JSON object a line.
+"""The journal of a run folder: the events of its sweeps, a JSON object a line.
 
-`--progress json` prints the same lines. Lines are appended and never changed; of each cell there is one a second at
-most, and fewer the longer it runs, so that a study of days leaves some megabytes. A line that a killed sweep did not
-finish is passed over by readers.
+`--progress json` prints the same lines. Lines are only appended: one a second at most for each cell, and fewer the
+longer it runs, so that a study of days leaves some megabytes. Readers skip a line that a killed sweep did not finish.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -22,53 +22,50 @@ Event = dict[str, Any]
 
 _LEAST_SECONDS: Final = 1.0
 _SHARE: Final = 0.005
-"""Between two lines of a cell lies at least this part of the time that it has run."""
+"""Least time between two lines of a cell, as a share of its time so far."""
 
 
 class Journal:
-    """Events of a sweep, thinned out."""
+    """Decides which rounds become events."""
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self._rewards: dict[str, list[float]] = {}
 
-    def round(self, key: str, told: Round, of: int) -> Event | None:
-        """Return the event of a cell's round; None if it is too early for another. Rewards in between are averaged."""
+    def round(self, key: str, state: Round, of: int) -> Event | None:
+        """Return the event of a cell's round, or None if the last was too recent; rewards in between are averaged."""
         now = time.monotonic()
         began = self._began.setdefault(key, now)
         rewards = self._rewards.setdefault(key, [])
-        if math.isfinite(told.reward):
-            rewards.append(told.reward)
+        if math.isfinite(state.reward):
+            rewards.append(state.reward)
         if key in self._last and now - self._last[key] < max(_LEAST_SECONDS, _SHARE * (now - began)):
             return None
         self._last[key] = now
         reward = sum(rewards) / len(rewards) if rewards else None
         self._rewards[key] = []
-        return event("round", cell=key, done=told.done, of=of, reward=reward, failed=told.failed)
+        return event("round", cell=key, done=state.done, of=of, reward=reward, failed=state.failed)
 
 
 def begin(study: str, cells: int, todo: int) -> Event:
-    """Return the event of a sweep's begin, which says who runs it."""
+    """Return the event of a sweep's begin, with its host and process."""
     return event("begin", study=study, cells=cells, open=todo, host=socket.gethostname(), pid=os.getpid())
 
 
 def event(kind: str, **facts: Any) -> Event:
-    """Return an event of this moment."""
+    """Return an event with the current time."""
     return {"event": kind, "at": round(time.time(), 3), **facts}
 
 
-def line(told: Event) -> str:
-    """Write an event as a line; numbers that JSON has not become null."""
-    return json.dumps({key: None if _odd(value) else value for key, value in told.items()}) + "\n"
-
-
-def _odd(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
+def line(new: Event) -> str:
+    """Return an event as a line of JSON; NaN and infinity become null."""
+    odd = {key: None for key, value in new.items() if isinstance(value, float) and not math.isfinite(value)}
+    return json.dumps(new | odd) + "\n"
 
 
 class JournalFile:
-    """The journal's file, to write."""
+    """Writes the journal."""
 
     def __init__(self, path: Path) -> None:
         # A link is not followed: the folder may come from a stranger.
@@ -76,23 +73,24 @@ class JournalFile:
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
         size = self._file.seek(0, os.SEEK_END)
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            self._file.write(b"\n")  # behind what a killed sweep did not finish
+            self._file.write(b"\n")  # after an unfinished line
 
-    def write(self, told: Event) -> None:
+    def write(self, new: Event) -> None:
         """Append an event."""
-        self._file.write(line(told).encode())
+        self._file.write(line(new).encode())
 
     def touch(self) -> None:
-        """Make the file as new as if an event had been written."""
-        os.utime(self._file.fileno())
+        """Renew the file's time, unless the file server is away."""
+        with contextlib.suppress(OSError):
+            os.utime(self._file.fileno())
 
     def close(self) -> None:
-        """End writing."""
+        """Close the file."""
         self._file.close()
 
 
 class JournalReader:
-    """The journal's file, to read while it grows."""
+    """Reads a growing journal."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -109,15 +107,15 @@ class JournalReader:
         self._offset += len(whole) + bool(whole)
         for text in whole.splitlines():
             try:
-                told = json.loads(text)
-            except (ValueError, RecursionError):  # not finished, by a sweep that was killed
+                found = json.loads(text)
+            except (ValueError, RecursionError):  # an unfinished line
                 continue
-            if isinstance(told, dict) and isinstance(told.get("event"), str):
-                yield told
+            if isinstance(found, dict) and isinstance(found.get("event"), str):
+                yield found
 
 
-def number(told: Mapping[str, Any], name: str, default: float = math.nan) -> float:
-    """Return a finite number of an event that may come from a stranger; the default where there is none."""
-    value = told.get(name)
+def number(new: Mapping[str, Any], name: str, default: float = math.nan) -> float:
+    """Return a finite number of an event from any file, or the default."""
+    value = new.get(name)
     plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
     return float(value) if plain and value is not None else default

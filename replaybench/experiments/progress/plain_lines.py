@@ -1,11 +1,12 @@
-"""A plain line every 30 s where there is no terminal to draw in, so that a long command is never silent.
+"""A plain line every 30 s where there is no terminal, so that a long command is never silent.
 
-No line is written twice in a row: from ten minutes on times are told in minutes, after a day in hours.
+No line is printed twice in a row: after ten minutes times are in minutes, after a day in hours.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -17,40 +18,39 @@ from replaybench.data.quantities import duration
 LINE_SECONDS: Final = 30.0
 
 
-class PlainLines:
-    """Prints a line every `seconds` if it says anything new, from a thread of its own, also while nothing else happens.
-
-    Args:
-        console: where to; what a program reads on standard output must not have such lines in it.
-        words: says how far the work is; called from that thread.
-        seconds: between two lines.
-    """
-
-    def __init__(self, console: Console, words: Callable[[], str], seconds: float) -> None:
-        self._console, self._words, self._seconds = console, words, seconds
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tell, daemon=True)
-        self._thread.start()
-
-    def _tell(self) -> None:
-        passed, last = 0.0, ""
-        while not self._ended.wait(self._seconds):
-            passed += self._seconds
-            if (line := f"after {duration(passed)}: {self._words()}") != last:
-                print(line, file=self._console.file, flush=True)
-            last = line
-
-    def close(self) -> None:
-        """Write no further line."""
-        self._ended.set()
-        self._thread.join()
-
-
 @contextlib.contextmanager
-def plain_lines(console: Console, words: Callable[[], str]) -> Iterator[None]:
-    """Print lines during the block, unless the console is a terminal, which shows progress by itself, or quiet."""
-    if console.is_terminal or console.quiet:
+def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
+    """Call an action every so many seconds during the block, from another thread."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
         yield
-        return
-    with contextlib.closing(PlainLines(console, words, LINE_SECONDS)):
-        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+    """Print lines during the block, except on a terminal, which shows progress by itself, or on a quiet console."""
+    return contextlib.nullcontext() if console.is_terminal or console.quiet else printed_lines(console, words)
+
+
+def printed_lines(
+    console: Console, words: Callable[[], str], seconds: float = LINE_SECONDS
+) -> contextlib.AbstractContextManager[None]:
+    """Print `words()` every so many seconds during the block, if it has changed."""
+    count, last = itertools.count(1), [""]
+
+    def print_line() -> None:
+        line = f"after {duration(next(count) * seconds)}: {words()}"
+        if line != last[0]:
+            print(line, file=console.file, flush=True)
+        last[0] = line
+
+    return repeating(seconds, print_line)

@@ -1,4 +1,4 @@
-"""What a running cell tells of each round."""
+"""Progress report of a running cell after each round."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import NamedTuple
 
 
 class Round(NamedTuple):
-    """A round that a cell has done.
+    """A finished round of a cell.
 
     Attributes:
-        done: how many there are now.
-        reward: what the plant tells of the training episodes that ended in it, mean over the members that have not
-            failed; NaN where none has ended.
-        failed: members of which a reward is not finite.
+        done: number of finished rounds.
+        reward: mean score of the training episodes that ended in it, over members that have not failed; NaN if none.
+        failed: number of members with a reward that is not finite.
         steps: environment steps of a member so far, mean over members.
-        latest: what the last greedy episode and the learner's metrics came to, by name, mean over sound members.
+        latest: latest greedy reward and learner metrics by name, means over members that have not failed.
     """
 
     done: int
@@ -27,4 +26,4 @@ class Round(NamedTuple):
 
 
 Report = Callable[[Round], bool]
-"""Told of every round; returns False to ask the cell to stop."""
+"""Called after every round; returns False to stop the cell."""

@@ -1,4 +1,4 @@
-"""`watch`: a run as it learns, in the terminal; it reads what the sweep writes and is never in its way."""
+"""`watch`: show a run as it learns, in the terminal, from what the sweep writes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.progress.history import CellHistory, History
+from replaybench.experiments.progress.history import CellHistory, RunHistory
 from replaybench.experiments.progress.plain_lines import LINE_SECONDS
 
 _TICK: Final = 2.0
-"""Seconds between two views: drawing one takes some 30 ms, and watching should cost next to nothing."""
+"""Seconds between two views."""
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _CURVE: Final = 32
 _NAMES: Final = ("plant", "learner", "strategy")
@@ -32,38 +32,32 @@ _AROUND: Final = 8
 
 
 def watch_run(console: Console, path: Path) -> None:
-    """Show a run until its sweep ends, or once if it has ended; Ctrl-C leaves the run alone.
+    """Show a run until its sweep ends, or once if it has ended; Ctrl-C does not stop the run.
 
     Raises:
-        UserError: this is no run folder, or what it says of its cells is damaged.
+        UserError: this is no run folder, or its list of cells is damaged.
     """
-    history = History(RunFolder(path))
+    history = RunHistory(RunFolder(path))
     with contextlib.suppress(KeyboardInterrupt):
-        if history.state != "running":
-            console.print(view(history, len(history.cells)))
-        elif console.is_terminal:
+        if history.state == "running" and console.is_terminal:
             _live(console, history)
         else:
             _plain(console, history)
 
 
-def _live(console: Console, history: History) -> None:
-    """Draw the view anew every two seconds."""
-    with Live(view(history, _room(console, history)), console=console, auto_refresh=False, screen=False) as live:
+def _live(console: Console, history: RunHistory) -> None:
+    def fitting() -> RenderableType:
+        lines = max(3, console.height - _AROUND)
+        return view(history, max(1, lines // cell_rows(history, lines).lines_a_row(console.width)))
+
+    with Live(fitting(), console=console, auto_refresh=False, screen=False) as live:
         while history.state == "running":
             time.sleep(_TICK)
             history.update()
-            live.update(view(history, _room(console, history)), refresh=True)
+            live.update(fitting(), refresh=True)
 
 
-def _room(console: Console, history: History) -> int:
-    """Return how many cells the terminal has room for."""
-    lines = max(3, console.height - _AROUND)
-    return max(1, lines // cell_rows(history, lines).lines_a_row(console.width))
-
-
-def _plain(console: Console, history: History) -> None:
-    """Print a line every 30 s, if it says anything new, and the view at the end."""
+def _plain(console: Console, history: RunHistory) -> None:
     passed, last = LINE_SECONDS, Text()
     while history.state == "running":
         if passed >= LINE_SECONDS:
@@ -76,27 +70,26 @@ def _plain(console: Console, history: History) -> None:
     console.print(view(history, len(history.cells)))
 
 
-def view(history: History, rows: int) -> RenderableType:
-    """Return what is shown of a run, with so many rows of cells at most."""
+def view(history: RunHistory, rows: int) -> RenderableType:
+    """Return the view of a run, with so many rows of cells at most."""
     return Group(header(history), cell_rows(history, rows))
 
 
-def header(history: History) -> Text:
-    """Say in a line how far a run is."""
-    cells = history.cells.values()
-    complete, failed = sum(known.complete for known in cells), sum(known.failed for known in cells)
-    under_way = sum(known.done > 0 and not known.complete for known in cells)
-    told = [f"{history.study}: {history.state}", f"{complete}/{len(history.cells)} cells"]
-    told += [f"{under_way} under way"] if under_way else []
-    told += [f"{failed} failed runs"] if failed else []
-    told += [duration(history.seconds)] if history.seconds else []
+def header(history: RunHistory) -> Text:
+    """Return a line about the progress of a run."""
+    cells, failed = history.cells.values(), history.failed
+    running = sum(known.done > 0 and not known.complete for known in cells)
+    parts = [f"{history.study}: {history.state}", f"{history.complete}/{len(cells)} cells"]
+    parts += [f"{running} under way"] if running else []
+    parts += [f"{failed} failed runs"] if failed else []
+    parts += [duration(history.seconds)] if history.seconds else []
     if history.state == "running" and (left := history.seconds_left()) is not None:
-        told.append(f"{duration(left)} left")
-    return Text(", ".join(told), style="bold")
+        parts.append(f"{duration(left)} left")
+    return Text(", ".join(parts), style="bold")
 
 
-def cell_rows(history: History, rows: int) -> FittedTable:
-    """Return a table of cells: those under way first, then the latest that ended, then those that wait."""
+def cell_rows(history: RunHistory, rows: int) -> FittedTable:
+    """Return a table of cells: first those that run, then the latest that are complete, then those that wait."""
     known = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
     caption = f"… and {len(known) - rows} further cells" if len(known) > rows else ""
     table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, caption=caption)
@@ -111,8 +104,8 @@ def cell_rows(history: History, rows: int) -> FittedTable:
     return table
 
 
-def _curve(history: History, known: CellHistory) -> tuple[str, str]:
-    """Return a cell's learning curve in small bars, and its last point: μ_r where it can be had, else the reward."""
+def _curve(history: RunHistory, known: CellHistory) -> tuple[str, str]:
+    """Return a learning curve in small bars, and its last point: μ_r if it is defined, else the reward."""
     cell, points = known.cell, known.points
     if not points:
         return "", ""
@@ -121,13 +114,12 @@ def _curve(history: History, known: CellHistory) -> tuple[str, str]:
     columns: list[list[float]] = [[] for _ in range(_CURVE)]
     for done, reward in points:
         columns[min(_CURVE - 1, max(0, (done - 1) * _CURVE // cell.episodes))].append(reward)
-    drawn: list[str] = []
-    before = math.nan
-    last = max(place for place, column in enumerate(columns) if column)
-    for column in columns[: last + 1]:
+    while not columns[-1]:
+        columns.pop()
+    bars, before = "", math.nan
+    for column in columns:
         before = sum(column) / len(column) if column else before
         share = (before - low) / (high - low) if high > low else 0.5
-        drawn.append(" " if math.isnan(before) else _BARS[1 + min(7, max(0, int(8 * share)))])
+        bars += " " if math.isnan(before) else _BARS[1 + min(7, max(0, int(8 * share)))]
     reward = points[-1][1]
-    told = f"μ_r {(reward - low) / (high - low):.2f}" if scale else f"{reward:.4g}"
-    return "".join(drawn), told
+    return bars, f"μ_r {(reward - low) / (high - low):.2f}" if scale else f"{reward:.4g}"

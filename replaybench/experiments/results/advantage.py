@@ -1,13 +1,13 @@
-"""Where choosing matters: how far the best of several strategies is ahead of the two that everybody uses.
+"""Advantage of the best of several strategies over a baseline, without selection bias.
 
-The best of many is ahead of any one of them by luck alone. So it is chosen on one half of the seeds and measured on the
-other, both ways round; and it is certain only where, of all strategies together (Holm 1979), one is surely ahead. As
-much is said of the worst: where nothing is better, much can be worse.
+The best strategy is chosen on one half of the seeds and measured on the other, both ways. Significance is corrected for
+the number of strategies (Holm 1979). The same is done for the worst strategy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -27,18 +27,19 @@ Floats = NDArray[np.float64]
 
 BASELINES: Final = ("FIFO[Uniform]", "FULL[Uniform]")
 MATTERS: Final = 0.05
+"""Smallest effect of interest."""
 _LEAST_SEEDS: Final = 4
 
 
 class Advantage(NamedTuple):
-    """How far the best strategy is ahead of a baseline, and the worst behind.
+    """Differences of the best and of the worst strategy from a baseline.
 
     Attributes:
-        size: mean difference on seeds on which it was not chosen.
-        best: the strategy that all seeds choose.
-        certain: whether one is surely more than `MATTERS` ahead, all strategies considered.
+        size: mean difference of the best on seeds on which it was not chosen.
+        best: the strategy chosen on all seeds.
+        certain: whether any strategy is significantly more than `MATTERS` better.
         loss, worst, harmful: the same of the worst; its difference is negative.
-        seeds: pairs of seeds.
+        seeds: number of paired seeds.
     """
 
     size: float
@@ -51,39 +52,37 @@ class Advantage(NamedTuple):
 
 
 def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
-    """Compare the best strategy with a baseline, by scores `[S]` of seeds that all share.
+    """Compare the best and the worst strategy with a baseline, by scores `[S]` of shared seeds.
 
-    Failed runs (NaN) count as 0, the random controller: few seeds may be left on which none of twelve failed.
+    Failed runs (NaN) count as 0, the random controller; without them few seeds would be left.
 
     Returns:
-        None where there are too few seeds, or nothing to choose from.
+        None with too few seeds, or without strategies to choose from.
     """
     names = list(scores)
     table = np.stack([np.where(np.isfinite(scores[name]), scores[name], 0.0) for name in names])
     if table.shape[1] < _LEAST_SEEDS or len(names) < 2 or baseline not in names:
         return None
-    compared = [_furthest(table, names.index(baseline), sign) for sign in (1, -1)]
-    (size, best, certain), (loss, worst, harmful) = compared
+    size, best, certain = _furthest(table, names.index(baseline))
+    loss, worst, harmful = _furthest(-table, names.index(baseline))
     return Advantage(size, names[best], certain, -loss, names[worst], harmful, table.shape[1])
 
 
-def _furthest(table: Floats, baseline: int, sign: int) -> tuple[float, int, bool]:
-    """Return how far the best (1) or worst (−1) row of `table` `[names, S]` is from one, which it is, and if surely."""
-    signed = sign * table
-    beyond = signed - signed[baseline]
+def _furthest(table: Floats, baseline: int) -> tuple[float, int, bool]:
+    """Return the lead of the best row of `table` `[names, S]` over the baseline, its number, and its significance."""
+    beyond = table - table[baseline]
     halves = np.arange(table.shape[1]) % 2
-    sizes = [beyond[int(signed[:, halves == half].mean(axis=1).argmax()), halves != half].mean() for half in (0, 1)]
+    sizes = [beyond[int(table[:, halves == half].mean(axis=1).argmax()), halves != half].mean() for half in (0, 1)]
     further = np.delete(beyond, baseline, axis=0) - MATTERS
     chances = np.where(further.mean(axis=1) > 0, flipped(further) / 2, 1.0)
-    furthest = int(signed.mean(axis=1).argmax())
-    return float(np.mean(sizes)), furthest, bool(min(holm(list(chances))) < SIGNIFICANT)
+    best = int(table.mean(axis=1).argmax())
+    return float(np.mean(sizes)), best, bool(min(holm(list(chances))) < SIGNIFICANT)
 
 
 def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:
-    """Group strategies by the capacity in their names: those in the study's own by None, `FULL` in every group.
+    """Group strategies by the capacity in their names (None if it is the study's); `FULL` is in every group.
 
-    Strategies of users' files are left out: to look at results must not run what only they name. So are those that are
-    not known here.
+    Unknown strategies and those of users' files are left out: results do not run code that only they name.
 
     Returns:
         For each capacity the strategies' names without it, and with it.
@@ -103,31 +102,28 @@ def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:
 
 
 def _without(name: str, capacity: int | None) -> str:
-    """Return a strategy's name without its capacity."""
     return name.replace(f", capacity={capacity}", "").replace(f"(capacity={capacity})", "").replace(f"({capacity})", "")
 
 
 def advantages(data: xr.Dataset, baseline: str) -> dict[tuple[str, int | None, float, float], Advantage]:
-    """Return one plant's advantages over a baseline by learner, capacity, noise and rate, wherever μ_r is defined."""
+    """Return one plant's advantages over a baseline by learner, capacity, noise and rate, where μ_r is defined."""
     scores = final_scores(data).transpose("noise", "frequency", "learner", "strategy", "seed")
     run = runs_there(data).transpose(*scores.dims)
     groups = by_capacity([str(name) for name in data["strategy"].values])
     has_scores = scaled(data)
     found = {}
-    for learner in data["learner"].values:
-        for capacity, named in groups.items():
-            for noise in data["noise"].values:
-                for rate in data["frequency"].values:
-                    if not has_scores.sel(noise=noise, frequency=rate):  # rewards differ in units of their own
-                        continue
-                    where = {"learner": learner, "noise": noise, "frequency": rate}
-                    there = {plain: run.sel({**where, "strategy": name}).values for plain, name in named.items()}
-                    shared = np.all([mask for mask in there.values() if mask.any()] or [np.zeros(1, bool)], axis=0)
-                    of = {
-                        plain: scores.sel({**where, "strategy": name}).values[shared]
-                        for plain, name in named.items()
-                        if there[plain].any()
-                    }
-                    if one := advantage(of, baseline) if of else None:
-                        found[str(learner), capacity, float(noise), float(rate)] = one
+    for learner, capacity, noise, rate in itertools.product(
+        data["learner"].values, groups, data["noise"].values, data["frequency"].values
+    ):
+        if not has_scores.sel(noise=noise, frequency=rate):  # rewards have other units
+            continue
+        here = {"learner": learner, "noise": noise, "frequency": rate}
+        there = {plain: run.sel({**here, "strategy": name}).values for plain, name in groups[capacity].items()}
+        there = {plain: mask for plain, mask in there.items() if mask.any()}
+        if not there:
+            continue
+        shared = np.all(list(there.values()), axis=0)
+        of = {plain: scores.sel({**here, "strategy": groups[capacity][plain]}).values[shared] for plain in there}
+        if one := advantage(of, baseline):
+            found[str(learner), capacity, float(noise), float(rate)] = one
     return found

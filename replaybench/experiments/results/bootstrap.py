@@ -1,7 +1,8 @@
 """Bootstrap intervals, bias-corrected and accelerated (BCa, Efron 1987), for many samples of one size at once.
 
-The statistics are weighted sums of what was drawn, of ordered samples or not, so one table of weights serves all
-samples of a size: a thousand intervals are one matrix product. The draws are the same for every sample of a size.
+Statistics are weighted sums, so a thousand intervals of one size are one matrix product. The resamples of a size are
+always the same; they are those of `scipy.stats.bootstrap` with `PCG64(0)`. Unlike there, resamples that differ from the
+sample by rounding only are ties, so that intervals do not depend on the processor.
 """
 
 from __future__ import annotations
@@ -22,19 +23,13 @@ _ROUNDING: Final = 1e-11  # relative
 
 
 def alike(values: Floats) -> bool:
-    """Return whether the values of a sample `[n]` differ by rounding at most: they say nothing of uncertainty."""
+    """Return whether the values of a sample `[n]` differ by rounding at most."""
     return float(np.ptp(values)) <= 1e-12 * max(1.0, float(np.abs(values).max()))
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """A statistic of samples, and of their resamples.
-
-    Attributes:
-        estimate: the statistic of each sample, `[...]`.
-        resampled: of its resamples, ascending, `[..., RESAMPLES]`.
-        acceleration: by the jackknife, `[...]`.
-    """
+    """A statistic of samples `[...]` and of their resamples, ascending, `[..., RESAMPLES]`; acceleration `[...]`."""
 
     estimate: Floats
     resampled: Floats
@@ -51,10 +46,7 @@ class Bootstrap:
         return low, high
 
     def _share(self, value: Floats) -> Floats:
-        """Return the share of resamples below a value, ties counted half, kept off 0 and 1.
-
-        What differs by rounding alone is a tie: sums of the same seeds come out differently on other processors.
-        """
+        """Return the share of resamples below a value, ties counted half, within (0, 1)."""
         rounding = _ROUNDING * np.maximum(np.abs(self.resampled[..., 0]), np.abs(self.resampled[..., -1]))
         below = (self.resampled < (value - rounding)[..., None]).mean(axis=-1)
         upto = (self.resampled <= (value + rounding)[..., None]).mean(axis=-1)
@@ -62,7 +54,6 @@ class Bootstrap:
         return shares
 
     def _quantile(self, level: Floats) -> Floats:
-        """Return each sample's quantile of its resamples, interpolated linearly."""
         place = level * (RESAMPLES - 1)
         lower = np.minimum(place.astype(np.int64), RESAMPLES - 2)
         ends = np.take_along_axis(self.resampled, np.stack([lower, lower + 1], axis=-1), axis=-1)
@@ -71,14 +62,14 @@ class Bootstrap:
 
 
 def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
-    """Resample the last axis of `samples` `[..., n]`, of two values or more that are not all alike."""
+    """Resample the last axis of `samples` `[..., n]`, of at least two different values."""
     size = samples.shape[-1]
     if statistic == "interquartile mean":
         samples = np.sort(samples, axis=-1)
     estimate = samples @ weights(size, statistic)
     without = samples @ _weights(1.0 - np.eye(size), statistic).T
     deviations = without.mean(axis=-1, keepdims=True) - without
-    # Where no single value matters to the statistic, the jackknife has nothing to say, and rounding must not.
+    # If no single value changes the statistic, only rounding is left.
     deviations[np.abs(deviations) <= _ROUNDING * np.abs(samples).max(axis=-1, keepdims=True)] = 0.0
     spread = (deviations**2).sum(axis=-1)
     acceleration = (deviations**3).sum(axis=-1) / (6 * np.where(spread, spread, 1.0) ** 1.5)
@@ -92,7 +83,7 @@ def interquartile_mean(sample: Floats) -> float:
 
 
 def weights(size: int, statistic: Statistic) -> Floats:
-    """Return what each of `size` values, in ascending order, weighs in a statistic, `[size]`."""
+    """Return the weights `[size]` of values in ascending order in a statistic."""
     found: Floats = _weights(np.ones((1, size)), statistic)[0]
     return found
 
@@ -112,7 +103,7 @@ def _resample_weights(size: int, statistic: Statistic) -> Floats:
 
 
 def _weights(counts: Floats, statistic: Statistic) -> Floats:
-    """Return what each value weighs in the statistic, for values that are there `counts` times `[resample, n]`."""
+    """Return the weights of values that occur `counts` times `[resample, n]`."""
     ends = counts.cumsum(axis=-1)
     total = ends[:, -1:]
     if statistic == "mean":

@@ -1,4 +1,4 @@
-"""Tables of how strategies, learners or conditions compare, seed by seed, and of what means of few runs hide."""
+"""Tables that compare strategies, learners or conditions seed by seed, with robust statistics."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from replaybench.data.quantities import decimals, fixed
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, mu_r, runs_there, the_last
-from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle
+from replaybench.experiments.results.distribution import assured, assured_share, improvement
 from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, p_text, paired, seeds_to_tell
 from replaybench.experiments.results.references import final_rewards, why_same
 from replaybench.experiments.results.sign_flips import flipped
-from replaybench.experiments.results.statistics import Interval
+from replaybench.experiments.results.statistics import Interval, interval
 
 Floats = NDArray[np.float64]
 
 ASSURED = 0.9
-"""Share of further runs that a bound is told for, where there are runs enough."""
+"""Share of further runs in the tolerance bound, if there are enough runs."""
 
 Axis = Literal["strategy", "learner", "noise", "frequency", "plant"]
 COMPARED: Final[tuple[Axis, ...]] = ("strategy", "learner", "noise", "frequency", "plant")
-"""Axes along which cells are compared: the first along which there is anything to compare, unless one is asked for."""
+"""Axes along which cells can be compared; by default the first that varies."""
 _MOST_NAMED: Final = 4
 
 
 class Comparison(NamedTuple):
-    """One cell, and how it compares with the one that has the baseline's value on the compared axis.
+    """One cell, compared with the cell that has the baseline's value on the compared axis.
 
     Attributes:
         scores: final scores `[S]` of the seeds that were run, NaN where a run failed.
-        effect: seed by seed, how much better than the baseline; None for that itself, and where there is nothing to
-            compare with.
-        chance: p value of no difference, by flipped signs, within its family (Holm 1979).
-        better: the chance that a run is better than one of the baseline.
-        same: whether the rewards of all episodes are the baseline's, as where buffers never fill; no test then.
-        plant: its name.
+        effect: paired differences from the baseline; None for the baseline itself, and if there is none.
+        chance: p value of the sign-flip test, corrected within its family (Holm 1979).
+        better: probability that a run is better than one of the baseline.
+        same: whether all rewards equal the baseline's, as if buffers never fill; no test then.
+        on_scale: whether scores are μ_final, not rewards.
     """
 
     learner: str
@@ -56,6 +55,7 @@ class Comparison(NamedTuple):
     better: Interval | None
     same: bool = False
     plant: str = ""
+    on_scale: bool = True
 
     @property
     def failed(self) -> int:
@@ -69,12 +69,12 @@ def final_scores(data: xr.Dataset) -> xr.DataArray:
 
 
 def scaled(data: xr.Dataset) -> xr.DataArray:
-    """Tell at which noise and rate μ_r of one plant means something."""
+    """Return at which noise and rate μ_r of one plant is defined."""
     return mu_r(data, data["reference_dp"]).notnull()
 
 
 def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
-    """Return the value on an axis that others are compared with: the one that is asked for, else the study's first.
+    """Return the baseline on an axis: the one that is asked for, else the study's first value.
 
     Raises:
         UserError: it was not run.
@@ -94,18 +94,21 @@ def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") ->
     return asked
 
 
+def _plants(data: xr.Dataset) -> list[xr.Dataset]:
+    return [data] if "plant" not in data.dims else [data.isel(plant=i) for i in range(data.sizes["plant"])]
+
+
 def _name(value: Any) -> str:
     return str(value) if isinstance(value, str) else f"{value:g}"
 
 
 def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[Comparison]:
-    """Compare the cells of one plant, or of all, with those that differ in having the baseline's value on one axis.
+    """Compare the cells of one plant, or of all, with those that have the baseline's value on one axis.
 
-    Cells share their seeds, so differences are taken seed by seed, over seeds on which neither failed. The tests of
-    one noise and rate are one family; of one noise where rates are compared, and so on. Rewards without μ_r have one
-    scale within a plant and rate only.
+    Differences are taken seed by seed, over seeds on which neither failed. Tests of one noise and rate are one family;
+    of one noise where rates are compared, and so on. Rewards without μ_r are comparable within a plant and rate only.
     """
-    plants = [data] if "plant" not in data.dims else [data.isel(plant=i) for i in range(data.sizes["plant"])]
+    plants = _plants(data)
     cells = ("noise", "frequency", "learner", "strategy")
     scores = np.stack([final_scores(one).transpose(*cells, "seed").values for one in plants])
     run = np.stack([runs_there(one).transpose(*cells, "seed").values for one in plants])
@@ -128,13 +131,14 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
                 same = np.array_equal(rewards[place], rewards[base], equal_nan=True)
         plant, noise, frequency, learner, strategy = (each[i] for each, i in zip(values, place, strict=True))
         point = str(learner), str(strategy), float(noise), float(frequency)
-        row = Comparison(*point, scores[place][there], found, 1.0, better, same, str(plant))
+        scale = bool(known[place[:3]])
+        row = Comparison(*point, scores[place][there], found, 1.0, better, same, str(plant), scale)
         families.setdefault(base[:3], []).append(row)
     return [row for family in families.values() for row in _adjusted(family)]
 
 
 def _adjusted(family: list[Comparison]) -> Iterator[Comparison]:
-    """Yield the rows of a family with their p values; the same runs are no test."""
+    """Yield the rows of a family with their p values; equal runs are not tested."""
     tested = [row.effect.differences for row in family if row.effect is not None and not row.same]
     chances = iter(holm([float(flipped(differences)) for differences in tested]))
     for row in family:
@@ -146,9 +150,8 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 
     Args:
         data: dataset of `results.assemble`.
-        baseline: the value that others are compared with; the first that was run there if not given.
-        axis: strategies if not given; where they do not vary, the first of learner, noise, frequency and plant that
-            does.
+        baseline: value on the axis; the first that was run there if not given.
+        axis: if not given, the first of strategy, learner, noise, frequency and plant that varies.
 
     Raises:
         UserError: there is no such value, or nothing to compare with it.
@@ -176,11 +179,11 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 def first_comparison(
     data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
 ) -> tuple[list[Comparison], str, Axis] | None:
-    """Return the comparisons along the first of these axes that has any, with the baseline; None if none has.
+    """Return the comparisons along the first of these axes that has any, the baseline and the axis; else None.
 
     Args:
         data: dataset of one plant, or of all.
-        baseline: as of `baseline_of`, of what was run there.
+        baseline: a value of `baseline_of`.
     """
     for axis in axes:
         run = runs_there(data)
@@ -194,11 +197,11 @@ def first_comparison(
 
 
 _CAPTION: Final = (
-    "differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within {family}, and "
-    "is the test: not whether intervals overlap; seeds: where p leaves it open, how many would tell, as the only test, "
-    "if the difference is what it is here. IQM: mean of the middle half of the runs; P(better): the chance that a run "
-    "beats one of the other; reach: what so many of further runs will, 95 % sure; of too few runs for that, the worst, "
-    "and in brackets how many of further runs will reach it"
+    "differences are of paired seeds, with BCa intervals; p: paired sign-flip test, corrected within {family} (Holm), "
+    "which decides, not whether intervals overlap; seeds: if p is not below 0.05, how many would make this difference "
+    "significant as the only test. IQM: interquartile mean of the runs; P(better): probability that a run is better "
+    "than one of the other; reach: score that so many of further runs reach, with 95 % confidence; of too few runs for "
+    "that, the worst, with the share of further runs that reach it"
 )
 
 
@@ -209,16 +212,14 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
     nearly = f"{100 * ASSURED:g} % reach"
     beyond = f"− {short.get(axis, {}).get(baseline, value)} [95 %]"
     numbers = ("n", "failed", "IQM [95 %]", beyond, "p", "seeds", "P(better)", nearly)
-    plants = [data] if "plant" not in data.dims else [data.isel(plant=i) for i in range(data.sizes["plant"])]
-    known = {str(one["plant"].item()): scaled(one) for one in plants}
-    on_scale = [bool(known[row.plant].sel(noise=row.noise, frequency=row.frequency)) for row in rows]
-    middles = [middle(row.scores) for row in rows]
-    digits = {}
-    for part in set(on_scale):
-        mine = [pair for pair, scale in zip(zip(rows, middles, strict=True), on_scale, strict=True) if scale == part]
-        digits[part] = decimals(x for row, mid in mine for x in (mid.mean, mid.low, mid.high, row.scores.min()))
-    measures = ["μ_final"] if True in on_scale else []
-    measures += dict.fromkeys(episode_metric(one) for one in plants) if False in on_scale else []
+    plants = _plants(data)
+    middles = [interval(row.scores, "interquartile mean") for row in rows]
+    written: dict[bool, list[float]] = {}
+    for row, mid in zip(rows, middles, strict=True):
+        written.setdefault(row.on_scale, []).extend((mid.mean, mid.low, mid.high, row.scores.min()))
+    digits = {scale: decimals(values) for scale, values in written.items()}
+    measures = ["μ_final"] if True in digits else []
+    measures += dict.fromkeys(episode_metric(one) for one in plants) if False in digits else []
     family = {"noise": "a rate", "frequency": "a noise"}.get(axis, "a noise and rate")
     whose = "all plants" if axis == "plant" else data["plant"].item()
     table = FittedTable(
@@ -229,22 +230,15 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
         title=f"{whose}: {' or '.join(measures)} of {the_last(plants[0])}, compared with {value}",
         caption="\n".join([*_notes(data, rows, baseline, axis), _CAPTION.format(family=family)]),
     )
-    for row, found, scale in zip(rows, middles, on_scale, strict=True):
-        table.add(
-            f"{row.frequency:g}",
-            f"{row.noise:g}",
-            *(short[name][getattr(row, name)] for name in named),
-            f"{len(row.scores) - row.failed}",
-            f"{row.failed}",
-            found.text(digits[scale]),
-            *_told(row, digits[scale] + 1),
-            _reach(row.scores, digits[scale]),
-        )
+    for row, mid in zip(rows, middles, strict=True):
+        names = (short[name][getattr(row, name)] for name in named)
+        counts, places = (f"{len(row.scores) - row.failed}", f"{row.failed}"), digits[row.on_scale]
+        difference, reach = _difference(row, places + 1), _reach(row.scores, places)
+        table.add(f"{row.frequency:g}", f"{row.noise:g}", *names, *counts, mid.text(places), *difference, reach)
     return table
 
 
 def _notes(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) -> Iterator[str]:
-    """Explain the same runs and blanks, and name the other axes along which cells can be compared."""
     if any(row.same for row in rows):
         yield f"same runs: {why_same(data)}"
     blank = [row for row in rows if row.effect is None and _name(getattr(row, axis)) != baseline]
@@ -252,15 +246,15 @@ def _notes(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
         who = dict.fromkeys(
             " ".join(_name(getattr(row, name)) for name in COMPARED[:2] if name != axis) for row in blank
         )
-        told = ", ".join(itertools.islice(who, _MOST_NAMED)) + (" …" if len(who) > _MOST_NAMED else "")
+        names = ", ".join(itertools.islice(who, _MOST_NAMED)) + (" …" if len(who) > _MOST_NAMED else "")
         scale = ", or on another scale" if axis in ("frequency", "plant") else ""
-        yield f"blank: {baseline} was not run with {told}{scale}; --baseline chooses another"
+        yield f"blank: {baseline} was not run with {names}{scale}; --baseline chooses another"
     varied = [name for name in COMPARED if name != axis and data[name].size > 1]
     if varied:
         yield f"other comparisons: --compare {' or '.join(varied)}"
 
 
-def _told(row: Comparison, digits: int) -> tuple[str, str, str, str]:
+def _difference(row: Comparison, digits: int) -> tuple[str, str, str, str]:
     if row.effect is None or row.better is None or row.same:
         return "same runs" if row.same else "", "", "", ""
     low, high = row.effect.interval()
@@ -270,7 +264,7 @@ def _told(row: Comparison, digits: int) -> tuple[str, str, str, str]:
 
 
 def _seeds(row: Comparison) -> str:
-    """Write how many seeds would tell a difference that is not sure, were it the only one."""
+    """Return how many seeds would make a difference that is not significant so, were it the only test."""
     if row.effect is None or row.chance < SIGNIFICANT:
         return ""
     needed = seeds_to_tell(row.effect.sd, abs(row.effect.estimate))
@@ -278,10 +272,6 @@ def _seeds(row: Comparison) -> str:
 
 
 def _reach(scores: Floats, digits: int) -> str:
-    """Write what nearly all further runs will reach; of few runs the worst, and which share will reach that.
-
-    A failed run reaches nothing.
-    """
     if not np.isfinite(scores).all():
         return "–"
     bound = assured(scores, ASSURED)

@@ -1,10 +1,9 @@
-"""From finished cells to one labelled dataset.
+"""Build one labelled dataset from finished cells.
 
-The dataset's axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that the
-study does not hold, or that are not run yet, are NaN. Rewards are unscaled and what counts of an episode of the plant
-(`episode_metric`), its mean per step or its return; they are of training episodes, exploration included, except where
-a name says greedy. Where updates come after every so many steps an "episode" is a round of the run, as long as the
-longest episode, and rewards are means over the episodes that ended in it.
+Its axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that are not in the
+study, or not run yet, are NaN. Rewards are unscaled scores of episodes (`episode_metric`: mean per step, or return),
+with exploration unless the name says greedy. Where updates follow every so many steps, an "episode" is a round as long
+as the longest episode, and rewards are means over the episodes that ended in it.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from replaybench.data.numerics import NUMERICS_VERSION, VERSION
 from replaybench.data.provenance import Stint
 from replaybench.data.records.record import read_record
 from replaybench.experiments.provenance import read_stints, shared_from
-from replaybench.experiments.results.statistics import interval, last_episodes, score
-from replaybench.experiments.training.study import Cell, axis_values
+from replaybench.experiments.results.statistics import interval, score
+from replaybench.experiments.training.study import Cell, last_episodes
 
 AXES = ("plant", "learner", "strategy", "noise", "frequency")
 SCORES = ("final", "best", "rise")
 References = Mapping[tuple[str, float, float], Reference]
 
-AXIS_LABELS: Final = {
+_AXIS_LABELS: Final = {
     "plant": ("name of the plant", ""),
     "learner": ("name of the learner", ""),
     "strategy": ("Retention[Sampling]", ""),
@@ -45,14 +44,28 @@ AXIS_LABELS: Final = {
     "evaluation_step": ("number of training steps after which policies were evaluated", "1"),
     "signal": ("name of a state or action", ""),
 }
-"""What the axes of results are, and in which units; names have none."""
+"""Meanings and units of axes; names have no unit."""
+_UNITS: Final = {"seconds": "s", "memory": "B", "max_substep": "s"}
+
+ORIGINS: Final = {
+    "cell": "id of a cell, the name of its folder in cells/",
+    "started": "when a cell was begun, UTC",
+    "commit": "git commit of the code, -dirty where it was changed; of all processes that computed the cell",
+    "processor": "model name of the processor, of all of them",
+    "target": "the processor that kernels were compiled for, of all of them",
+    "shared_from": "id of the cell that was computed in place of one that is the same runs, as buffers never filled",
+}
+"""Coordinates of each cell's origin, and their meanings."""
 
 
 def label_axes(data: xr.Dataset) -> None:
-    """Say of each axis what it is, and its unit."""
-    for name, (meaning, unit) in AXIS_LABELS.items():
+    """Add the meaning and unit of each axis, and the units of variables."""
+    for name, (meaning, unit) in _AXIS_LABELS.items():
         if name in data.coords:
             data.coords[name].attrs.update({"long_name": meaning, "units": unit} if unit else {"long_name": meaning})
+    for name, unit in _UNITS.items():
+        if name in data:
+            data[name].attrs["units"] = unit
 
 
 def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str, Path]) -> xr.Dataset:
@@ -62,40 +75,13 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         cells: all cells of the study.
         references: by (plant, frequency, noise).
         folders: cell id → folder.
+
+    Raises:
+        UserError: a score file is damaged.
     """
-    episodes, every = cells[0].episodes, cells[0].greedy_every
-    seeds = max(cell.first_member + cell.members for cell in cells)
-    coordinates: dict[str, Any] = dict(axis_values(list(cells)))
-    coordinates["seed"] = np.arange(seeds)
-    coordinates["block"] = sorted({cell.first_member for cell in cells})
-    coordinates["episode"] = np.arange(1, episodes + 1)
-    coordinates["greedy_episode"] = np.arange(1, episodes // every + 1) * every
-    data = xr.Dataset(coords=coordinates)
-    plants = {cell.plant: cell for cell in cells}
-    data.coords["episode_metric"] = "plant", [plants[name].make_plant().episode_metric for name in coordinates["plant"]]
-    data.coords["update_every"] = "plant", [plants[name].update_every for name in coordinates["plant"]]
-    _blank(data, "max_substep", ("plant",), "longest step of integration, of plants that are given by equations")
-    data["max_substep"].values[:] = [
-        getattr(plants[name].make_plant(), "max_substep", np.nan) for name in coordinates["plant"]
-    ]
-    _blank(data, "whole_steps", ("plant", "frequency"), "steps of a whole episode, or round, of a member")
-    _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
-    _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
-    _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
-    _blank(data, "seconds", (*AXES, "block"), "time that a cell took, by all processes that computed it")
-    _blank(data, "memory", (*AXES, "block"), "most memory that a process held while it computed a cell")
-    for name, meaning in ORIGINS.items():
-        blank = np.full(data["seconds"].shape, "", object)
-        data.coords[name] = data["seconds"].dims, blank, {"long_name": meaning}
-    if evaluations := max(map(_evaluations, cells)):
-        data.coords["evaluation_step"] = np.arange(1, evaluations + 1) * cells[0].evaluate_every_steps
-        meaning = "the same of policies without exploration, mean over the episodes of an evaluation"
-        _blank(data, "reward_evaluation", (*AXES, "seed", "evaluation_step"), meaning)
-    if any(cell.replayed_noise for cell in cells):
-        data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
-        _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
-    places = {name: {value: place for place, value in enumerate(values)} for name, values in coordinates.items()}
-    for cell in cells:  # written into the arrays as they lie: xarray's own lookup takes longer than a small cell
+    data = _blank_dataset(cells)
+    places = {name: {v: place for place, v in enumerate(data[name].values.tolist())} for name in (*AXES, "block")}
+    for cell in cells:  # xarray's own lookup takes longer than a small cell
         point = tuple(places[axis][getattr(cell, axis)] for axis in AXES)
         block = (*point, places["block"][cell.first_member])
         data.variables["cell"].values[block] = cell.id
@@ -107,29 +93,14 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
                 stints = read_stints(path, header.facts)
             except UserError as error:
                 raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
-            runs = slice(cell.first_member, cell.first_member + cell.members)
             _check_scores(path, cell, arrays)
-            for name in ("reward", "reward_greedy", "episode_steps"):
-                data.variables[name].values[point][runs] = arrays[name]
-            if evaluations := _evaluations(cell):
-                data.variables["reward_evaluation"].values[point][runs, :evaluations] = arrays["reward_evaluation"]
-            for name in (name for name in arrays if name.startswith("metric_")):
-                if name not in data:
-                    meaning = f"{name.removeprefix('metric_')} that the learner tells of itself"
-                    _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
-                data.variables[name].values[point][runs] = arrays[name]
-            if "replayed_noise" in arrays:
-                columns = [list(data.coords["signal"].values).index(name) for name in _signals(cell)]
-                data.variables["replayed_noise"].values[point][runs, columns] = arrays["replayed_noise"]
+            _add_arrays(data, cell, point, arrays)
             _add_origin(data, block, stints, shared_from(header.facts))
-    _blank(data, "discount", ("plant", "learner", "frequency"), "discount of a control step")
     for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
         data["discount"].loc[{"plant": cell.plant, "learner": cell.learner, "frequency": cell.frequency}] = cell.gamma
     add_references(data, references)
     add_scores(data)
     label_axes(data)
-    data["seconds"].attrs["units"], data["memory"].attrs["units"] = "s", "B"
-    data["max_substep"].attrs["units"] = "s"
     data.attrs = {
         "title": "replaybench sweep",
         "version": VERSION,
@@ -139,18 +110,61 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     return data
 
 
-def _evaluations(cell: Cell) -> int:
-    every = cell.evaluate_every_steps
-    return cell.steps_per_episode * cell.episodes // every if every else 0
+def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
+    episodes, every = cells[0].episodes, cells[0].greedy_every
+    coordinates: dict[str, Any] = {axis: list(dict.fromkeys(getattr(cell, axis) for cell in cells)) for axis in AXES}
+    coordinates["seed"] = np.arange(max(cell.first_member + cell.members for cell in cells))
+    coordinates["block"] = sorted({cell.first_member for cell in cells})
+    coordinates["episode"] = np.arange(1, episodes + 1)
+    coordinates["greedy_episode"] = np.arange(1, episodes // every + 1) * every
+    data = xr.Dataset(coords=coordinates)
+    by_plant = {cell.plant: cell for cell in cells}
+    plants = {name: by_plant[name].make_plant() for name in coordinates["plant"]}
+    data.coords["episode_metric"] = "plant", [plant.episode_metric for plant in plants.values()]
+    data.coords["update_every"] = "plant", [by_plant[name].update_every for name in plants]
+    _blank(data, "max_substep", ("plant",), "longest step of integration, of plants that are given by equations")
+    data["max_substep"].values[:] = [getattr(plant, "max_substep", np.nan) for plant in plants.values()]
+    _blank(data, "whole_steps", ("plant", "frequency"), "steps of a whole episode, or round, of a member")
+    _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
+    _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
+    _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
+    _blank(data, "seconds", (*AXES, "block"), "time that a cell took, by all processes that computed it")
+    _blank(data, "memory", (*AXES, "block"), "most memory that a process held while it computed a cell")
+    for name, meaning in ORIGINS.items():
+        blank = np.full(data["seconds"].shape, "", object)
+        data.coords[name] = data["seconds"].dims, blank, {"long_name": meaning}
+    if evaluations := max(cell.evaluations for cell in cells):
+        data.coords["evaluation_step"] = np.arange(1, evaluations + 1) * cells[0].evaluate_every_steps
+        meaning = "the same of policies without exploration, mean over the episodes of an evaluation"
+        _blank(data, "reward_evaluation", (*AXES, "seed", "evaluation_step"), meaning)
+    if any(cell.replayed_noise for cell in cells):
+        data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
+        _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
+    _blank(data, "discount", ("plant", "learner", "frequency"), "discount of a control step")
+    return data
+
+
+def _add_arrays(data: xr.Dataset, cell: Cell, point: tuple[int, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
+    runs = slice(cell.first_member, cell.first_member + cell.members)
+    for name, array in arrays.items():
+        if name.startswith("metric_") and name not in data:
+            meaning = f"{name.removeprefix('metric_')} that the learner tells of itself"
+            _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
+        if name == "replayed_noise" and name in data:
+            columns = [list(data.coords["signal"].values).index(signal) for signal in _signals(cell)]
+            data.variables[name].values[point][runs, columns] = array
+        elif name == "reward_evaluation" and name in data:
+            data.variables[name].values[point][runs, : cell.evaluations] = array
+        elif name in ("reward", "reward_greedy", "episode_steps") or name.startswith("metric_"):
+            data.variables[name].values[point][runs] = array
 
 
 def _check_scores(path: Path, cell: Cell, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse a score file whose arrays are not those of its cell."""
     greedy = (cell.members, cell.episodes // cell.greedy_every)
     due = dict.fromkeys(("reward", "episode_steps"), (cell.members, cell.episodes)) | {"reward_greedy": greedy}
     due |= {name: greedy for name in arrays if name.startswith("metric_")}
-    if evaluations := _evaluations(cell):
-        due["reward_evaluation"] = (cell.members, evaluations)
+    if cell.evaluations:
+        due["reward_evaluation"] = (cell.members, cell.evaluations)
     if "replayed_noise" in arrays:
         due["replayed_noise"] = (cell.members, len(_signals(cell)))
     for name, shape in due.items():
@@ -158,20 +172,10 @@ def _check_scores(path: Path, cell: Cell, arrays: Mapping[str, NDArray[Any]]) ->
             raise UserError(f"{path}: {name} is not of shape {shape}: remove {path.parent} and run the sweep again")
 
 
-ORIGINS = {
-    "cell": "id of a cell, the name of its folder in cells/",
-    "started": "when a cell was begun, UTC",
-    "commit": "git commit of the code, -dirty where it was changed; of all processes that computed the cell",
-    "processor": "model name of the processor, of all of them",
-    "target": "the processor that kernels were compiled for, of all of them",
-    "shared_from": "id of the cell that was computed in place of one that is the same runs, as buffers never filled",
-}
-
-
 def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[Stint], shared: str) -> None:
-    """Say of the cell at a place who computed it; what its stints share is said once.
+    """Add the origin of a cell; values that its sessions share are listed once.
 
-    Time and memory count once, for the cell that was computed, and not for those that have `shared` its runs.
+    Time and memory count for computed cells only, not for those that have `shared` runs.
     """
     data.variables["shared_from"].values[block] = shared
     if not shared:
@@ -180,8 +184,8 @@ def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[Stint
         data.variables["memory"].values[block] = max(known, default=np.nan)
     codes = [stint.code for stint in stints]
     commits = [f"{code.commit or 'unknown'}{'-dirty' * bool(code.dirty)}" for code in codes]
-    told = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}
-    for name, values in {"started": [stints[0].started], **told}.items():
+    listed = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}
+    for name, values in {"started": [stints[0].started], **listed}.items():
         data.variables[name].values[block] = ", ".join(dict.fromkeys(values))
 
 
@@ -195,27 +199,25 @@ def _blank(data: xr.Dataset, name: str, axes: tuple[str, ...], meaning: str) -> 
     data[name] = xr.DataArray(np.full(shape, np.nan), dims=axes, attrs={"long_name": meaning})
 
 
+_REFERENCES: Final = {
+    "random": "of the uniformly random controller (mu_r = 0)",
+    "dp": "of the dynamic-programming controller, with noise of its best episode (mu_r = 1)",
+    "dp_mean": "of the dynamic-programming controller on average",
+    "zero": "of doing nothing",
+    "lqr": "of the linear-quadratic regulator",
+    "dp_averaged": "of dynamic programming with values averaged over the noise",
+    "dp_observer": "of dynamic programming on a model observer of the state",
+}
+
+
 def add_references(data: xr.Dataset, references: References) -> None:
-    """Add what rewards are measured against, in place of what is there."""
+    """Add the references of scores, and the grids of dynamic programming; replace those that are there."""
     axes = ("plant", "noise", "frequency")
-    kinds = {
-        "reference_random": ("random", "of the uniformly random controller (mu_r = 0)"),
-        "reference_dp": ("dp", "of the dynamic-programming controller, with noise of its best episode (mu_r = 1)"),
-        "reference_dp_mean": ("dp_mean", "of the dynamic-programming controller on average"),
-        "reference_zero": ("zero", "of doing nothing"),
-        "reference_lqr": ("lqr", "of the linear-quadratic regulator"),
-        "reference_dp_averaged": ("dp_averaged", "of dynamic programming with values averaged over the noise"),
-        "reference_dp_observer": ("dp_observer", "of dynamic programming on a model observer of the state"),
-    }
-    for name, (field, whose) in kinds.items():
-        _blank(data, name, axes, f"mean reward per step, or return, {whose}")
-        for (plant, frequency, noise), reference in references.items():
-            data[name].loc[{"plant": plant, "noise": noise, "frequency": frequency}] = getattr(reference, field)
-    _add_grids(data, references)
-
-
-def _add_grids(data: xr.Dataset, references: References) -> None:
-    """Add on which grids dynamic programming was solved, by which rule, and how far they have converged."""
+    for field, whose in _REFERENCES.items():
+        _blank(data, f"reference_{field}", axes, f"mean reward per step, or return, {whose}")
+        for key, reference in references.items():
+            place = dict(zip(("plant", "frequency", "noise"), key, strict=True))
+            data[f"reference_{field}"].loc[place] = getattr(reference, field)
     _blank(
         data, "reference_change", ("plant", "frequency"), "change of reference_dp over the last refinement, as a part"
     )
@@ -232,35 +234,35 @@ def _add_grids(data: xr.Dataset, references: References) -> None:
 
 
 def episode_metric(data: xr.Dataset) -> str:
-    """Return what one plant's rewards are: "mean reward", as in files that do not say, or "return"."""
+    """Return the score of one plant's episodes: "mean reward" or "return"."""
     return str(data["episode_metric"].item()) if "episode_metric" in data.coords else "mean reward"
 
 
 def rule_of(data: xr.Dataset) -> Rule | None:
-    """Return by which rule the grid of one plant's dynamic programming was chosen; None in files that do not say."""
+    """Return the rule for the grid of one plant's dynamic programming, None if it is not stored."""
     rule = str(data["reference_rule"].item()) if "reference_rule" in data.coords else ""
     return cast(Rule, rule) if rule in get_args(Rule) else None
 
 
 def in_rounds(data: xr.Dataset) -> bool:
-    """Tell whether one plant's episodes are rounds, in which several may have ended."""
+    """Return whether one plant's episodes are rounds, in which several may have ended."""
     return "update_every" in data.coords and int(data["update_every"].item()) > 0
 
 
 def counted_in(data: xr.Dataset) -> str:
-    """Return what one plant's runs are counted in, for people."""
+    """Return "rounds" or "episodes", whichever one plant's runs are counted in."""
     return "rounds" if in_rounds(data) else "episodes"
 
 
 def the_last(data: xr.Dataset, of: str = "") -> str:
-    """Say of what one plant's final score is the mean: "the last 100 episodes", "all 40 training rounds"."""
+    """Return the episodes of one plant's final score in words: "the last 100 episodes", "all 40 training rounds"."""
     last, counted = last_of(data), f"{of} {counted_in(data)}".strip()
     which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
     return f"{which} {counted}" if last > 1 else f"the last {counted.removesuffix('s')}"
 
 
 def last_of(data: xr.Dataset) -> int:
-    """Return how many of one plant's last training episodes, or rounds, make the final score."""
+    """Return the number of training episodes, or rounds, in one plant's final score."""
     return last_episodes(data.sizes["episode"], in_rounds(data))
 
 
@@ -269,10 +271,10 @@ def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDAr
 
     Args:
         data: results of one plant, noise and control rate.
-        where: learner and strategy, over whose runs the lengths of episodes are averaged; all of them if not given.
+        where: learner and strategy over whose runs lengths are averaged; all if not given.
 
     Raises:
-        UserError: the results do not say how long rounds are.
+        UserError: the results do not hold the length of rounds.
     """
     if in_rounds(data):
         if "whole_steps" not in data:
@@ -287,7 +289,7 @@ def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDAr
 
 
 def lengths_vary(data: xr.Dataset) -> bool:
-    """Tell whether one plant's training episodes were not all of the same length."""
+    """Return whether the lengths of one plant's training episodes differ at some rate."""
     if "episode_steps" not in data:
         return False
     rates = data["episode_steps"].transpose("frequency", ...).values
@@ -297,8 +299,7 @@ def lengths_vary(data: xr.Dataset) -> bool:
 def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     """Normalise rewards: 0 = random controller, 1 = dynamic programming, under the same noise and rate.
 
-    NaN where the two references are too close for a quotient to mean anything: less than a fifth of the random
-    controller's reward apart.
+    NaN where the two references differ by less than a fifth of the random controller's reward.
     """
     span = data["reference_dp"] - data["reference_random"]
     usable = span >= SMALLEST_SPAN * abs(data["reference_random"])
@@ -306,7 +307,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
 
 
 def runs_there(data: xr.Dataset) -> xr.DataArray:
-    """Tell which runs of a dataset are there, by all axes but episodes; also those that failed before any reward."""
+    """Return which runs of a dataset exist, by all axes but episodes, including those that failed at once."""
     there = data["reward"].notnull().any("episode")
     if "episode_steps" in data:
         there = there | data["episode_steps"].notnull().any("episode")
@@ -314,17 +315,16 @@ def runs_there(data: xr.Dataset) -> xr.DataArray:
 
 
 def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
-    """Say why results show nothing; `needed` is who needs them, with the verb."""
+    """Return the error for results without rewards; `needed` is a subject with its verb, e.g. "figures need"."""
     if runs_there(data).any():
-        told = "failed before its first reward was a number; replaybench table counts such runs"
-        return UserError(f"every run of {path} {told}, and {needed} others")
+        why = "failed before its first reward was a number; replaybench table counts such runs"
+        return UserError(f"every run of {path} {why}, and {needed} others")
     return UserError(f"{path} holds no finished cell yet; {needed} one at least")
 
 
 def add_scores(data: xr.Dataset) -> None:
-    """Add per-seed scores, their means with 95 % intervals, and the counts of failed, dead and censored runs."""
+    """Add scores of each seed, their means with 95 % intervals, and the counts of failed, dead and censored runs."""
     curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")
-    shape = curves.shape[:-1]
     for name in SCORES:
         _blank(data, score_key(name), (*AXES, "seed"), _MEANINGS[name])
         for bound in ("mean", "low", "high"):
@@ -333,11 +333,11 @@ def add_scores(data: xr.Dataset) -> None:
         _blank(data, name, AXES, f"number of {name} runs")
     last = [last_of(data.isel(plant=plant)) for plant in range(data.sizes["plant"])]
     there = runs_there(data).transpose(*AXES, "seed").values
-    for place in np.ndindex(shape[:-1]):
-        rewards, present = data["reward"].values[place], there[place]
+    for place in np.ndindex(there.shape[:-1]):
+        present = there[place]
         if not present.any():
             continue
-        failed = ~np.isfinite(rewards[present]).all(axis=1)
+        failed = ~np.isfinite(data["reward"].values[place][present]).all(axis=1)
         scores = score(curves.values[place][present], failed, last[place[AXES.index("plant")]])
         for name in SCORES:
             values = getattr(scores, name)
@@ -349,7 +349,7 @@ def add_scores(data: xr.Dataset) -> None:
             data[name].values[place] = getattr(scores, name).sum()
 
 
-_MEANINGS = {
+_MEANINGS: Final = {
     "final": "mean mu_r of the last 100 training episodes, or of the last tenth of the rounds",
     "best": "mu_r of the best training episode",
     "rise": "first episode with mu_r >= 0.8 (run length where never reached)",
@@ -357,12 +357,12 @@ _MEANINGS = {
 
 
 def score_key(name: str) -> str:
-    """Return the name under which a dataset holds one of the `SCORES`."""
+    """Return the variable of one of the `SCORES`."""
     return {"final": "mu_final", "best": "mu_max", "rise": "rise_time"}[name]
 
 
 def describe(data: xr.Dataset) -> str:
-    """Say in JSON what a dataset holds: its axes and variables."""
+    """Return the axes and variables of a dataset as JSON."""
     axes = {
         str(axis): data[axis].values.tolist() if size <= 20 else f"{size} values" for axis, size in data.sizes.items()
     }

@@ -1,4 +1,4 @@
-"""What a mean of few runs hides: the middle half, the chance to be better, what nearly all runs reach, and all of it.
+"""Distribution of scores: probability of improvement, tolerance bounds, performance profiles.
 
 Agarwal et al. (2021), Deep Reinforcement Learning at the Edge of the Statistical Precipice; Wilks (1941).
 """
@@ -8,27 +8,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.results.bootstrap import alike, bootstrap, drawn, interquartile_mean
+from replaybench.experiments.results.bootstrap import drawn
 from replaybench.experiments.results.statistics import Interval
 
 Floats = NDArray[np.float64]
 
 
-def middle(sample: Floats) -> Interval:
-    """Return the interquartile mean of a sample `[runs]` with its 95 % BCa interval."""
-    finite = sample[np.isfinite(sample)]
-    mean = interquartile_mean(finite)
-    if finite.size < 2 or alike(finite):
-        return Interval(mean, mean, mean, True)
-    low, high = bootstrap(finite, "interquartile mean").interval()
-    return Interval(mean, float(low), float(high), degenerate=alike(np.array([low, high])))
-
-
 def improvement(sample: Floats, other: Floats) -> Interval:
-    """Return the chance that a run of one sample `[S]` is better than one of the other `[S]`, ties counted half.
+    """Return the probability that a run of one sample `[S]` is better than one of the other, ties counted half.
 
-    Every run is compared with every other (Mann and Whitney 1947). The 95 % interval is of percentiles; seeds, which
-    the samples share, are resampled together, those left out on which one of the two failed.
+    All pairs of runs count (Mann and Whitney 1947). The 95 % interval is of percentiles of resampled shared seeds;
+    seeds on which either failed are left out.
     """
     both = np.isfinite(sample) & np.isfinite(other)
     mine, theirs = sample[both], other[both]
@@ -43,36 +33,32 @@ def improvement(sample: Floats, other: Floats) -> Interval:
 
 
 def improvements(better: Floats) -> Floats:
-    """Return chances in resamples `[..., RESAMPLES]`, of who is better `[..., n, n]`: 1, ½ or 0."""
+    """Return the probabilities in resamples `[..., RESAMPLES]` of comparisons `[..., n, n]` (1, ½ or 0)."""
     counts = drawn(better.shape[-1])
     found: Floats = np.einsum("...bi,bi->...b", counts @ better, counts) / better.shape[-1] ** 2
     return found
 
 
 def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> float:
-    """Return what `share` of further runs will reach with `confidence`: a lower tolerance bound (Wilks 1941).
+    """Return the score that `share` of further runs reach with `confidence`: a lower tolerance bound (Wilks 1941).
 
-    It is an order statistic, so nothing is assumed of the distribution; −∞ where the sample is too small for one.
+    It is an order statistic, valid for every distribution; −∞ if the sample is too small.
     """
     from scipy.stats import binom
 
     finite = np.sort(sample[np.isfinite(sample)])
-    # The r-th smallest (from 1) is such a bound if at least r of n fall below the quantile with this confidence.
+    # The r-th smallest (from 1) is such a bound if at least r of n are below the quantile with this confidence.
     rank = int(np.searchsorted(-binom.sf(np.arange(finite.size + 1) - 1, finite.size, 1 - share), -confidence, "right"))
     return float(finite[rank - 2]) if rank >= 2 else -np.inf
 
 
 def assured_share(runs: int, confidence: float = 0.95) -> float:
-    """Return the share of further runs that will, with `confidence`, reach the worst of so many runs (Wilks 1941)."""
+    """Return the share of further runs that reach the worst of so many with `confidence` (Wilks 1941)."""
     return float((1 - confidence) ** (1 / runs)) if runs else 0.0
 
 
 def profile(sample: Floats, levels: Floats) -> Floats:
-    """Return the share of runs `[L]` that end above each of `levels` `[L]`: a performance profile; failed runs do not.
-
-    Args:
-        sample: scores `[runs]`, NaN where a run failed.
-    """
+    """Return the performance profile: the share `[L]` of scores `[runs]` above each of `levels`; NaN is below all."""
     above: Floats = (sample[:, None] > levels).mean(axis=0)
     return above
 

@@ -1,7 +1,7 @@
-"""Effects between learners that share their seeds: estimates, BCa intervals, and tests that err as seldom as they say.
+"""Effects between learners that share their seeds: estimates, BCa intervals and paired sign-flip tests.
 
-The seed is the unit of resampling. Cells of a study give their members the same random streams, so differences are
-taken seed by seed first. That two intervals overlap or not is no test: the interval of the difference is.
+Cells of a study give their members the same random streams, so differences are taken seed by seed. Overlap of two
+intervals is no test; the test of the difference is.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from replaybench.experiments.results.sign_flips import surpassed
 Floats = NDArray[np.float64]
 
 SIGNIFICANT: Final = 0.05
-"""Below this chance of "both are alike" a difference is called sure, everywhere."""
+"""Differences with a smaller p value are significant."""
 FEWEST_SEEDS: Final = 6
-"""With five no test by flipped signs can say p < 0.05."""
+"""With five seeds no sign-flip test can reach p < 0.05."""
 _POWER: Final = 0.8
 MOST_SEEDS: Final = 9999
 _MANY: Final = 40
-"""From so many seeds on, a permutation test has a p value at every level."""
+"""From so many seeds on, the p values of a sign-flip test are practically continuous."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What paired differences `[seeds]` come to, and how sure it is (Efron 1987, BCa).
+    """A statistic of paired differences `[seeds]`.
 
-    With fewer than two seeds, or without spread, nothing can be said of uncertainty: the interval is unbounded.
+    With fewer than two seeds, or without spread, the interval is unbounded.
 
     Attributes:
-        statistic: what is taken of the differences; not the mean where a few of them tell of the length of the runs.
+        statistic: the mean, or the interquartile mean where a few differences depend on the length of the runs.
     """
 
     differences: Floats
@@ -56,46 +56,45 @@ class Effect:
 
     @property
     def sd(self) -> float:
-        """Standard deviation of the differences, or of what would have a mean as unsure as their statistic."""
-        if self.statistic == "mean" or not self._sure:
+        """Standard deviation of the differences, or √n times the standard error of another statistic than the mean."""
+        if self.statistic == "mean" or not self._spread:
             return float(self.differences.std(ddof=1)) if self.n > 1 else np.nan
         return math.sqrt(self.n) * float(bootstrap(self.differences, self.statistic).resampled.std())
 
     @cached_property
-    def _sure(self) -> bool:
+    def _spread(self) -> bool:
         return self.n > 1 and not alike(self.differences)
 
     def interval(self, coverage: float = 0.95) -> tuple[float, float]:
-        """Return the BCa interval of the estimate."""
-        if not self._sure:
+        """Return the BCa interval of the estimate (Efron 1987)."""
+        if not self._spread:
             return -np.inf, np.inf
         low, high = bootstrap(self.differences, self.statistic).interval(coverage)
         return float(low), float(high)
 
     def chance_below(self, value: float) -> float:
-        """Return the one-sided p value of "in truth it is at most `value`", by flipped signs; 1 if all are alike."""
-        return float(surpassed(self.differences - value, self.statistic)) if self._sure else 1.0
+        """Return the one-sided p value of "the true statistic is at most `value`"; 1 without spread."""
+        return float(surpassed(self.differences - value, self.statistic)) if self._spread else 1.0
 
     def chance_above(self, value: float) -> float:
-        """Return the one-sided p value of "in truth it is at least `value`"."""
+        """Return the one-sided p value of "the true statistic is at least `value`"."""
         return replace(self, differences=-self.differences).chance_below(-value)
 
 
 def p_text(p: float) -> str:
-    """Return a p value as people are told it."""
+    """Return a p value as text."""
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
-    """Return how many seeds separate a mean from a value at a distance in four of five studies.
+    """Return the number of seeds for which a difference at this distance is significant with a power of 0.8.
 
-    It is the power of Student's t test at the level that signs of so few seeds can reach: a permutation test of seven
-    paired differences has no p value between 1/128 and 2/128. None where it takes more than 9,999 seeds, or where the
-    spread is not known.
+    The power is that of Student's t test at the level that a sign-flip test of so few seeds can reach: with seven
+    differences there is no p value between 1/128 and 2/128. None for more than 9,999 seeds, or an unknown spread.
 
     Args:
         sd: standard deviation of the paired differences.
-        tests: size of the family whose errors are controlled together, of which this test may be the strictest.
+        tests: size of the family of tests, of which this one may be the strictest (Holm 1979).
     """
     strictest = SIGNIFICANT / (2 * tests)
     errors = NormalDist().inv_cdf(1 - strictest) + NormalDist().inv_cdf(_POWER)
@@ -108,7 +107,6 @@ def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
 
 
 def _power(seeds: int, distance: float, level: float) -> float:
-    """Return the power of a one-sided paired test, at a distance in standard deviations."""
     from scipy.special import nctdtr, stdtrit
 
     if seeds < _MANY:
@@ -119,13 +117,13 @@ def _power(seeds: int, distance: float, level: float) -> float:
 def paired(
     plus: Sequence[Floats], minus: Sequence[Floats], level: float = 0.0, statistic: Statistic = "mean"
 ) -> Effect:
-    """Return the effect Σ plus − Σ minus − level, seed by seed, over seeds `[S]` that all samples have (not NaN)."""
+    """Return the effect Σ plus − Σ minus − level, seed by seed, over seeds `[S]` that are finite in all samples."""
     differences = np.sum(plus, axis=0) - (np.sum(minus, axis=0) if minus else 0.0) - level
     return Effect(differences[np.isfinite(differences)], statistic)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p values adjusted for their number (Holm 1979): rejecting below α errs once in a family with chance α."""
+    """Return p values that control the family-wise error (Holm 1979)."""
     order = np.argsort(p_values, kind="stable")
     scaled = np.asarray(p_values, float)[order] * np.arange(len(order), 0, -1)
     adjusted = np.empty(len(order))

@@ -1,8 +1,8 @@
-"""Whether offline learners believe what no recorded experience can teach: returns out of reach of recorded rewards.
+"""Detect offline learners that extrapolate: their values are out of reach of the recorded rewards.
 
-A learner that maximises over actions of which nothing is recorded is never corrected there, and its values grow by
-bootstrapping from themselves (Fujimoto et al. 2019, "Off-policy deep reinforcement learning without exploration").
-Not every such learner is caught here: values within the bounds can be wrong, too.
+A learner that maximises over actions without recorded experiences is never corrected there, and its values grow by
+bootstrapping (Fujimoto et al. 2019, "Off-policy deep reinforcement learning without exploration"). Values within the
+bounds can be wrong, too.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from replaybench.replay.files.buffer_schema import open_buffer
 Floats = NDArray[np.float64]
 
 _STATES: Final = 1000
-"""Recorded states of each learner whose values are looked at."""
+"""Recorded states of each learner whose values are checked."""
 _FIELDS: Final = ("observation", "reward", "terminated")
 _PART_ROWS: Final = 1 << 16
 _SLOW: Final = 0.005
-"""How fast the copies follow of learners that do not say it."""
+"""Assumed rate of target networks without a setting of it."""
 _UNLEARNED: Final = 0.9
-"""Learners that may have more than this part of their values from where they began have not learned yet."""
+"""Learners whose values may hold more than this share of their initial values are not checked."""
 _SETTLED: Final = 0.05
-"""Those that may have less than this of it have left it behind."""
+"""With less than this share, initial values are ignored."""
 _SHARE: Final = 0.05
-"""Of these states so many may have values that are beyond the bounds by this part of their distance."""
+"""Tolerated share of states whose values exceed the bounds by this share of their distance."""
 
 
 class Extrapolation(NamedTuple):
-    """What learners believe of recorded states, in discounted returns of unscaled rewards.
+    """Impossible values of recorded states, in discounted returns of unscaled rewards.
 
     Attributes:
-        learners: how many believe the impossible of some states.
-        of: how many there are.
-        value: the value farthest out, of those that are beyond the bounds.
-        low, high: what discounted returns of the rewards are between that its learner's recording holds.
+        learners: number of learners with impossible values.
+        of: number of learners.
+        value: the value farthest beyond the bounds.
+        low, high: bounds of discounted returns of the rewards in its learner's recording.
     """
 
     learners: int
@@ -50,11 +50,11 @@ class Extrapolation(NamedTuple):
     high: float
 
     def words(self, learner: str, choices: bool = False) -> str:
-        """Say it in a line, with what may help.
+        """Return a warning with a remedy.
 
         Args:
-            learner: name of what learned.
-            choices: whether the plant takes choices, which TD3+BC cannot make.
+            learner: its name.
+            choices: whether the plant has discrete actions, which TD3+BC does not support.
         """
         remedy = "a smaller --set alpha=… keeps it nearer to the recording"
         if choices:
@@ -68,11 +68,11 @@ class Extrapolation(NamedTuple):
 
 
 def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[float, float]:
-    """Return the least and the greatest discounted return Σ γᵗ r_t of rewards between the least and the greatest.
+    """Return the bounds of discounted returns Σ γᵗ r_t, from the least and the greatest recorded reward.
 
     Args:
         reward: the recorded rewards.
-        terminates: whether an episode may end after any step; else it goes on for ever.
+        terminates: whether an episode may end after any step, rather than never.
         discount: γ < 1.
     """
     least, greatest, whole = float(reward.min()), float(reward.max()), 1.0 / (1.0 - discount)
@@ -81,26 +81,25 @@ def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[fl
 
 
 def unlearned(agent: Learner, updates: int) -> float:
-    """Return which part of where its values began may still be in them.
+    """Return the share of its initial values that an agent's values may still hold.
 
-    What is slowest are the copies that values are learned from: they follow by a rate τ, and with a discount γ the
-    beginning fades by 1 − τ (1 − γ) in an update.
+    Target networks are slowest: with a rate τ and a discount γ the share decays by 1 − τ (1 − γ) in an update.
     """
     config = getattr(agent, "config", None)
     rates = {"tau": lambda tau: tau, "average": lambda average: 1.0 - average, "copy_every": lambda every: 1.0 / every}
     rate = next((rates[name](getattr(config, name)) for name in rates if hasattr(config, name)), _SLOW)
-    rate /= getattr(config, "policy_delay", 1)  # TD3's copies wait for its policy
+    rate /= getattr(config, "policy_delay", 1)  # TD3's target networks wait for its policy
     return float((1.0 - rate * (1.0 - agent.task.discount)) ** updates)
 
 
 def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
-    """Look at the values of recorded states; None if no learner believes what cannot be, or if that cannot be told.
+    """Check the values of recorded states; return None if all are possible, or if that is unknown.
 
-    Values begin near 0, which may be out of reach of the rewards. Until `updates` have moved them nothing is told, and
-    until they have left it behind, what lies on their way from there is no belief of theirs.
+    Initial values near 0 may be out of reach of the rewards. They are checked only after enough `updates`, and until
+    they have decayed, values between 0 and the bounds are accepted.
     """
     discount, scale = agent.task.discount, agent.task.reward_scale
-    if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # what was remembered before a state is not known here
+    if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # values depend on earlier states
         return None
     if not hasattr(agent, "value") or (left := unlearned(agent, updates)) > _UNLEARNED:
         return None
@@ -135,7 +134,6 @@ def _recorded(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, b
 
 
 def _streamed(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:
-    """Return the same from the file, in parts; states are those of the first of them."""
     found = []
     with open_buffer(recording.path) as file:
         for member in recording.members:

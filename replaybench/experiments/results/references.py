@@ -1,4 +1,4 @@
-"""Controllers that learn nothing, as rows of tables, and what to say where no learner beats random control."""
+"""Reference controllers as rows of tables, and likely causes where no learner beats random control."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from replaybench.experiments.results.dataset import counted_in, last_of, mu_r, r
 Floats = NDArray[np.float64]
 
 NONE_BEATS_RANDOM: Final = "No learner beats random control"
-"""The headline of results in which no learner does."""
 
 LABELS: Final = {
     "reference_random": "random control",
@@ -27,10 +26,10 @@ LABELS: Final = {
     "reference_dp_averaged": "DP, values averaged over the noise",
     "reference_dp_observer": "DP, on a model observer",
 }
-"""What tables call the references of results. Under noise, μ_r = 1 is dynamic programming's best of many episodes."""
+"""Names of references in tables. Under noise, μ_r = 1 is the best of many episodes of dynamic programming."""
 
 _TOO_SHORT, _TOO_FAR = 0.05, 1.0
-"""Parts of an episode: a discount that looks less far, or farther, is named as suspect."""
+"""Discounts with a horizon outside these shares of an episode are suspect."""
 _MOST_NAMED: Final = 3
 """Conditions that a headline names."""
 
@@ -45,27 +44,27 @@ class ReferenceRow(NamedTuple):
 
 
 def beats_random(final: Floats, random: float) -> bool:
-    """Return whether runs end above random control, by the mean of their final rewards `[...]`; failed runs are NaN.
+    """Return whether the mean of final rewards `[...]` is above random control; failed runs are NaN.
 
-    True where the reward of random control is not known (NaN), False where every run failed.
+    True if the reward of random control is unknown (NaN), False if every run failed.
     """
     finite = final[np.isfinite(final)]
     return bool(np.isnan(random) or (finite.size and finite.mean() > random))
 
 
 def why_same(data: xr.Dataset) -> str:
-    """Say why cells with equal rewards in all episodes have them."""
+    """Return why cells have equal rewards in all episodes."""
     if "shared_from" in data.coords and (data["shared_from"] != "").any():
         return "their buffers never filled, so that retention decided nothing"
     return "equal rewards in all episodes, as of buffers that never fill"
 
 
 def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
-    """Return the references that are known of one plant at one noise and rate, each value once."""
+    """Return the known references of one plant at one noise and rate, without duplicates of dynamic programming."""
     best, found = float(here["reference_dp"]), []
     for name, label in LABELS.items():
         reward = float(here[name]) if name in here else np.nan
-        if np.isfinite(reward) and (name == "reference_dp" or not (label.startswith("DP") and reward == best)):
+        if np.isfinite(reward) and not (label.startswith("DP") and reward == best):
             found.append(ReferenceRow(name, label, reward, float(mu_r(here, here[name]))))
     return found
 
@@ -88,9 +87,9 @@ def unbeaten(data: xr.Dataset) -> NDArray[np.bool_]:
 
 
 def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
-    """Return a headline and likely causes, in order, where no learner of one plant beats random control; else nothing.
+    """Return a headline and likely causes, in order, where no learner of one plant beats random control.
 
-    The headline names the conditions unless they are all of those that were run.
+    The headline names the conditions unless they are all; both are empty if some learner is better everywhere.
     """
     places = np.argwhere(unbeaten(data))
     if not len(places):
@@ -106,11 +105,10 @@ def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
 
 
 def _discounts(data: xr.Dataset) -> Iterator[str]:
-    """Say how far discounts look, beside the length of an episode."""
     if "discount" not in data or "episode_steps" not in data:
         yield "the discount, which may look too far or not far enough (these results do not hold it)"
         return
-    told: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for learner, rate in itertools.product(data["learner"].values, data["frequency"].values):
         cell = data.sel(learner=learner, frequency=rate)
         gamma, episode = float(cell["discount"]), float(cell["episode_steps"].max()) / rate
@@ -121,14 +119,13 @@ def _discounts(data: xr.Dataset) -> Iterator[str]:
         verdict = "perhaps not far enough" if part < _TOO_SHORT else "too far" if part > _TOO_FAR else "plausible"
         looks = "to its end and beyond" if np.isinf(ahead) else f"{duration(ahead)} ahead"
         text = f"γ = {gamma:g} at {rate:g} Hz looks {looks}, an episode takes {duration(episode)}: {verdict}"
-        told.setdefault(text, []).append(str(learner))
-    for text, learners in told.items():
+        found.setdefault(text, []).append(str(learner))
+    for text, learners in found.items():
         whose = f" of {', '.join(learners)}" if len(learners) < data.sizes["learner"] else ""
         yield f"the discount{whose}: {text}"
 
 
 def _length(data: xr.Dataset) -> str:
-    """Say how long runs were, and whether rewards still rose at their end."""
     episodes = data.sizes["episode"]
     curve = data["reward"].where(np.isfinite(data["reward"])).mean([d for d in data["reward"].dims if d != "episode"])
     tenth = max(1, episodes // 10)
@@ -141,7 +138,6 @@ def _length(data: xr.Dataset) -> str:
 
 
 def _exploration(data: xr.Dataset) -> str:
-    """Say whether the best learner is better without exploration."""
     last = data["greedy_episode"].values > data.sizes["episode"] - last_of(data)
     greedy = data["reward_greedy"].isel(greedy_episode=last).mean(["greedy_episode", "seed"])
     ahead = (greedy - data["reference_random"]).values

@@ -1,7 +1,7 @@
-"""Results in a file: netCDF-4 with a checksum, written whole and read by a schema.
+"""Results files: netCDF-4 with a checksum, written at once and read by a schema.
 
-Checksums tell damage, not intent. netCDF libraries obey what a file says of itself (units, fill values, factors, links
-to other files); here the plain arrays are taken, checked, and labelled anew.
+Checksums detect damage, not forgery. netCDF libraries act on attributes of a file (units, fill values, scale factors,
+links to other files); here only plain arrays are read, checked, and labelled anew.
 """
 
 from __future__ import annotations
@@ -47,11 +47,8 @@ _AXIS_KINDS: Final = {
 _RANGES: Final = {
     "noise": NOISE,
     "frequency": HERTZ,
-    "seed": Within(0),
-    "block": Within(0),
-    "update_every": Within(0),
+    **dict.fromkeys(("seed", "block", "update_every", "failed", "dead", "censored"), Within(0)),
     **dict.fromkeys(("episode", "greedy_episode", "evaluation_step"), Within(1)),
-    **dict.fromkeys(("failed", "dead", "censored"), Within(0)),
 }
 _NEEDED: Final = {
     "reward": (*AXES, "seed", "episode"),
@@ -63,7 +60,7 @@ _NEEDED: Final = {
     **dict.fromkeys(("failed", "dead", "censored"), AXES),
 }
 _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    **{name: ((name,), kind) for name, kind in _AXIS_KINDS.items()},
+    **{name: ((name,), dtype) for name, dtype in _AXIS_KINDS.items()},
     **{name: (axes, _NUMBER) for name, axes in _NEEDED.items()},
     "episode_metric": (("plant",), _TEXT),
     "update_every": (("plant",), _WHOLE),
@@ -77,14 +74,16 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "reference_grid": (("plant", "frequency"), _TEXT),
     "reference_change": (("plant", "frequency"), _NUMBER),
 }
-"""Axes and kind of what is in results. Whatever else is there must have some of these axes."""
+"""Axes and type of known arrays. Other arrays must have some of these axes."""
 _NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")
 
 _NAMES: Final = {"plant": "plants", "learner": "learners", "strategy": "strategies"}
-"""Attributes that tell other programs the names along an axis; nothing here reads them."""
+"""Attributes with the names along an axis, for other programs."""
 
-_BESIDE: Final = ("episode_metric", "update_every", "reference_rule", *ORIGINS)
-"""Coordinates that are no axes."""
+_COORDINATES: Final = {*_AXIS_KINDS, "episode_metric", "update_every", "reference_rule", *ORIGINS}
+
+_RENAMED: Final = {"told_by": "episode_metric"}
+"""Names of arrays in files of earlier versions."""
 
 Labelled = tuple[tuple[str, ...], NDArray[Any]]
 """Names of an array's axes, and the array."""
@@ -92,7 +91,7 @@ Labelled = tuple[tuple[str, ...], NDArray[Any]]
 
 @dataclass(frozen=True)
 class ResultsFacts:
-    """What must be among the attributes of a results file, and of which type; others may be there."""
+    """Required attributes of a results file and their types; others are allowed."""
 
     version: str
     numerics_version: int
@@ -101,15 +100,13 @@ class ResultsFacts:
 
 
 def write_results(path: Path, data: xr.Dataset) -> None:
-    """Write netCDF-4 atomically, with a checksum behind the end of the file, where HDF5 does not look.
+    """Write netCDF-4 atomically, with a checksum after its end, where HDF5 does not look.
 
-    The names along the text axes are attributes, too, a line each, in characters of fixed length: Octave reads no
-    other text.
-
-    It is made in memory: the HDF5 library crashes at exit when a disk takes no more of a file that it holds open.
+    The names along text axes are also stored as attributes of fixed length, a line each, because Octave reads no other
+    text. The file is made in memory, because the HDF5 library crashes at exit when a disk is full.
 
     Raises:
-        UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
+        UserError: the disk is full or the folder cannot be written; a file at `path` is unchanged.
     """
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
     names = {many: "\n".join(map(str, data[axis].values)) for axis, many in _NAMES.items() if axis in data.coords}
@@ -117,26 +114,26 @@ def write_results(path: Path, data: xr.Dataset) -> None:
     content = data.to_netcdf(engine="h5netcdf", encoding=packed)
     with atomic_path(path) as temporary, temporary.open("wb") as raw:
         raw.write(content)
-        raw.write(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest())
+        raw.write(_digest(content))
 
 
-_RENAMED: Final = {"told_by": "episode_metric"}
-"""Arrays that files of earlier versions call otherwise."""
+def _digest(content: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
 def read_results(path: Path | str) -> xr.Dataset:
-    """Read results whole, their checksum verified before the HDF5 library sees them.
+    """Read results, after verifying their checksum.
 
     Args:
-        path: a results file, or the run folder that it lies in.
+        path: a results file, or its run folder.
 
     Raises:
-        UserError: the file is missing, damaged or foreign, or holds something else than results.
+        UserError: the file is missing, damaged or foreign, or holds something else.
     """
     path = Path(path)
     if path.is_dir():
-        wanted = f"{path} holds no results.nc; run `replaybench sweep` into it first, or name another run folder"
         if not (path / "results.nc").is_file():
+            wanted = f"{path} holds no results.nc; run `replaybench sweep` into it first, or name another run folder"
             raise UserError(runs_within(path) or wanted)
         path /= "results.nc"
     if not path.is_file() and path.name != "results.nc":
@@ -146,8 +143,8 @@ def read_results(path: Path | str) -> xr.Dataset:
             f"no such file: {path}; replaybench sweep STUDY --output {shlex.quote(str(path.parent))} makes it"
         )
     content = path.read_bytes()
-    body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
-    if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
+    body = content[:-_DIGEST_BYTES]
+    if _digest(body) != content[-_DIGEST_BYTES:]:
         if is_record(path):
             raise UserError(
                 f"{path} is a {read_header(path).kind} file and no results.nc; replaybench inspect shows it"
@@ -155,24 +152,24 @@ def read_results(path: Path | str) -> xr.Dataset:
         raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
     with _one_line(path), h5py.File(io.BytesIO(body), "r") as file:
         mine = [key for key in file.attrs if not str(key).startswith("_") and key not in _NAMES.values()]
-        told = {str(key): _plain(attribute(file, key)) for key in mine}
-        build(ResultsFacts, told, f"the attributes of {path}", others=True)
-        datasets = {name: _checked(path, file, name) for name in file}
+        facts = {str(key): _plain(attribute(file, key)) for key in mine}
+        build(ResultsFacts, facts, f"the attributes of {path}", others=True)
+        datasets = {_RENAMED.get(name, name): _checked(path, file, name) for name in file}
         asked, free = sum(map(_most_bytes, datasets.values())), available_memory()
         if asked > free:
             raise UserError(f"{path} unpacks to {gigabytes(asked)}, {gigabytes(free)} are free")
-        arrays = {_RENAMED.get(name, name): _array(path, dataset, len(body)) for name, dataset in datasets.items()}
+        arrays = {name: _array(path, dataset, len(body)) for name, dataset in datasets.items()}
         meanings = {
-            _RENAMED.get(name, name): {"long_name": str(_plain(attribute(dataset, "long_name")))}
+            name: {"long_name": str(_plain(attribute(dataset, "long_name")))}
             for name, dataset in datasets.items()
             if "long_name" in dataset.attrs
         }
-    return _dataset(path, told, arrays, meanings)
+    return _dataset(path, facts, arrays, meanings)
 
 
 @contextmanager
 def _one_line(path: Path) -> Iterator[None]:
-    """Turn whatever a library raises over a file's content into one line about the file."""
+    """Turn errors of libraries over a file's content into one line about the file."""
     try:
         yield
     except UserError:
@@ -183,12 +180,12 @@ def _one_line(path: Path) -> Iterator[None]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an attribute as Python has it: text, a number, or what is refused by its type."""
+    """Return an attribute as text or number; `build` refuses others."""
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
 
 
 def _checked(path: Path, file: Any, name: str) -> Any:
-    """Return a dataset that is what results hold; nothing of it is read."""
+    """Return an array's HDF5 dataset, unread, after checking its storage."""
     dataset = own_item(file, name)
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise UserError(f"{path}: {name!r} is linked or no array")
@@ -197,20 +194,18 @@ def _checked(path: Path, file: Any, name: str) -> Any:
         raise UserError(f"{path}: {name!r} is packed in a way that replaybench does not use")
     if math.prod(dataset.shape) * dataset.dtype.itemsize > DEFLATE_LIMIT * dataset.id.get_storage_size():
         raise UserError(f"{path}: {name!r} claims more data than the file holds")
-    text = h5py.check_string_dtype(dataset.dtype)
-    if text is None and dataset.dtype.kind not in "iuf":
+    if h5py.check_string_dtype(dataset.dtype) is None and dataset.dtype.kind not in "iuf":
         raise UserError(f"{path}: {name!r} holds neither numbers nor text")
     return dataset
 
 
 def _most_bytes(dataset: Any) -> int:
-    """Return the bytes that an array takes, its texts aside; HDF5 unpacks whole chunks, which may be larger."""
+    """Return the most bytes of an array in memory, texts aside; HDF5 unpacks whole chunks, which may be larger."""
     count: int = math.prod(dataset.shape) + math.prod(dataset.chunks or (0,))
     return count * max(8, int(dataset.dtype.itemsize))
 
 
 def _array(path: Path, dataset: Any, length: int) -> Labelled:
-    """Read an array, from a file of so many bytes, with the names of its axes."""
     name = str(dataset.name).strip("/")
     axes = (name,) if dataset.is_scale and dataset.ndim == 1 else tuple(_axis(dataset, i) for i in range(dataset.ndim))
     if h5py.check_string_dtype(dataset.dtype) is not None:
@@ -219,9 +214,9 @@ def _array(path: Path, dataset: Any, length: int) -> Labelled:
 
 
 def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
-    """Read texts, which are at most as long as their file, and each of which a file may hold once and name often."""
+    """Read texts; a file may store a long text once and refer to it often."""
     texts, most = dataset.asstr(), 0
-    if dataset.size * length > _MOST_TEXT:  # else all at once
+    if dataset.size * length > _MOST_TEXT:  # else all fit
         for place in np.ndindex(dataset.shape):
             most = max(most, len(texts[place]))
             if 4 * most * dataset.size > _MOST_TEXT:
@@ -235,57 +230,51 @@ def _axis(dataset: Any, number: int) -> str:
 
 
 def _dataset(
-    path: Path, told: Mapping[str, Any], arrays: Mapping[str, Labelled], meanings: Mapping[str, dict[str, str]]
+    path: Path, facts: Mapping[str, Any], arrays: Mapping[str, Labelled], meanings: Mapping[str, dict[str, str]]
 ) -> xr.Dataset:
-    """Check arrays against each other and against what results hold, and label them."""
     for name in (*_NEEDED_AXES, *_NEEDED):
         if name not in arrays:
             raise UserError(f"{path} lacks {name}, which results hold")
     sizes = {name: _check_axis(path, name, *arrays[name]) for name in _AXIS_KINDS if name in arrays}
     for name, (axes, values) in arrays.items():
         metric = ((*AXES, "seed", "greedy_episode"), _NUMBER)
-        due, kind = metric if name.startswith("metric_") else _FORMS.get(name, (axes, _kind(values)))
+        due, dtype = metric if name.startswith("metric_") else _FORMS.get(name, (axes, _dtype(values)))
         shape = tuple(sizes.get(axis, -1) for axis in due)
         if axes != due or values.shape != shape or not name.isprintable():
             raise UserError(f"{path}: {name!r} has axes {shown(axes)} of sizes {values.shape}, which does not fit")
-        _check_values(path, name, values, kind)
+        _check_values(path, name, values, dtype)
     run = ~np.isnan(arrays["reward"][1]).all(axis=(-2, -1))
     for name in ("failed", "dead", "censored"):
         if np.isnan(arrays[name][1][run]).any():
             raise UserError(f"{path}: {name} is not counted where there are rewards")
-    coordinates = {*sizes, *_BESIDE}
     labelled = {name: (axes, values, meanings.get(name, {})) for name, (axes, values) in arrays.items()}
     data = xr.Dataset(
-        {name: array for name, array in labelled.items() if name not in coordinates},
-        {name: array for name, array in labelled.items() if name in coordinates},
-        {key: value for key, value in told.items() if isinstance(value, str | int | float)},
+        {name: array for name, array in labelled.items() if name not in _COORDINATES},
+        {name: array for name, array in labelled.items() if name in _COORDINATES},
+        {key: value for key, value in facts.items() if isinstance(value, str | int | float)},
     )
     label_axes(data)
-    for name, unit in (("seconds", "s"), ("memory", "B"), ("max_substep", "s")):
-        if name in data:
-            data[name].attrs["units"] = unit
     return data
 
 
 def _check_axis(path: Path, name: str, axes: tuple[str, ...], values: NDArray[Any]) -> int:
-    """Check that an axis has a different label at every place; return its size."""
+    """Check that the labels of an axis are unique; return its size."""
     empty = not values.size and name != "greedy_episode"  # a run may be too short for one
     if axes != (name,) or empty or len(np.unique(values)) != values.size:
         raise UserError(f"{path}: {name} is no axis with a different label at every place")
-    for label in values.tolist() if _kind(values) == _TEXT else ():
+    for label in values.tolist() if _dtype(values) == _TEXT else ():
         OneLine().check(label, f"{path}: {name}")
     return values.size
 
 
-def _kind(values: NDArray[Any]) -> str:
+def _dtype(values: NDArray[Any]) -> str:
     return {"U": _TEXT, "f": _NUMBER}.get(values.dtype.kind, _WHOLE)
 
 
-def _check_values(path: Path, name: str, values: NDArray[Any], kind: str) -> None:
-    """Check type and range of an array's values."""
-    if _kind(values) != kind and (_kind(values), kind) != (_WHOLE, _NUMBER):
-        raise UserError(f"{path}: {name!r} must hold {kind}, not {_kind(values)}")
-    known = values if kind != _NUMBER or name in _AXIS_KINDS else values[~np.isnan(values)]
+def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> None:
+    if _dtype(values) != dtype and (_dtype(values), dtype) != (_WHOLE, _NUMBER):
+        raise UserError(f"{path}: {name!r} must hold {dtype}, not {_dtype(values)}")
+    known = values if dtype != _NUMBER or name in _AXIS_KINDS else values[~np.isnan(values)]
     if name in _RANGES and known.size:
         for value in (known.min(), known.max()):
             _RANGES[name].check(value.item(), f"{path}: {name}")

@@ -1,8 +1,9 @@
-"""The test of paired differences that is exact for few of them: which learner had which score is a matter of a coin.
+"""Paired sign-flip (permutation) test, exact for few seeds (Fisher 1935).
 
-If two strategies are alike, a seed's difference might as well have the other sign (Fisher 1935). Unlike intervals by
-the bootstrap, which hold less than they say of few runs (benchmarks/evidence/interval_coverage.py), this test errs as
-often as it says.
+If two strategies are equal, the difference of a seed has either sign with the same probability. Bootstrap intervals of
+few runs cover less than their level (benchmarks/evidence/interval_coverage.py); this test keeps its level.
+`scipy.stats.permutation_test` gives the same exact p values, but other ones where signs are drawn, and is fifty times
+slower.
 """
 
 from __future__ import annotations
@@ -23,30 +24,29 @@ _DRAWN: Final = 10_000
 
 
 def flipped(differences: Floats) -> Floats:
-    """Return the two-sided p value of "both are alike" for differences `[..., n]`; 1 where there is no seed.
+    """Return the two-sided p value of no difference, for differences `[..., n]`; 1 without seeds.
 
-    All ways to set the signs are counted for up to 13 seeds, else ten thousand that are drawn, beside the one that was
-    found. With five seeds it cannot be below 1/16.
+    Up to 13 seeds all sign patterns are counted, else the observed one and ten thousand random ones. With five seeds p
+    is at least 1/16.
     """
-    return _chance(np.abs(differences.sum(axis=-1, keepdims=True)), np.abs(_all_flips(differences)))
+    return _p(np.abs(differences.sum(axis=-1, keepdims=True)), np.abs(_all_flips(differences)))
 
 
 def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
-    """Return the one-sided p value of "it is 0 or less" for differences `[..., n]`; 1 where there is no seed.
+    """Return the one-sided p value of "the statistic is at most 0", for differences `[..., n]`; 1 without seeds.
 
-    Differences from a bound are symmetric around it if they are of learners that are alike but for a shift. Of others
-    the test is approximate; see benchmarks/evidence/interval_coverage.py.
+    It is exact for symmetric differences, else approximate; see benchmarks/evidence/interval_coverage.py.
     """
     if statistic == "mean":
-        return _chance(differences.sum(axis=-1, keepdims=True), _all_flips(differences))
+        return _p(differences.sum(axis=-1, keepdims=True), _all_flips(differences))
     size = differences.shape[-1]
     found, others = (np.sort(way, axis=-1) for way in (differences, differences[..., None, :] * _signs(size)))
     weighing = weights(size, statistic)
-    return _chance((found @ weighing)[..., None], others @ weighing)
+    return _p((found @ weighing)[..., None], others @ weighing)
 
 
-def _chance(found: Floats, others: Floats) -> Floats:
-    """Return the share of flips `[..., ways]` that lead as far as what was found `[..., 1]`, itself counted."""
+def _p(found: Floats, others: Floats) -> Floats:
+    """Return the share of flips `[..., ways]` at least as large as the observed `[..., 1]`, which is counted."""
     as_far = (others >= found - 1e-12 * np.abs(found)).sum(axis=-1)
     drawn = others.shape[-1] == _DRAWN
     chances: Floats = (1 + as_far) / (1 + _DRAWN) if drawn else as_far / others.shape[-1]
@@ -59,7 +59,7 @@ def _all_flips(differences: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _signs(size: int) -> Floats:
-    """Return ways to set `size` signs, ±1 `[ways, size]`."""
+    """Return all or 10,000 random patterns of `size` signs, ±1 `[ways, size]`."""
     if size <= _MOST_ENUMERATED:
         return np.array(list(itertools.product((-1.0, 1.0), repeat=size)))
     drawn = np.random.Generator(np.random.PCG64(0)).integers(2, size=(_DRAWN, size))

@@ -1,6 +1,6 @@
-"""What a buffer holds at times along a run: how much, how exploratory, and from which tenth of the run.
+"""Contents of the replay buffers along a run: how much, how exploratory, and from which tenth of the run.
 
-Counts are exact and of single steps, whatever the unit of replay is. Nothing is drawn and nothing is changed.
+Counts are of single steps, whatever the unit of replay is.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Contents:
     """The history of a population's buffers; K snapshots.
 
     Attributes:
-        collected: int64 `[M, 10]`, experiences that were collected by the end of each tenth of the run.
+        collected: int64 `[M, 10]`, experiences collected by the end of each tenth of the run.
         origin: int64 `[M, K, 10]`, how many of those stored at a snapshot come from each tenth.
-        exploration: float64 `[M, K]`, mean exploration (see `Explored.deviation`) of what is stored; NaN if nothing is.
+        exploration: float64 `[M, K]`, mean stored exploration (see `Explored.deviation`); NaN if nothing is stored.
     """
 
     def __init__(self, members: int, rounds: int) -> None:
@@ -28,24 +28,21 @@ class Contents:
         self.exploration = np.full((members, len(self._rounds)), np.nan)
 
     def look(self, done: int, replay: Replay) -> None:
-        """Note what there is after `done` rounds."""
+        """Record the contents after `done` rounds, if a snapshot is due."""
         for tenth, end in enumerate(self._ends):
-            if end >= done:  # tenths that are not over yet end here, for now
+            if end >= done:
                 self.collected[:, tenth] = replay.collected
-        if done in self._rounds:
-            self._count(self._rounds.index(done), replay)
-
-    def _count(self, place: int, replay: Replay) -> None:
-        exploration = replay.columns.column("exploration")
+        if done not in self._rounds:
+            return
+        place, exploration = self._rounds.index(done), replay.columns.column("exploration")
         for m, count in enumerate(replay.count):
             serial = replay.columns.serial[m, :count]
             weight = np.ones(count, np.int64) if replay.assembly is None else replay.assembly.length[m, :count]
-            tenth = np.searchsorted(self.collected[m], serial, side="left")
-            self.origin[m, place] = np.bincount(tenth, weights=weight, minlength=TENTHS)[:TENTHS]
-            steps = int(weight.sum())
-            if steps:  # the steps that a unit does not have are 0
+            tenths = np.searchsorted(self.collected[m], serial, side="left")
+            self.origin[m, place] = np.bincount(tenths, weights=weight, minlength=TENTHS)[:TENTHS]
+            if steps := int(weight.sum()):  # padding of units is 0
                 self.exploration[m, place] = exploration[m, :count].sum(dtype=np.float64) / steps
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return all of it by name; every array begins with M."""
+        """Return all arrays by name; each begins with M."""
         return {"collected": self.collected, "origin": self.origin, "exploration": self.exploration}

@@ -1,6 +1,6 @@
-"""The snapshots of a running cell, and their file: `snapshots.h5`, which the report is drawn from.
+"""Snapshots of a running cell, and their file `snapshots.h5`, which the report shows.
 
-What is kept does not enter anything that is learned: no random number is drawn for it.
+They do not influence learning: no random number is drawn for them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from replaybench.controllers.learner import Learner
 from replaybench.data.records.record import write_record
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.experiments.results.statistics import median_seed
 from replaybench.experiments.snapshots.contents import Contents
 from replaybench.experiments.snapshots.surfaces import Surfaces, axes_facts, has_surfaces
 from replaybench.experiments.snapshots.times import snapshot_rounds
+from replaybench.experiments.training.study import FINAL_EPISODES
 from replaybench.replay.buffer import Replay
 
 KIND = "snapshots"
 
 
 class Snapshots:
-    """What buffers held and policies did along a run of so many `rounds`.
+    """Contents of the buffers, and policies, along a run of so many `rounds`.
 
-    Policies are kept of plants of two states that are both observed, in their order (`observe`, all if empty), and of
-    learners that tell values and whose greedy action depends on nothing else.
+    Policies are stored for plants of two states that are both observed, in their order (`observe`, all if empty), and
+    for learners that have values and whose greedy action depends on the state only.
     """
 
     def __init__(
@@ -44,29 +44,36 @@ class Snapshots:
             self.surfaces = Surfaces(self.plant, frequency, members, rounds)
 
     def look(self, done: int, agent: Learner, replay: Replay) -> None:
-        """Note what there is after `done` rounds, if it is time."""
-        with np.errstate(over="ignore", invalid="ignore"):  # of members that have failed
+        """Take a snapshot after `done` rounds, if one is due."""
+        with np.errstate(over="ignore", invalid="ignore"):  # from failed members
             self.contents.look(done, replay)
             if self.surfaces is not None:
                 self.surfaces.look(done, agent)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return what has been noted so far, by name, for a checkpoint; they may be written into."""
+        """Return all arrays by name, for a checkpoint; a resumed run writes into them."""
         return self.contents.arrays() | ({} if self.surfaces is None else self.surfaces.arrays())
 
     def write(self, path: Path, facts: Mapping[str, Any], reward: NDArray[np.float64], first: int) -> None:
-        """Write them, of the policies only those of the run of median final reward.
+        """Write the snapshots; of the policies only those of the run of median final reward.
 
         Args:
             facts: of the cell.
-            reward: of all training episodes `[M, E]`, whose last ones decide.
+            reward: of all training episodes, `[M, E]`.
             first: number of the first member.
         """
-        told: dict[str, Any] = {**facts, "rounds": snapshot_rounds(self.rounds)}
+        header: dict[str, Any] = {**facts, "rounds": snapshot_rounds(self.rounds)}
         arrays: dict[str, NDArray[np.generic]] = dict(self.contents.arrays())
         if self.surfaces is not None and self.plant is not None:
             chosen = median_seed(reward[: len(self.surfaces.value)])
             if chosen is not None:
-                told |= {"seed": first + chosen, **axes_facts(self.plant)}
+                header |= {"seed": first + chosen, **axes_facts(self.plant)}
                 arrays |= {name: array[chosen : chosen + 1] for name, array in self.surfaces.arrays().items()}
-        write_record(path, KIND, told, arrays)
+        write_record(path, KIND, header, arrays)
+
+
+def median_seed(rewards: NDArray[np.float64]) -> int | None:
+    """Return the run of median final reward among `[seeds, E]`, the lower of two; None if all have failed."""
+    final = rewards[:, -FINAL_EPISODES:].mean(axis=1)
+    ranked = np.argsort(final)[: np.isfinite(final).sum()]  # NaN is sorted to the end
+    return int(ranked[(len(ranked) - 1) // 2]) if len(ranked) else None

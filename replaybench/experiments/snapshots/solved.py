@@ -1,7 +1,6 @@
-"""Dynamic programming over the state space and in action, drawn on what learned policies are drawn on.
+"""Policies of dynamic programming over the state space and in an episode, for comparison with learned ones.
 
-A sweep keeps it in its run folder, so that whoever shows a run needs no plant for it: the plant may lie in a stranger's
-Python file, or have changed since.
+A sweep stores them in its run folder, because the plant may be in somebody else's Python file, or may have changed.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Solved(NamedTuple):
 
 
 def solved_surfaces(plant: Plant, frequency: float, rule: Rule | None, pixels: int = PIXELS) -> Solved | None:
-    """Return dynamic programming, from the cache if it was ever solved; None for plants that surfaces do not show."""
+    """Solve a plant, or read the cached solution; return None for plants without surfaces."""
     if not isinstance(plant, OdePlant) or not has_surfaces(plant):
         return None
     solution = reference_solution(plant, frequency, rule).solution
@@ -54,13 +53,13 @@ def solved_surfaces(plant: Plant, frequency: float, rule: Rule | None, pixels: i
 
 
 def write_solved(folder: RunFolder, fingerprint: str, frequency: float, solved: Solved) -> None:
-    """Keep it in a run folder for the plant of that fingerprint."""
+    """Store a solution in a run folder, by plant and rate."""
     arrays: dict[str, Any] = {"value": solved.value, "action": solved.action, "path": solved.path}
     write_record(_place(folder, fingerprint, frequency), _KIND, {"reward": solved.reward}, arrays)
 
 
 def read_solved(folder: RunFolder, fingerprint: str, frequency: float) -> Solved | None:
-    """Return what a run folder keeps for the plant of that fingerprint; None where it keeps nothing.
+    """Return the solution that a run folder holds for a plant and rate, or None.
 
     Raises:
         UserError: the file is damaged, or holds something else.

@@ -1,7 +1,6 @@
-"""A policy over the state space and in action, for plants of two states (de Bruin et al. 2018, Figure 4).
+"""Policies over the state space and in an episode, for plants of two states (de Bruin et al. 2018, Figure 4).
 
-It is written down in physical units with the axes that it is drawn on, so that whoever shows it needs neither the plant
-nor the learner.
+They are stored in physical units with their axes, so that showing them needs neither plant nor learner.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from replaybench.experiments.snapshots.times import snapshot_rounds
 
 PIXELS: Final = 41
 MOST_MEMBERS: Final = 50
-"""Members of a cell whose policies are kept; the one that is shown is chosen among them at the end."""
+"""Members of a cell whose policies are recorded; the median one is stored at the end."""
 
 Floats = NDArray[np.float64]
 
@@ -29,7 +28,7 @@ class Paths(NamedTuple):
     """Episodes without noise, one of each member.
 
     Attributes:
-        states: physical, float64 `[M, T + 1, S]`; after its end a member's last state stands still.
+        states: physical, float64 `[M, T + 1, S]`; after its end a member's last state is repeated.
         reward: mean per step, float64 `[M]`.
     """
 
@@ -38,7 +37,7 @@ class Paths(NamedTuple):
 
 
 def has_surfaces(plant: Plant) -> bool:
-    """Tell whether a plant's policies can be drawn as surfaces: two states, a grid, and rewards told per step."""
+    """Return whether a plant's policies can be shown as surfaces: two states, a grid, and a mean reward as score."""
     grid = isinstance(plant, OdePlant) and bool(plant.grid_nodes)
     return grid and len(plant.state_names) == 2 and plant.episode_metric == "mean reward"
 
@@ -88,7 +87,7 @@ class Surfaces:
         self.greedy = np.full(shape, np.nan)
 
     def look(self, done: int, agent: Learner) -> None:
-        """Note what the policies are after `done` rounds."""
+        """Record the policies after `done` rounds, if a snapshot is due."""
         if done not in self._rounds:
             return
         place, kept = self._rounds.index(done), len(self.value)
@@ -102,12 +101,12 @@ class Surfaces:
         self.greedy[:, place] = paths.reward[:kept]
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return all of it by name."""
+        """Return all arrays by name."""
         return {"value": self.value, "action": self.action, "path": self.path, "greedy": self.greedy}
 
 
 def axes_facts(plant: OdePlant) -> dict[str, Any]:
-    """Return what surfaces are drawn on, in plain values."""
+    """Return the axes of surfaces as plain values."""
     states = zip(
         plant.state_names, plant.state_units, plant.grid_low, plant.grid_high,
         plant.periodic, plant.initial_state, plant.reference_state, strict=True,

@@ -1,4 +1,4 @@
-"""When a run is looked at along its way: early on closely, as learning is fast, and then at every tenth."""
+"""Rounds of a run at which snapshots are taken: densely at first, where learning is fast, then at every tenth."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ _EARLY: Final = (0.01, 0.03, 0.06)
 
 
 def snapshot_rounds(rounds: int) -> list[int]:
-    """Return after which of a run's rounds, counted from 1, a snapshot is taken; the last is always one."""
-    shares = (*_EARLY, *(tenth / TENTHS for tenth in range(1, TENTHS + 1)))
-    return sorted({math.ceil(share * rounds - 1e-9) for share in shares})
+    """Return the rounds, counted from 1, after which a snapshot is taken; the last is always one."""
+    return sorted({math.ceil(share * rounds - 1e-9) for share in _EARLY} | set(tenth_ends(rounds)))
 
 
 def tenth_ends(rounds: int) -> list[int]:

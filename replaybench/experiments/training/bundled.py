@@ -1,4 +1,4 @@
-"""What comes with the package besides code: studies that run by their names, and examples to copy and change."""
+"""Studies and examples that come with the package."""
 
 from __future__ import annotations
 
@@ -9,37 +9,32 @@ from typing import Final
 from replaybench.data.atomic import atomic_folder
 from replaybench.data.errors import UserError
 
-_PACKAGE: Final = Path(__file__).parents[2]
-STUDIES: Final = _PACKAGE / "studies"
-EXAMPLES: Final = _PACKAGE / "examples"
-
-
-def study_names() -> list[str]:
-    """Return the names of the studies that come with the package."""
-    return sorted(path.stem for path in STUDIES.glob("*.toml"))
+STUDIES: Final = Path(__file__).parents[2] / "studies"
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
 
 def study_file(path: Path) -> Path:
-    """Return a study's file: the one at `path`, or else that of the package's study of this name, in any case.
+    """Return the study file at `path`, or else the package's study of this name, in any case.
 
     Raises:
         UserError: there is neither.
     """
     if path.is_file():
         return path
-    own = {name.casefold(): name for name in study_names()}
-    if name := own.get(str(path).casefold()):
-        return STUDIES / f"{name}.toml"
+    names = sorted(file.stem for file in STUDIES.glob("*.toml"))
+    for name in names:
+        if name.casefold() == str(path).casefold():
+            return STUDIES / f"{name}.toml"
     if path.is_dir():
         raise UserError(f"{path} is a folder; name a study file in it")
-    raise UserError(f"no such study file: {path}; studies that come with replaybench: {', '.join(study_names())}")
+    raise UserError(f"no such study file: {path}; studies that come with replaybench: {', '.join(names)}")
 
 
 def copy_examples(folder: Path) -> list[Path]:
-    """Copy the package's examples into a new folder, and return what is there then.
+    """Copy the package's examples into a new folder; return its files.
 
     Raises:
-        UserError: there is something at `folder` already, or it cannot be written.
+        UserError: `folder` exists, or cannot be written.
     """
     if folder.exists():
         raise UserError(f"{folder} exists already; name a folder that does not")

@@ -1,8 +1,8 @@
-"""Run one cell from its first episode, or from where its checkpoint left it, to its files.
+"""Run one cell from its first episode, or from its checkpoint, to its files.
 
-A cell writes only into its own folder: `checkpoint.h5` while it runs; `buffer.h5`, `policy.safetensors` and
-`snapshots.h5`; and last `scores.h5`, whose presence says that the cell is complete. All are written atomically, so a
-cell can be killed at any instant and continues with the numbers of an uninterrupted run.
+A cell writes only into its own folder: `checkpoint.h5` while it runs; then `buffer.h5`, `policy.safetensors` and
+`snapshots.h5`; and last `scores.h5`, which marks a complete cell. All are written atomically, so a cell can be killed
+at any time and continues with the numbers of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.progress.round import Report, Round
 from replaybench.experiments.provenance import read_stints
-from replaybench.experiments.results.statistics import last_episodes
 from replaybench.experiments.snapshots.snapshots import Snapshots
 from replaybench.experiments.training.episodes import LiveEpisodes
 from replaybench.experiments.training.learning_task import make_task
@@ -50,39 +49,40 @@ from replaybench.replay.storage.units import Unit
 from replaybench.replay.strategies.notation import parse
 
 SAMPLE = 256
-"""Stored experiences that a learner is shown for its metrics."""
+"""Stored experiences over which a learner's metrics are means."""
 
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """What a checkpoint says of itself, beside who computed it: the cell's id and the number of rounds done."""
+    """The facts of a checkpoint: the cell's id and the number of finished rounds."""
 
     id: str
     episode: Whole
 
 
 class CellRun:
-    """The parts of a running cell and its history.
+    """A running cell and its history.
 
-    It runs in rounds. With updates after each episode a round is an episode; else it is as many steps as the longest
-    episode has, so that at least one episode of each member ends in it.
+    It runs in rounds. With updates after each episode, a round is an episode; else it has as many steps as the longest
+    episode, so that at least one episode of each member ends in it.
 
     Attributes:
-        episode: number of rounds done.
-        reward: float64 `[M, E]`, what the plant tells of the training episodes that ended in each round, their mean;
-            NaN where not run or failed.
-        episode_steps: float64 `[M, E]`, how long these episodes were, their mean.
-        reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, what the plant tells of the greedy episodes.
-        reward_evaluation: float64 `[M, V]`, the mean over the episodes of each evaluation; V = 0 if there are none.
-        metrics: what the learner tells of itself at the same times, by name, float64 of the same shape.
+        episode: number of finished rounds.
+        reward: float64 `[M, E]`, mean score of the training episodes that ended in each round; NaN if failed or not run
+            yet.
+        episode_steps: float64 `[M, E]`, their mean length.
+        reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, scores of the greedy episodes.
+        reward_evaluation: float64 `[M, V]`, mean over the episodes of each evaluation; V = 0 without evaluations.
+        metrics: the learner's metrics after the greedy episodes, by name, float64 of the same shape.
     """
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         plant = cell.make_plant()
-        noise = {"sensor_noise": cell.noise, "actuator_noise": cell.noise, "observe": cell.observe}
-        common: dict[str, Any] = {"frequency": cell.frequency, "seed": cell.root_seed, "members": cell.seeds, **noise}
-        common["nan_actions"] = "fail"
+        common: dict[str, Any] = {
+            "frequency": cell.frequency, "seed": cell.root_seed, "members": cell.seeds, "sensor_noise": cell.noise,
+            "actuator_noise": cell.noise, "observe": cell.observe, "nan_actions": "fail",
+        }  # fmt: skip
         self.env = PopulationEnv(plant, cell.members, **common)
         self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
         self.agent = make_agent(cell, plant)
@@ -101,21 +101,20 @@ class CellRun:
             self.agent.traces,
             self.agent.window,
         )
-        self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
+        phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
         steps_apart = cell.update_every or steps
-        self.horizon = cell.horizon_steps / steps_apart if cell.horizon_steps else float(self.phases)
+        self.horizon = cell.horizon_steps / steps_apart if cell.horizon_steps else float(phases)
         self.updates_per_phase = updates_after(steps_apart, steps, self.strategy, self.agent)
         self.episodes = LiveEpisodes(self.env, self.strategy.sampling.needs_state)
         self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes, cell.observe)
         self.episode = 0
         self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
-        evaluations = steps * cell.episodes // cell.evaluate_every_steps if cell.evaluate_every_steps else 0
-        self.reward_evaluation = np.full((cell.members, evaluations), np.nan)
+        self.reward_evaluation = np.full((cell.members, cell.evaluations), np.nan)
         self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
 
     def advance(self) -> None:
-        """Run one round of training, its updates, and at times a greedy episode."""
+        """Run one round: training, updates, and if due a greedy episode, an evaluation and a snapshot."""
         cell, episode = self.cell, self.episode
         self.agent.warming_up = episode < self.agent.warmup_episodes
         if cell.update_every:
@@ -129,15 +128,14 @@ class CellRun:
             point = episode // cell.greedy_every
             self.reward_greedy[:, point] = run_episode(self.agent.greedy(), self.evaluation)
             if self.metrics:
-                told = self.agent.metrics(spread_sample(self.replay, SAMPLE))
+                found = self.agent.metrics(spread_sample(self.replay, SAMPLE))
                 for name, values in self.metrics.items():
-                    values[:, point] = told[name]
+                    values[:, point] = found[name]
         self.episode += 1
         self._evaluate()
         self.snapshots.look(self.episode, self.agent, self.replay)
 
     def _evaluate(self) -> None:
-        """Evaluate the policies without exploration, if as many steps are done as are asked for between evaluations."""
         every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode
         done = self.episode * steps
         if every and done // every > (done - steps) // every:
@@ -146,7 +144,7 @@ class CellRun:
             self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
     def act(self, steps: int) -> int:
-        """Act for so many steps, or for an episode where updates come after each; return how many. For trials."""
+        """Time trials: act for `steps` steps, or for an episode with updates after each; return the steps."""
         if self.cell.update_every:
             training_steps(self.agent, self.replay, self.episodes, steps, self.episode)
             return steps
@@ -154,35 +152,27 @@ class CellRun:
         return self.env.steps_per_episode
 
     def learn(self, updates: int) -> int:
-        """Do so many updates, or those of one phase where they are more; return how many. For trials."""
+        """Time trials: do `updates` updates, in whole phases if they are more than one; return the updates."""
         at_once = min(updates, max(1, int(self.updates_per_phase)))
         for _ in range(updates // at_once):
             update_phase(self.agent, self.replay, at_once, 0.0, self.episodes)
         return updates // at_once * at_once
 
-    def told(self) -> Round:
-        """Return what there is to tell of the last round."""
+    def summary(self) -> Round:
+        """Summarise the last round."""
         latest = self.reward[:, self.episode - 1]
-        sound = np.isfinite(latest)
-        reward = float(latest[sound].mean()) if sound.any() else np.nan
-        return Round(self.episode, reward, int((~sound).sum()), self._steps_done(), tuple(self._evaluated()))
-
-    def _steps_done(self) -> float:
-        """Return the environment steps of a member so far, mean over members."""
-        if self.cell.update_every:
-            return float(self.episode * self.env.steps_per_episode)
-        return float(np.nansum(self.episode_steps[:, : self.episode], axis=1).mean())
-
-    def _evaluated(self) -> Iterator[tuple[str, float]]:
-        """Yield what the last greedy episode and the metrics at that time came to, means over sound members."""
+        reward = _sound_mean(latest)
+        steps = float(self.episode * self.env.steps_per_episode)
+        if not self.cell.update_every:
+            steps = float(np.nansum(self.episode_steps[:, : self.episode], axis=1).mean())
         point = self.episode // self.cell.greedy_every - 1
-        for name, values in {"reward_greedy": self.reward_greedy, **self.metrics}.items() if point >= 0 else ():
-            column = values[:, point]
-            if (sound := np.isfinite(column)).any():
-                yield name if name == "reward_greedy" else f"metric_{name}", float(column[sound].mean())
+        measured = {"reward_greedy": self.reward_greedy, **_prefixed("metric_", self.metrics)} if point >= 0 else {}
+        means = ((name, _sound_mean(values[:, point])) for name, values in measured.items())
+        known = tuple((name, mean) for name, mean in means if np.isfinite(mean))
+        return Round(self.episode, reward, int((~np.isfinite(latest)).sum()), steps, known)
 
     def _act_and_learn(self) -> None:
-        """Run a round of steps; update phases follow every `update_every` steps of the run, wherever the round ends."""
+        """Run a round of steps; update phases follow every `update_every` steps, also across rounds."""
         every, steps = self.cell.update_every, self.env.steps_per_episode
         done, end = self.episode * steps, (self.episode + 1) * steps
         while done < end:
@@ -193,16 +183,13 @@ class CellRun:
                 self._learn(done // every - 1)
 
     def _learn(self, phase: int) -> None:
-        """Do the updates of a phase, counted from 0, unless this is still a round of warm-up."""
-        # Fractions of an update are carried over, so that every experience is replayed as often as was asked.
+        """Do the updates of a phase, counted from 0, except during warm-up; schedules advance with the phase."""
+        # Fractions of an update are carried over, so that the number of replays is exact.
         due = int((phase + 1) * self.updates_per_phase) - int(phase * self.updates_per_phase)
         if not self.agent.warming_up:
-            update_phase(self.agent, self.replay, due, self._progress(phase), self.episodes)
+            progress = min(1.0, phase / max(1.0, self.horizon - 1))
+            update_phase(self.agent, self.replay, due, progress, self.episodes)
         self.episodes.forget_seen()
-
-    def _progress(self, phase: int) -> float:
-        """Return how far schedules are, 0 to 1, in a phase counted from 0."""
-        return min(1.0, phase / max(1.0, self.horizon - 1))
 
     def close(self) -> None:
         """End the plants' processes, if they have any."""
@@ -210,7 +197,7 @@ class CellRun:
         self.evaluation.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that changes, under names with a prefix for each part; buffers are views of what is stored."""
+        """Return the state of all parts by prefixed name; buffers are views of what is stored."""
         parts: dict[str, Mapping[str, Any]] = {
             "agent": self.agent.state_dict(),
             "replay": self.replay.state_dict(lazy=True),
@@ -221,10 +208,10 @@ class CellRun:
         }
         if self.cell.update_every:  # else every episode is over
             parts["episodes"] = self.episodes.state_dict()
-        return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+        return {name: array for part, arrays in parts.items() for name, array in _prefixed(f"{part}.", arrays).items()}
 
     def load_state_dict(self, record: Record, episode: int) -> None:
-        """Continue after `episode` rounds, bit for bit; the buffer is read array by array into its place."""
+        """Continue after `episode` rounds; the buffer is read array by array into its place."""
         self.agent.load_state_dict(dict(RecordArrays(record, "agent.")))
         self.replay.load_state_dict(RecordArrays(record, "replay."))
         self.env.set_state(dict(RecordArrays(record, "env.")))
@@ -238,18 +225,27 @@ class CellRun:
         self.episode = episode
 
     def history(self) -> dict[str, NDArray[np.float64]]:
-        """Return what has been measured so far, by name: rewards, lengths, and metrics under `metric_…`."""
-        metrics = {f"metric_{name}": values for name, values in self.metrics.items()}
+        """Return rewards, lengths and metrics (`metric_…`) by name."""
         measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
         if self.reward_evaluation.size:
             measured["reward_evaluation"] = self.reward_evaluation
-        return {**measured, **metrics}
+        return {**measured, **_prefixed("metric_", self.metrics)}
+
+
+def _sound_mean(values: NDArray[np.float64]) -> float:
+    """Return the mean over members that have not failed, or NaN."""
+    sound = values[np.isfinite(values)]
+    return float(sound.mean()) if sound.size else np.nan
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{prefix}{name}": array for name, array in arrays.items()}
 
 
 def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()) -> dict[str, int]:
-    """Return what is stored of each experience of a plant; with `noise` the noise that was in it, too.
+    """Return the widths of the stored fields of an experience, with `noise` those of the noise too.
 
-    `observe` names the states that are observed, all if empty.
+    `observe` names the observed states, all if empty.
     """
     states, actions = len(observe or plant.state_names), len(plant.action_names)
     measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
@@ -260,8 +256,8 @@ def make_agent(cell: Cell, plant: Plant) -> Learner:
     """Build a cell's learner.
 
     Raises:
-        UserError: its settings are wrong, its strategy asks for ReF-ER, with which it cannot learn, there is no such
-            device, or what it is made of or starts with has changed since the cell was made.
+        UserError: its settings are wrong, it does not support ReF-ER, there is no such device, or its source or its
+            start has changed since the cell was made.
     """
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
@@ -285,10 +281,10 @@ def run_cell(
         folder: the cell's own folder.
         buffers: whether to keep the replay buffers, and how.
         checkpoint_seconds: least time between checkpoints.
-        report: told of every round.
+        report: called after every round; returns False to stop.
 
     Returns:
-        True if the cell is complete, False if it stopped early on request, its checkpoint written.
+        True if the cell is complete, False if it was stopped after writing a checkpoint.
 
     Raises:
         UserError: the checkpoint is damaged or another cell's, or the disk is full.
@@ -303,44 +299,48 @@ def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float
     cell = run.cell
     facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": VERSION}
     checkpoint = folder / "checkpoint.h5"
-    earlier: Sequence[Stint] = ()
-    if checkpoint.exists():
-        try:
-            with open_record(checkpoint, "checkpoint") as record:
-                known = build(CheckpointFacts, record.header.facts, f"the facts of {checkpoint}", others=True)
-                if known.id != cell.id or known.episode >= cell.episodes:
-                    raise UserError(f"{checkpoint} is the checkpoint of another cell")
-                record.verify()
-                earlier = read_stints(checkpoint, record.header.facts)
-                run.load_state_dict(record, known.episode)
-        except (UserError, ValueError, LookupError) as error:
-            raise UserError(f"{error}: remove {checkpoint} to run this cell from its start") from None
-    watch, saved = Stopwatch(earlier), time.monotonic()
+    watch, saved = Stopwatch(_restored(run, checkpoint)), time.monotonic()
     while run.episode < cell.episodes:
         run.advance()
-        wanted = report(run.told())
+        wanted = report(run.summary())
         if (time.monotonic() - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
             progress = {"episode": run.episode, **stint_facts(watch.stints())}
             write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
             saved = time.monotonic()
             if not wanted:
                 return False
-    told = stint_facts(watch.stints())
+    origin = stint_facts(watch.stints())
     if buffers != "none":
         write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
-    described = {"policy": policy_facts(cell.learner, run.agent, cell.frequency)}
-    write_policy(folder / "policy.safetensors", run.agent.weights(), {**facts, **described})
-    run.snapshots.write(folder / "snapshots.h5", {**facts, **told}, run.reward, cell.first_member)
+    policy = policy_facts(cell.learner, run.agent, cell.frequency)
+    write_policy(folder / "policy.safetensors", run.agent.weights(), {**facts, "policy": policy})
+    run.snapshots.write(folder / "snapshots.h5", {**facts, **origin}, run.reward, cell.first_member)
     scores = run.history()
     if run.replay.noise is not None:
         scores["replayed_noise"] = run.replay.noise.mean()
-    write_record(folder / "scores.h5", "scores", {**facts, **told}, scores)
+    write_record(folder / "scores.h5", "scores", {**facts, **origin}, scores)
     checkpoint.unlink(missing_ok=True)
     return True
 
 
+def _restored(run: CellRun, checkpoint: Path) -> Sequence[Stint]:
+    """Restore a run from its checkpoint, if there is one, and return the sessions that computed it."""
+    if not checkpoint.exists():
+        return ()
+    try:
+        with open_record(checkpoint, "checkpoint") as record:
+            known = build(CheckpointFacts, record.header.facts, f"the facts of {checkpoint}", others=True)
+            if known.id != run.cell.id or known.episode >= run.cell.episodes:
+                raise UserError(f"{checkpoint} is the checkpoint of another cell")
+            record.verify()
+            run.load_state_dict(record, known.episode)
+            return read_stints(checkpoint, record.header.facts)
+    except (UserError, ValueError, LookupError) as error:
+        raise UserError(f"{error}: remove {checkpoint} to run this cell from its start") from None
+
+
 def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
-    """Write a cell's replay buffer, with what offline replay and people need to know of its origin."""
+    """Write a cell's replay buffer, with the facts that offline replay and `inspect` need."""
     cell, replay = run.cell, run.replay
     facts = {
         "source": "sweep",
@@ -353,7 +353,7 @@ def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
         **cell.make_plant().described_signals(cell.observe),
         **replay_facts(replay),
         "cell": dataclasses.asdict(cell),
-        "reward_final": run.reward[:, -last_episodes(cell.episodes, cell.update_every > 0) :].mean(axis=1).tolist(),
+        "reward_final": run.reward[:, -cell.final_episodes :].mean(axis=1).tolist(),
         "reward_greedy": run.reward_greedy[:, -1].tolist() if run.reward_greedy.size else [],
         "version": VERSION,
     }

@@ -1,4 +1,4 @@
-"""Tasks on a Dask cluster, whose workers need no folder in common with this machine."""
+"""Run tasks on a Dask cluster; its workers need no folder in common with this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TICK = 0.2
 
 
 def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Run tasks on the workers of the scheduler at an address; they report no progress.
+    """Run tasks on the workers of the scheduler at an address; these report no progress.
 
     Raises:
         Interrupted: on Ctrl-C or SIGTERM.
@@ -37,9 +37,9 @@ def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Fin
                 faults = []
                 for future in done:
                     try:
-                        # Dropped at once: a cell from a cluster brings its whole buffer.
+                        # Drop it at once: a cell from a cluster returns its whole buffer.
                         finish(futures.pop(future), _result(future))
-                    except Exception as error:  # what others came to is stored before it is told
+                    except Exception as error:  # results of other tasks are stored first
                         faults.append(error)
                 if faults:
                     raise faults[0]
@@ -52,15 +52,14 @@ def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Fin
 
 
 def _result(future: Future[Any]) -> Any:
-    """Return what a task returned; what it said is told as said elsewhere, where folders and files are others."""
     try:
         return future.result()
     except UserError as error:
         raise UserError(f"on a worker of the cluster: {error}") from error
 
 
-def unwatched(told: Round) -> bool:
-    """Report to nobody; nobody asks to stop."""
+def unwatched(_: Round) -> bool:
+    """Ignore a round, and never ask to stop."""
     return True
 
 
@@ -103,5 +102,5 @@ def _client(address: str) -> Client:
         client = Client(address, timeout="10s", set_as_default=False)
     except (OSError, ValueError) as error:
         raise UserError(f"no Dask scheduler answers at {address!r}: {error}; give tcp://HOST:PORT") from None
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a loss is told in one line
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a loss is reported in one line
     return client

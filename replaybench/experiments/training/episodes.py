@@ -1,4 +1,4 @@
-"""The episodes that the members of a population are in, each for itself: one may begin while others go on."""
+"""The current episodes of the members of a population; each member begins and ends its own."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Floats = NDArray[np.float32]
 
 
 class LiveEpisodes:
-    """What lasts from step to step, what was seen since the last phase of updates, and a tally of ended episodes.
+    """State between steps, observations since the last update phase, and sums over ended episodes.
 
     Args:
         env: the population.
-        attentive: whether to remember what was seen, to which updates may attend.
+        attentive: whether to keep the observations, which attentive sampling compares with.
 
     Attributes:
         env: as given.
-        observation: what each member sees now, float32 `[M, S]`.
+        observation: float32 `[M, S]`.
         sensor_noise: the noise in it, float32 `[M, S]`.
-        active: who is in an episode, bool `[M]`; at first nobody.
-        total: float64 `[M]`, the rewards of the present episode so far.
+        active: members that are in an episode, bool `[M]`; none at first.
+        total: float64 `[M]`, the rewards of the current episode so far.
         length: int64 `[M]`, its steps so far.
     """
 
@@ -38,17 +38,17 @@ class LiveEpisodes:
         self.active, self._over = np.zeros(m, np.bool_), np.zeros(m, np.bool_)
         self.total, self.length, self._collected = np.zeros(m), np.zeros(m, np.int64), np.zeros(m, np.int64)
         self._seen: list[Floats] = []
-        self._told, self._lasted, self._ended = np.zeros(m), np.zeros(m), np.zeros(m, np.int64)
+        self._scores, self._lengths, self._ended = np.zeros(m), np.zeros(m), np.zeros(m, np.int64)
 
     @property
     def reward(self) -> NDArray[np.float64]:
-        """Mean over each member's ended episodes of what the plant tells of them `[M]`; NaN where none has ended."""
-        return self._mean(self._told)
+        """Mean score `[M]` of each member's ended episodes; NaN where none has ended."""
+        return self._mean(self._scores)
 
     @property
     def steps(self) -> NDArray[np.float64]:
         """Mean length `[M]` of each member's ended episodes; NaN where none has ended."""
-        return self._mean(self._lasted)
+        return self._mean(self._lengths)
 
     def _mean(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(self._ended > 0, total, np.nan) / np.maximum(self._ended, 1)
@@ -61,40 +61,40 @@ class LiveEpisodes:
         self.total[chosen], self.length[chosen] = 0, 0
 
     def note(self, reward: NDArray[np.float64], successor: Floats, sensor_noise: Floats, ended: Bools) -> None:
-        """Note what a step of the active members led to, `[M]` each, successor `[M, S]`."""
+        """Record a step of the active members, `[M]` each, successor `[M, S]`."""
         if self._attentive:
             self._seen.append(self.observation)
         _count_step(self.active, ended, reward, self._collected, self.total, self.length, self._over)
         if self._over.any():
-            told = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
-            self._told += np.where(self._over, told, 0.0)
-            self._lasted += np.where(self._over, self.length, 0)
+            score = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
+            self._scores += np.where(self._over, score, 0.0)
+            self._lengths += np.where(self._over, self.length, 0)
             self._ended += self._over
             self.active = self.active & ~self._over
             self._over[:] = False
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def attended(self, updates: int) -> Iterator[Floats]:
-        """Yield what each of U updates attends to, `[M, S]`: number ⌊jT/U⌋ of the T observations of each member.
+        """Yield the state of attention of each of U updates, `[M, S]`: observation ⌊jT/U⌋ of each member's T.
 
-        They are those since `forget_seen`, and T is a member's own number of them.
+        T counts a member's own observations since `forget_seen`.
         """
         seen, everyone = np.stack(self._seen), np.arange(len(self._collected))
         for update in range(updates):
             yield seen[update * self._collected // updates, everyone]
 
     def forget_seen(self) -> None:
-        """Begin another phase of acting: what was seen before has been attended to."""
+        """Forget the observations before an update phase."""
         self._seen.clear()
         self._collected[:] = 0
 
     def forget_tally(self) -> None:
-        """Count ended episodes from here on."""
-        for array in (self._told, self._lasted, self._ended):
+        """Count ended episodes from zero."""
+        for array in (self._scores, self._lengths, self._ended):
             array[:] = 0
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return all but the tally, arrays `[M, …]`; `env` has a state of its own."""
+        """Return the state between rounds, arrays `[M, …]`; `env` has a state of its own."""
         none_yet = np.zeros((len(self.total), 0, self.observation.shape[1]), np.float32)
         return {
             "observation": self.observation,
@@ -107,7 +107,7 @@ class LiveEpisodes:
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`, bit for bit."""
+        """Restore `state_dict`."""
         self.observation, self.sensor_noise = (np.array(state[n], np.float32) for n in ("observation", "sensor_noise"))
         self.active = np.asarray(state["active"]) != 0
         self.total[:], self.length[:], self._collected[:] = state["total"], state["length"], state["collected"]
@@ -124,7 +124,7 @@ def _count_step(
     length: NDArray[np.int64],
     over: Bools,
 ) -> None:
-    """Count a step of the active members `[M]`; fill in whose episode is `over`."""
+    """Count a step of the active members `[M]`; mark those whose episode is `over`."""
     for m in range(active.size):
         over[m] = active[m] and ended[m]
         if active[m]:

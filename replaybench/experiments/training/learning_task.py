@@ -1,4 +1,4 @@
-"""What a learner must know of the plant that it is set before."""
+"""The task of a learner on a plant: sizes, discount and reward scale."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from replaybench.envs.interface.plant import Plant
 
 
 def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
-    """Return what a learner must know; rewards and discount follow the study's choice for other rates (6.4).
+    """Return the task of a plant at a control rate in Hz (de Bruin et al. 2018, 6.4).
 
-    `discount` says whether the plant's own holds at every rate ("fixed") or its horizon in seconds does ("horizon");
-    `observe` names the states that are observed, all if empty.
+    Args:
+        discount: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds.
+        observe: names of the observed states, all if empty.
     """
     ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
@@ -26,11 +27,10 @@ def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[s
 
 
 def horizon(discount: float, frequency: float) -> str:
-    """Say how far a discount γ of a control step looks: 1 / (1 − γ) steps, and how long these take."""
+    """Describe the horizon of a discount γ of a control step: 1 / (1 − γ) steps, and their duration."""
     if discount >= 1.0:
         return f"γ = {discount:.6g} looks to the end of an episode"
     steps = 1.0 / (1.0 - discount)
     seconds = steps / frequency
-    return (
-        f"γ = {discount:.6g} looks {steps:.4g} steps ahead, {duration(seconds) if seconds > 10 else f'{seconds:.3g} s'}"
-    )
+    time = duration(seconds) if seconds > 10 else f"{seconds:.3g} s"
+    return f"γ = {discount:.6g} looks {steps:.4g} steps ahead, {time}"

@@ -1,8 +1,7 @@
 """The training loop, where plants, learners and replay meet: act, step, add; then sample, update, annotate.
 
-It reads as the pseudo-code of the papers and knows nothing of files, cells or processes. Members act either for an
-episode each, those whose episode has ended waiting for the others without storing anything, or for a number of steps,
-in which each begins another episode whenever one has ended. A phase of updates follows.
+Members act for an episode each, or for a number of steps. In an episode, members that have finished wait and store
+nothing. In steps, a member begins another episode whenever one has ended. A phase of updates follows.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from replaybench.replay.strategies.view import Context
 
 
 def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode: int) -> LiveEpisodes:
-    """Run one episode of every member, exploration included, into the buffers; return what it was like."""
+    """Run one episode of every member, exploration included, into the buffers; return its summary."""
     episodes = LiveEpisodes(env, replay.strategy.sampling.needs_state)
     begin(agent, episodes, ~episodes.active, episode)
     while episodes.active.any():
@@ -31,7 +30,7 @@ def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode
 
 
 def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
-    """Run `steps` steps of every member in round `episode`; each begins another episode when one has ended."""
+    """Run `steps` steps of every member in round `episode`; after an episode, the next begins."""
     for _ in range(steps):
         if not episodes.active.all():
             begin(agent, episodes, ~episodes.active, episode)
@@ -39,13 +38,13 @@ def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps
 
 
 def begin(agent: Learner, episodes: LiveEpisodes, chosen: NDArray[np.bool_], episode: int) -> None:
-    """Begin a training episode of the chosen members `[M]`; the others' are left as they are."""
+    """Begin a training episode of the chosen members `[M]`."""
     agent.start_episode(episode, chosen)
     episodes.begin(chosen)
 
 
 def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
-    """Let every member that is in an episode act, step and add."""
+    """Act, step and add, for every member that is in an episode."""
     observation, active = episodes.observation, episodes.active
     tried = agent.explore(observation, active)
     successor, reward, terminated, truncated, info = episodes.env.step(tried.action)
@@ -70,10 +69,10 @@ def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
 
 
 def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
-    """Do `updates` updates of every member after a phase of acting; `progress` runs from 0 to 1 over the whole run.
+    """Do `updates` updates of every member; `progress` runs from 0 to 1 over the whole run.
 
-    On-policy learners first do one on the newest experiences, which is not annotated: they were not drawn. If draws do
-    not depend on what the learner returns, batches of several updates are drawn and learned from together.
+    On-policy learners first do one on the newest experiences, without annotation. If sampling does not depend on what
+    the learner returns, batches of several updates are sampled together.
     """
     if agent.on_policy:
         agent.update(newest_batch(replay))
@@ -91,7 +90,7 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
 
 
 def _evenly(updates: int, most: int) -> int:
-    """Return into how many updates a phase is cut: at most so many, as many each time if possible, at least 1."""
+    """Return the updates per chunk of a phase: at most `most`, equal if possible, at least 1."""
     return max(1, -(-updates // max(1, -(-updates // most))))
 
 

@@ -1,7 +1,4 @@
-"""What synthetic experiences are made of: the plant's own model, and the policy that is learning.
-
-Neither the replay wing nor the learners know plants; this is handed over by the cell.
-"""
+"""Model for synthetic experiences: the plant's equations and the policies that are learning."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ class PlantModel:
         self.env, self.agent = env, agent
 
     def possible(self, action: Floats) -> Floats:
-        """Return uniform actions `[M, A]` as they are, or each part's level in their place where there are choices.
+        """Map uniform actions `[M, A]` to the learner's levels, all as likely; without levels return them unchanged.
 
-        All levels are as likely then; the nearest would be half as likely at both ends.
+        Rounding to the nearest level would make both ends half as likely.
         """
-        # Only those with choices are asked for their form: a learner of one's own need not have one to be trained.
+        # Only discrete learners need a policy form.
         table = self.agent.policy_form().table if self.agent.discrete else None
         if table is None:
             return action
@@ -43,7 +40,7 @@ class PlantModel:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return next observation `[M, S]`, unscaled reward `[M]` and terminated `[M]`, without noise.
 
-        The plant gets clip(action), as it does from the environment.
+        Actions are clipped, as in the environment.
         """
         plant = with_equations(self.env.plant, "Synth")
         state, u = plant.denormalise_state(observation), plant.denormalise_action(np.clip(action, -1.0, 1.0))
@@ -51,7 +48,7 @@ class PlantModel:
         return plant.normalise_state(after), reward, terminated
 
     def explore(self, observation: Floats) -> Explored:
-        """Return the policy's action with the exploration of the present step, ‖a − π‖₁, and what else to store."""
+        """Return the action with the exploration of the current step, ‖a − π‖₁, and extra fields to store."""
         return self.agent.re_explore(observation)
 
     def deviation(self, observation: Floats, action: Floats) -> Floats:

@@ -1,7 +1,7 @@
-"""How many updates follow how many steps, and what is a phase for strategies that act along one.
+"""Number of updates per step, and the length of ERE's update phases.
 
-Where learners are updated after each episode, its updates are a phase, as in Wang & Ross (2019). Where they are updated
-every so many steps, ERE's phases are as long as the longest episode's all the same, and go on from one to the next.
+With updates after each episode, the updates of an episode are a phase (Wang & Ross 2019). With updates every so many
+steps, a phase covers the steps of the longest episode, and the next phase follows at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from replaybench.replay.strategies.strategy import Strategy
 
 
 class Replaying(Protocol):
-    """A learner, or its settings. A `segment` of steps is replayed as one, if there is such a number."""
+    """A learner, or its settings; `segment`, the steps of a replayed sequence, is optional."""
 
     @property
     def batch_size(self) -> int:
@@ -23,13 +23,13 @@ class Replaying(Protocol):
 
     @property
     def replays_per_experience(self) -> float:
-        """How often each step is replayed, in the mean."""
+        """Mean number of times that each step is replayed."""
 
 
 def updates_after(steps: int, episode: int, strategy: Strategy, learner: Replaying) -> float:
-    """Return how many updates follow so many steps, in the mean, where an episode has up to `episode` of them.
+    """Return the mean number of updates after so many steps; the longest episode has `episode` steps.
 
-    Its last segment may be short, so that segments replay fewer steps than their length in the mean.
+    The last segment of an episode may be short.
     """
     uses = steps * strategy.entry_share * learner.replays_per_experience
     segments = math.ceil(episode / getattr(learner, "segment", 1))
@@ -37,16 +37,16 @@ def updates_after(steps: int, episode: int, strategy: Strategy, learner: Replayi
 
 
 def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) -> Strategy:
-    """Return the strategy with the length of ERE's phases written out, where that is not the schedule's own.
+    """Return the strategy with an explicit length of ERE's phases, where the schedule does not give it.
 
     Args:
         strategy: any strategy, at its control rate.
-        learner: who replays.
+        learner: the learner, or its settings.
         steps: of the longest episode.
-        every: steps after which the learner is updated, 0 for after each episode.
+        every: steps between updates, 0 for updates after each episode.
 
     Raises:
-        UserError: there would be phases of a single update.
+        UserError: a phase would be a single update.
     """
     if not strategy.sampling.needs_phase:
         return strategy

@@ -1,4 +1,4 @@
-"""What learners begin with: a policy that was learned before, on a cheaper plant, from logs, or in a shorter run."""
+"""Start learners from a stored policy: learned on a cheaper plant, from logs, or in a shorter run."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ Weights = dict[str, NDArray[np.generic]]
 
 _MOST_DIFFERENCES: Final = 4
 _OF_REWARDS: Final = ("discount", "reward_scale")
-"""What may differ: values adapt."""
+"""These may differ: values adapt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
     """A `[start.NAME]` table of a study: the policy file whose weights learner NAME begins with.
 
-    All of its networks are taken over, critics too, and what normalises. Optimisers and buffers begin anew.
+    All networks are loaded, critics and normalisation too. Optimisers and buffers begin anew.
 
     Attributes:
-        policy: path of a file that `sweep` or `replay` wrote, or of the folder that it lies in; or of a run with one
-            grid point, whose blocks of seeds are taken together.
-        member: the one there that all seeds begin with; if not given, seeds take the members in turn.
-        content: checksum of the weights that must be there, as runs note it in their `study.toml`; if not given, any
-            may be.
+        policy: path of a file that `sweep` or `replay` wrote, or of its folder; or of a run with one grid point, whose
+            blocks of seeds are joined.
+        member: the member that all seeds begin with; if not given, seeds take the members in turn.
+        content: required checksum of the weights, as runs store it in their `study.toml`; any if not given.
     """
 
     policy: str
@@ -50,11 +49,11 @@ class Start:
     content: str = ""
 
     def load_into(self, agent: Learner, seeds: Iterable[int]) -> None:
-        """Let the members of a population, these seeds, begin with the policy.
+        """Load the policy into a population of these seeds.
 
         Raises:
-            UserError: the file is missing, damaged or foreign, has no such member, no longer holds what it did, or
-                does not fit; says what it was learned with then.
+            UserError: the file is missing, damaged or foreign, lacks the member, has other content, or does not fit;
+                names the differing settings then.
         """
         facts, stored = self._read()
         weights = self._take(stored, seeds)
@@ -65,15 +64,12 @@ class Start:
             raise UserError(f"{self.policy}: {error}{_differences(known, agent)}") from None
 
     def _take(self, stored: Weights, seeds: Iterable[int]) -> Weights:
-        """Return the weights that these seeds begin with."""
         path = Path(self.policy)
-        if self.member is not None:
-            return take_members(path, stored, [self.member for _ in seeds])
-        members = members_in(path, stored)
-        return take_members(path, stored, [seed % members for seed in seeds])
+        members = 1 if self.member is not None else members_in(path, stored)
+        return take_members(path, stored, [seed % members if self.member is None else self.member for seed in seeds])
 
     def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float, seeds: int) -> Start:
-        """Return the same with its content noted, once a learner of this `kind` has proved to take its weights.
+        """Return a copy with its checksum, after a trial with a learner of class `kind`.
 
         Raises:
             UserError: as `load_into`, for any of so many seeds.
@@ -84,7 +80,7 @@ class Start:
         return dataclasses.replace(self, content=digest("", stored))
 
     def _read(self) -> tuple[dict[str, Any], Weights]:
-        """Return the facts of one file, and the weights of all."""
+        """Return the facts of the first file, and the weights of all."""
         path = located(Path(self.policy))
         path = own if (own := path / "policy.safetensors").is_file() else path
         parts = _blocks(path) if path.is_dir() else [read_policy(path)]
@@ -99,7 +95,7 @@ class Start:
 
 @dataclass(frozen=True)
 class CellFacts:
-    """What a policy file says of its cell, as far as it tells grid points and blocks of seeds apart."""
+    """What distinguishes the grid points and blocks of seeds of policy files."""
 
     plant: Name
     learner: Name
@@ -140,10 +136,9 @@ def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
 
 
 def _differences(known: StoredPolicy, agent: Learner) -> str:
-    """Say where learner, task and settings of a policy file are not the agent's."""
     theirs = {"learner": algorithm_of(known.learner), **known.task._asdict(), **known.settings}
     mine = {"learner": name_of(type(agent)), **agent.task._asdict(), **dataclasses.asdict(agent.config)}
     there, here = ({key: json.dumps(each.get(key), sort_keys=True) for key in mine} for each in (theirs, mine))
     unlike = [key for key in mine if key not in _OF_REWARDS and there[key] != here[key]][:_MOST_DIFFERENCES]
-    told = "; ".join(f"{key} = {there[key]} there, {here[key]} here" for key in unlike)
-    return f" ({told})" if told else ""
+    listed = "; ".join(f"{key} = {there[key]} there, {here[key]} here" for key in unlike)
+    return f" ({listed})" if listed else ""

@@ -1,7 +1,7 @@
-"""What a study is: a labelled grid of settings, read from TOML and cut into cells.
+"""A study: a grid of settings, read from TOML and cut into cells.
 
-A cell is one grid point, run as one population of seeds. Its identity is a content hash of everything that can change
-its numbers, so a run folder can be continued, extended and compared. Nothing here knows how a cell is run.
+A cell is one grid point, run as one population of seeds. Its id is a hash of everything that can change its numbers,
+so a run folder can be continued, extended and compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -39,23 +39,22 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 
 GAMMA: Final = ":discount="
-"""What stands between a learner's name and its place on the axis of discounts."""
+"""Separates a learner's name from its discount."""
 
 Buffers = Literal["final", "compressed", "none"]
-"""What becomes of each cell's replay buffer at its end."""
-
-_NAMED: Final = {"plant": ("plant",), "learner": ("learner", "start")}
-"""The tables of a study whose keys are names of this kind."""
+"""How each cell's replay buffer is stored."""
 
 SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episodes": 10}
-"""Keys that studies have had since cells were first stored, with what holds where they are not given."""
+"""Keys added since cells were first stored, with the values that older cells have."""
+
+FINAL_EPISODES: Final = 100
 
 AXES = ("plants", "learners", "strategies", "noise", "frequency", "discount")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """One full grid of a study; what is left out is taken from the study's own lists."""
+    """One full grid of a study; missing lists are those of the study."""
 
     plants: tuple[Name, ...] = ()
     learners: tuple[Name, ...] = ()
@@ -73,31 +72,30 @@ class Grid:
 class Study:
     """A study file. Every list spans one axis of the grid; with `[[grid]]` tables the study is their union.
 
-    `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
-    in Hz, each plant's own if empty, `capacity` the buffer size, in experiences, of bounded retentions that have none
-    of their own (`FIFO(5000)`).
-    `horizon_steps` is the number of steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for as
-    many as the run has; what a run does after them is at the schedules' end.
-    After every `evaluate_every_steps` steps of a member, at the end of the round in which they are done, its policy is
-    evaluated without exploration in `evaluation_episodes` episodes, of which nothing is learned; 0 for never.
-    `discount = "fixed"` keeps the plant's discount at every rate, `"horizon"` keeps its horizon in seconds and scales
-    rewards alike (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step in place of the plant's, a
-    list of them another axis: learners are then named `DDPG:discount=0.99`. It can be set for one plant or learner
-    alone, too, as `discount` in its table; a learner's counts before its plant's.
-    `update_every` is the number of steps after which learners are updated, 0 for after each episode; each plant's own
-    if not given. With a number of steps, members begin another episode whenever one has ended, and an episode of
-    `episodes` is a round of as many steps as the longest has.
-    `reference` says on which grid the dynamic programming is solved that scores are measured against: `"converged"` on
-    the plant's grid refined until that changes nothing more, `"paper"` on the grid as the plant declares it; each
-    plant's own choice if not given (the 2018 plants' is `"converged"`, that of plants that do not say `"paper"`).
-    Nothing that is learned depends on it.
-    `observe` names the states that are observed, all if empty; scores stay relative to dynamic programming, which sees
-    them all.
-    `device` is where learners that can do so are updated: `cpu`, `cuda`, or `cuda:1` for one of several.
-    `replayed_noise` also stores the noise in every experience and measures how much of it is replayed (their table 6).
-    `folder` is where paths of users' files and policies are looked for first, that of the study file if not given.
-    `[learner.NAME]` and `[plant.NAME]` tables change settings; a learner may be named several times with variants,
-    `DDPG:decay`, each with a table of its own. A `[start.NAME]` table has a learner begin with a stored policy.
+    - `noise`: standard deviations of sensor and actuator noise, in normalised units.
+    - `frequency`: control rates in Hz; each plant's own if empty.
+    - `capacity`: experiences that bounded retentions without a capacity of their own (`FIFO(5000)`) hold.
+    - `update_every`: steps between updates, 0 for updates after each episode; each plant's own if not given. With a
+      number of steps, a member begins another episode when one has ended, and an episode of `episodes` is a round of as
+      many steps as the longest has.
+    - `horizon_steps`: steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for those of the run;
+      after them schedules stay at their end.
+    - `evaluate_every_steps`: steps of a member between evaluations without exploration, of `evaluation_episodes`
+      episodes, at the end of a round; 0 for none. Nothing is learned from them.
+    - `discount`: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds, and scales rewards
+      alike (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step, a list of them another axis:
+      learners are then named `DDPG:discount=0.99`. `discount` may also stand in the table of a plant or a learner; a
+      learner's takes precedence.
+    - `reference`: grid of the dynamic programming that scores are relative to: "converged" refines the plant's grid
+      until nothing changes, "paper" takes it as declared; each plant's own choice if not given. Learning does not
+      depend on it.
+    - `replayed_noise`: also store the noise in every experience, and measure how much of it is replayed (table 6).
+    - `observe`: names of the observed states, all if empty; the references of scores observe all.
+    - `device`: where learners that support it are updated: `cpu`, `cuda`, or `cuda:1`.
+    - `folder`: where paths of users' files and policies are looked up first; the study file's if not given.
+    - `learner`, `plant`: tables of settings. A learner may stand several times, with variants (`DDPG:decay`) that have
+      tables of their own.
+    - `start`: by learner, the stored policy that it begins with.
     """
 
     name: str
@@ -139,14 +137,13 @@ class Study:
         if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
             raise UserError(f"study name {self.name!r} must be usable as a folder name")
         grids = self.grids()
-        named = {"learner": {n for g in grids for n in g.learners}, "plant": {n for g in grids for n in g.plants}}
-        for kind, names in named.items():
-            for name, table in getattr(self, kind).items():
-                _known(kind, name, names)
-                if not isinstance(table, Mapping):
-                    raise UserError(f"study {self.name!r}: [{kind}.{name}] must be a table of settings, not {table!r}")
-        for name in self.start:
-            _known("start", name, named["learner"])
+        for key, axis in (("learner", "learners"), ("plant", "plants"), ("start", "learners")):
+            names = {name for grid in grids for name in getattr(grid, axis)}
+            for name, table in getattr(self, key).items():
+                if name not in names:
+                    raise unknown(f"name in table [{key}]:", name, names)
+                if not isinstance(table, Mapping | Start):
+                    raise UserError(f"study {self.name!r}: [{key}.{name}] must be a table of settings, not {table!r}")
         for grid in grids:
             for axis in AXES:
                 if not getattr(grid, axis) and axis not in ("frequency", "discount"):
@@ -154,7 +151,7 @@ class Study:
             _check_names(grid)
 
     def grids(self) -> list[Grid]:
-        """Return the grids, what they leave out filled in from the study."""
+        """Return the grids, completed by the study's lists."""
         mine = {axis: getattr(self, axis) for axis in AXES}
         mine["discount"] = () if isinstance(self.discount, str) else self.discount
         tables = self.grid or (Grid(),)
@@ -166,17 +163,10 @@ class Study:
         Raises:
             UserError: a name or value that cannot be run.
         """
-        with names_from(self.folder):
-            return self._cells()
-
-    def _cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
-        plants: dict[Any, tuple[Plant, str]] = {}  # reading a plant's source takes longer than all else here
-        for grid in self.grids():
-            axes = (grid.plants, grid.learners, grid.strategies, grid.noise)
-            for plant, learner, strategy, noise, frequency, gamma in itertools.product(
-                *axes, grid.frequency or (None,), grid.discount or (None,)
-            ):
+        plants: dict[Any, tuple[Plant, str]] = {}  # fingerprints are slow
+        with names_from(self.folder):
+            for plant, learner, strategy, noise, frequency, gamma in itertools.chain(*map(_points, self.grids())):
                 discount = self._discount(plant, learner, gamma)
                 key = plant, *discount.values()
                 if key not in plants:
@@ -190,11 +180,11 @@ class Study:
         return list(found.values())
 
     def _discount(self, plant: str, learner: str, gamma: float | None) -> dict[str, Any]:
-        """Return what a learner changes of its plant: the discount of the axis, or the one in the learner's table."""
+        """Return the plant's changed parameters: the discount of the axis, or of the learner's table."""
         own, _ = _own_discount(load_learner(learner)[1], self.learner.get(learner, {}))
-        for kind, name, table in (("plant", plant, self.plant.get(plant, {})), ("learner", learner, own)):
+        for key, table in ((f"plant.{plant}", self.plant.get(plant, {})), (f"learner.{learner}", own)):
             if "discount" in table and gamma is not None:
-                raise UserError(f"study {self.name!r}: discount is given for all and in [{kind}.{name}]; leave one out")
+                raise UserError(f"study {self.name!r}: discount is given for all and in [{key}]; leave one out")
         return own if gamma is None else {"discount": gamma}
 
     def _cell(
@@ -208,7 +198,6 @@ class Study:
         rate: float | None,
         gamma: float | None,
     ) -> Cell:
-        """Return a grid point's first cell."""
         frequency = made.frequency if rate is None else rate
         steps = made.steps_per_episode(frequency) * self.episodes
         every = made.update_every if self.update_every is None else self.update_every
@@ -266,7 +255,7 @@ class Study:
         )
 
     def _check_room(self, strategy: Strategy, settings: Any, every: int) -> None:
-        """Refuse a buffer that cannot hold what is replayed at once, and what needs single steps or whole states."""
+        """Refuse buffers smaller than a batch, and strategies that need single steps or all states."""
         segment = getattr(settings, "segment", 1)
         batch = settings.batch_size * segment
         if every and segment > 1 and not strategy.retention.bounded:
@@ -288,20 +277,19 @@ class Study:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 
 
+def _points(grid: Grid) -> Iterable[tuple[Any, ...]]:
+    axes = (grid.plants, grid.learners, grid.strategies, grid.noise)
+    return itertools.product(*axes, grid.frequency or (None,), grid.discount or (None,))
+
+
 def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Part a learner's table into its discount, which is the plant's, and its settings, which may have one, too."""
-    theirs = "discount" in config.__dataclass_fields__
-    parts = ({k: v for k, v in table.items() if (k == "discount" and not theirs) is own} for own in (True, False))
-    return next(parts), next(parts)
-
-
-def _known(table: str, name: str, names: Collection[str]) -> None:
-    if name not in names:
-        raise unknown(f"name in table [{table}]:", name, names)
+    """Split a learner's table into the plant's discount and the learner's settings, which may include a discount."""
+    if "discount" not in table or "discount" in config.__dataclass_fields__:
+        return {}, dict(table)
+    return {"discount": table["discount"]}, {key: value for key, value in table.items() if key != "discount"}
 
 
 def _check_names(grid: Grid) -> None:
-    """Refuse misspelt names; users' files and modules are not imported for this."""
     for plant in grid.plants:
         if not plant.startswith(GYMNASIUM):
             PLANTS.check(plant)
@@ -313,34 +301,23 @@ def _check_names(grid: Grid) -> None:
 
 
 def _spell(table: Grid | Study, folder: str = "") -> None:
-    """Write names as they are registered and paths as short as can be, in a `folder`, so that cells are the same.
-
-    Frozen dataclasses are changed here, before anyone has seen them.
-    """
-
-    def plant(name: str) -> str:
-        return canonical(PLANTS.spelled(name), folder)
-
-    def learner(name: str) -> str:
-        return canonical(spelled(name), folder)
-
-    object.__setattr__(table, "strategies", tuple(canonical(each, folder) for each in table.strategies))
-    spell: dict[str, Callable[[str], str]] = {"plant": plant, "learner": learner}
-    for kind, known in spell.items():
-        object.__setattr__(table, f"{kind}s", tuple(map(known, getattr(table, f"{kind}s"))))
+    """Canonicalise names and paths within `folder`, so that equal cells have equal ids; change the new object."""
+    spell: dict[str, Callable[[str], str]] = {"plants": PLANTS.spelled, "learners": spelled, "strategies": str}
+    for axis, known in spell.items():
+        object.__setattr__(table, axis, tuple(canonical(known(name), folder) for name in getattr(table, axis)))
+    for key, axis in (("plant", "plants"), ("learner", "learners"), ("start", "learners")):
         if isinstance(table, Study):
-            for part in _NAMED[kind]:
-                object.__setattr__(table, part, {known(name): value for name, value in getattr(table, part).items()})
+            named = getattr(table, key).items()
+            object.__setattr__(table, key, {canonical(spell[axis](name), folder): value for name, value in named})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One grid point for one block of seeds: all that decides its numbers, in plain values.
+    """One grid point for one block of seeds: everything that decides its numbers, in plain values.
 
     Attributes:
-        horizon_steps: steps over which schedules run, 0 for those of the run, or where the strategy has no schedule.
-        sources: others' code that learner and strategy are made of; empty if they come with the package. Results are
-            stale once it has changed.
+        horizon_steps: steps over which schedules run, 0 for those of the run, or if the strategy has no schedule.
+        sources: digest of the source of users' learners and strategies; empty for the package's own.
     """
 
     plant: Name
@@ -371,7 +348,7 @@ class Cell:
 
     @functools.cached_property
     def id(self) -> str:
-        """Content hash: equal ids mean equal numbers."""
+        """Hash of the content: equal ids mean equal numbers."""
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         if not self.sources:
             del settings["sources"]
@@ -380,18 +357,18 @@ class Cell:
                 del settings[key]
         if self.start is None:
             del settings["start"]
-        else:  # wherever the file lies
+        else:  # independent of the file's path
             settings["start"] = [self.start.content, self.start.member]
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def kind(self) -> tuple[str | float, ...]:
-        """What cells of one study have in common that differ in nothing but which seeds they hold."""
+        """Equal for cells of one study that differ only in their seeds."""
         return self.plant, self.learner, self.strategy, self.noise, self.frequency, self.members
 
     @property
     def label(self) -> str:
-        """Say which cell this is, for people."""
+        """Plant, learner, strategy, noise, rate and seeds, for people."""
         seeds = f"seeds {self.first_member}–{self.first_member + self.members - 1}"
         return f"{self.plant} {self.learner} {self.strategy} noise {self.noise:g} {self.frequency:g} Hz {seeds}"
 
@@ -402,13 +379,24 @@ class Cell:
 
     @property
     def seed_range(self) -> str:
-        """Member numbers as tables write them: `0–7`, or `3`."""
+        """Member numbers as in tables: `0–7`, or `3`."""
         return f"{self.seeds[0]}–{self.seeds[-1]}" if self.members > 1 else f"{self.seeds[0]}"
 
     @functools.cached_property
     def steps_per_episode(self) -> int:
-        """Steps of a whole episode, or round."""
+        """Steps of the longest episode, and of a round."""
         return make_plant(self.plant, **self.parameters).steps_per_episode(self.frequency)
+
+    @property
+    def evaluations(self) -> int:
+        """Number of evaluations in a run."""
+        every = self.evaluate_every_steps
+        return self.steps_per_episode * self.episodes // every if every else 0
+
+    @property
+    def final_episodes(self) -> int:
+        """Number of episodes, or rounds, in the final score."""
+        return last_episodes(self.episodes, self.update_every > 0)
 
     @functools.cached_property
     def gamma(self) -> float:
@@ -421,7 +409,11 @@ class Cell:
         return self.steps_per_episode * self.members * self.episodes
 
     def make_plant(self) -> Plant:
-        """Return the plant, its source checked against the cell's fingerprint."""
+        """Return the plant.
+
+        Raises:
+            UserError: its source has changed.
+        """
         plant = make_plant(self.plant, **self.parameters)
         if plant.fingerprint() != self.fingerprint:
             raise UserError(f"plant {self.plant} is not the one this cell was made for; its source has changed")
@@ -429,10 +421,10 @@ class Cell:
 
 
 def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
-    """Read a study file, or one that comes with the package by its name; `overrides` change its keys.
+    """Read a study file, or one that comes with the package, by its name; `overrides` change its keys.
 
     Raises:
-        UserError: the file is missing, is not TOML, or holds a key or value that means nothing.
+        UserError: the file is missing, is not TOML, or holds an unknown key or a wrong value.
     """
     path = study_file(Path(path))
     table = read_toml(path)
@@ -443,9 +435,9 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
 
 
 def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a study's table with changed keys, tables within it entry by entry; a single value stands for a list.
+    """Return a study's table with changed keys, nested tables merged; a single value is a list of one.
 
-    A changed axis is that of all grids.
+    A changed axis replaces that of all grids.
     """
     lists = {
         key: [value]
@@ -460,9 +452,9 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
-    """Return, by plant, rate and noise, the cell whose references the scores of all cells there are measured against.
+    """Return, by plant, rate and noise, the cell whose references all scores there are relative to.
 
-    Of several discounts it is the greatest: dynamic programming that looks the farthest, so that scores have one scale.
+    Of several discounts it is the one with the greatest.
     """
     found: dict[tuple[str, float, float], Cell] = {}
     for cell in cells:
@@ -472,7 +464,6 @@ def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cel
     return found
 
 
-def axis_values(cells: list[Cell]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the values that occur on each axis of a list of cells, in order of appearance."""
-    for axis in ("plant", "learner", "strategy", "noise", "frequency"):
-        yield axis, list(dict.fromkeys(getattr(cell, axis) for cell in cells))
+def last_episodes(count: int, rounds: bool) -> int:
+    """Return how many of a run's last training episodes make its final score: 100, or the last tenth of its rounds."""
+    return max(1, count // 10) if rounds else min(FINAL_EPISODES, count)

@@ -1,15 +1,15 @@
-"""What is to be done, whoever does it: tasks, and how a cell is run as one.
+"""Tasks of a sweep, and how a cell is run as one.
 
-`workers.py` runs tasks in processes of this machine, `cluster.py` on those of a Dask cluster. A local worker writes
-its cell's files itself; a worker on a cluster sends them back, and the coordinator writes them: one function does both.
+`workers.py` runs tasks in processes of this machine, `cluster.py` on a Dask cluster. A local worker writes the files of
+its cell; a worker on a cluster returns them, and the coordinator writes them.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from replaybench.data.atomic import atomic_path
 from replaybench.data.user_code.user_file import faults_told, names_from
@@ -17,10 +17,10 @@ from replaybench.experiments.progress.round import Report, Round
 from replaybench.experiments.training.study import Buffers, Cell
 
 Watch = Callable[[str, Round], None]
-"""Called with a cell's id and what it tells of a round."""
+"""Called with a cell's id after each of its rounds."""
 
 Finish = Callable[[str, Any], None]
-"""Called with a task's key and its result, in the coordinator, as soon as it is there."""
+"""Called in the coordinator with a task's key and its result."""
 
 
 class Job(NamedTuple):
@@ -28,9 +28,9 @@ class Job(NamedTuple):
 
     Attributes:
         key: its name in reports.
-        function: can be pickled, as its arguments and what it returns.
+        function: can be pickled, like its arguments and its result.
         arguments: all but the `Report`.
-        stops: whether it heeds the report's answer; what does not is ended at once when a sweep is interrupted.
+        stops: whether it supports a request to stop; other jobs are killed when a sweep is interrupted.
     """
 
     key: str
@@ -39,21 +39,13 @@ class Job(NamedTuple):
     stops: bool = False
 
 
-class Run(Protocol):
-    """Runs tasks to their end."""
-
-    def __call__(self, tasks: Sequence[Job], watch: Watch, finish: Finish, /) -> None:
-        """Raise `Interrupted` on Ctrl-C or SIGTERM, after local cells have written their checkpoints."""
-
-
 def run_cell_task(
     cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float, report: Report
 ) -> dict[str, bytes] | None:
     """Run a cell in a worker.
 
     Returns:
-        The content of its files by name, of those that it did not write into `folder` itself; None where it stopped
-        before its end.
+        The contents by name of the files that were not written into `folder`; None if the cell stopped early.
 
     Raises:
         UserError: the cell cannot run, or a user's class raised an error.
@@ -69,13 +61,13 @@ def run_cell_task(
 
 
 def in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
-    """Do a task where the study is that names its files."""
+    """Run a task that finds users' files from `folder`."""
     with names_from(folder):
         return task(*arguments)
 
 
 def store_files(folder: Path, files: dict[str, bytes]) -> None:
-    """Write a cell's files as a worker on a cluster sent them; `scores.h5` last, because it marks completion."""
+    """Write the files of a cell from a cluster; `scores.h5` last, because it marks a complete cell."""
     for name in sorted(files, key=lambda name: name == "scores.h5"):
         with atomic_path(folder / name) as temporary:
             temporary.write_bytes(files[name])

@@ -1,14 +1,12 @@
-"""Tasks in processes of this machine, each at the other end of a pipe.
+"""Run tasks in processes of this machine, each connected by one pipe.
 
-Orders go down the pipe, progress and results come up. There is nothing else between the processes, no queue and no
-semaphore, so nothing is left of them in whatever way they end: a worker whose pipe closes ends too, and one that is
-lost loses at most its task, which another does again.
+Tasks go down the pipe, progress and results come up. No queue or semaphore is shared, so nothing remains of the
+processes however they end. A worker whose pipe closes ends too. A lost worker loses its task only, which is repeated.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import queue
@@ -33,7 +31,7 @@ _PATIENCE: Final = 10.0
 _STOP: Final = "stop"
 _END: Final = "end"
 _UNGUARDED: Final = 77
-"""Exit status of a worker that would have begun a sweep, as it imported the script that begins one."""
+"""Exit status of a worker that would have started a sweep while it imported the main script."""
 _GUARD: Final = 'if __name__ == "__main__":'
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -42,10 +40,9 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
     """Run tasks in `count` processes of one thread each.
 
     Raises:
-        Interrupted: on Ctrl-C or SIGTERM, after cells under way have written their checkpoints; also where it comes
-            while workers end, their tasks done.
+        Interrupted: on Ctrl-C or SIGTERM, after running cells have written their checkpoints.
         KeyboardInterrupt: on a second Ctrl-C, at once.
-        UserError: a task's worker died time and again. As after any failure of a task, others write checkpoints first.
+        UserError: a task's worker died several times. As after any failure, other cells write checkpoints first.
     """
     with interruptions() as seen:
         with contextlib.closing(_Crew(tasks, watch, finish)) as crew:
@@ -55,7 +52,6 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
 
 
 def _run(crew: _Crew, count: int, seen: list[KeyboardInterrupt]) -> None:
-    """Run a crew's tasks to their end, or to checkpoints where an interruption is seen or a task fails."""
     fault = None
     try:
         while crew.unfinished and not seen:
@@ -65,8 +61,8 @@ def _run(crew: _Crew, count: int, seen: list[KeyboardInterrupt]) -> None:
         fault = error
     if crew.unfinished or fault:
         if crew.stop() and not fault:
-            print("stopping: what is under way comes to its next checkpoint first", file=sys.stderr, flush=True)
-        asked = 0 if fault else 1  # a second one counts from the first on, also while the line above is printed
+            print("stopping: running cells write a checkpoint first", file=sys.stderr, flush=True)
+        asked = 0 if fault else 1
         while crew.busy and len(seen) == asked:
             try:
                 crew.listen()
@@ -78,17 +74,15 @@ def _run(crew: _Crew, count: int, seen: list[KeyboardInterrupt]) -> None:
 
 
 def leave_if_imported() -> None:
-    """End this process if it is a worker that is about to be, and that imports the script from which it was started.
+    """End this process if it is a worker that is just importing the script that started it.
 
-    What calls this would else be done again by every worker; the process that started them says so.
+    The script would otherwise start a sweep in every worker; the main process explains that.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(_UNGUARDED)
 
 
 class _Crew:
-    """Workers and what they have to do."""
-
     def __init__(self, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
         self.waiting = deque(tasks)
         self._workers: list[_Worker] = []
@@ -104,44 +98,42 @@ class _Crew:
         return [worker for worker in self._workers if worker.task]
 
     def hand_out(self, count: int) -> None:
-        """Give tasks to idle workers, `count` in all."""
-        idle = (worker for worker in list(self._workers) if not worker.task)
-        new = (self._hire() for _ in range(count - len(self._workers)))
-        for worker in itertools.chain(idle, new):
-            if not self.waiting:
-                return
-            worker.begin(self.waiting.popleft())
-
-    def _hire(self) -> _Worker:
-        self._workers.append(_Worker())
-        return self._workers[-1]
+        """Give tasks to idle workers, `count` workers in all."""
+        while self.waiting:
+            worker = next((each for each in self._workers if not each.task), None)
+            if worker is None:
+                if len(self._workers) >= count:
+                    return
+                worker = _Worker()
+                self._workers.append(worker)
+            worker.task = self.waiting.popleft()
+            worker.send(worker.task)
 
     def listen(self) -> None:
-        """Take what workers have to say, if anything within a moment."""
+        """Receive the messages of a moment."""
         by_pipe = {worker.pipe: worker for worker in self._workers}
         for pipe in wait(list(by_pipe), _TICK):
             worker = by_pipe[pipe]  # type: ignore[index]
             try:
-                kind, content = worker.pipe.recv()
+                message, content = worker.pipe.recv()
             except (EOFError, OSError):
                 self._bury(worker)
                 continue
-            if kind == "ready":
+            if message == "ready":
                 worker.ready = True
                 continue
             task = worker.task
             assert task is not None
-            if kind == "progress":
+            if message == "progress":
                 self._watch(task.key, content)
                 continue
             worker.task = None
-            if kind == "failed":
+            if message == "failed":
                 raise content
-            if content is not None:  # as a cell has it that was stopped
+            if content is not None:  # None: the cell was stopped
                 self._finish(task.key, content)
 
     def _bury(self, worker: _Worker) -> None:
-        """Let another worker do what a dead one was doing."""
         self._workers.remove(worker)
         died = worker.kill()
         if (task := worker.task) is None:
@@ -157,38 +149,37 @@ class _Crew:
         self.waiting.appendleft(task)
 
     def stop(self) -> bool:
-        """Ask for checkpoints; return whether there are any to wait for. What writes none is ended at once."""
+        """Request checkpoints; return whether any will come. Kill workers whose tasks write none."""
         self.waiting.clear()
         for worker in self.busy:
             if worker.task and worker.task.stops:
-                worker.tell(_STOP)
+                worker.send(_STOP)
             else:
                 self._workers.remove(worker)
                 worker.kill()
         return bool(self.busy)
 
     def close(self) -> None:
-        """End all workers: idle ones in peace."""
+        """End all workers; idle ones exit by themselves."""
         for worker in self._workers:
             if worker.task:
                 worker.kill()
             else:
-                worker.tell(_END)
+                worker.send(_END)
         for worker in self._workers:
-            worker.leave()
+            worker.end(_PATIENCE)
 
 
 def _why_lost(ready: bool, died: str) -> str:
-    """Return what to say of a task whose workers die time and again, the last one as `died` says."""
     if not died.startswith("exit status"):
         return (
             f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
             "use fewer --workers or a smaller block"
         )
     if ready:
-        return f"a worker process ended {ATTEMPTS} times at the same task ({died}); what it said, if anything, is above"
+        return f"a worker process ended {ATTEMPTS} times at the same task ({died}); its output, if any, is above"
     return (
-        f"a worker process ended {ATTEMPTS} times before it began ({died}), and what it said is above; a script "
+        f"a worker process ended {ATTEMPTS} times before it began ({died}); its output is above; a script "
         f"that calls replaybench.sweep must be a file, which workers import, with all that it does under {_GUARD!r}"
     )
 
@@ -197,8 +188,8 @@ class _Worker:
     """A process, and the pipe to it.
 
     Attributes:
-        task: what it is doing.
-        ready: whether it has been heard of.
+        task: its current task.
+        ready: whether it has sent anything.
     """
 
     def __init__(self) -> None:
@@ -213,35 +204,28 @@ class _Worker:
             self._process.start()
         theirs.close()
 
-    def begin(self, task: Job) -> None:
-        self.task = task
-        self.tell(task)
-
-    def tell(self, order: Job | str) -> None:
-        with contextlib.suppress(OSError):  # that it is dead is seen when it is listened to
+    def send(self, order: Job | str) -> None:
+        with contextlib.suppress(OSError):  # `listen` notices that it is dead
             self.pipe.send(order)
 
     def kill(self) -> str:
-        """End it, if it has not ended, and say how it did."""
-        self.pipe.close()
-        self._process.join(0.5)  # so that a death of its own is told as what it was
-        self._process.kill()
-        self._process.join()
+        """End the process and return how it ended."""
+        self.end(0.5)  # let it end by itself first, for the right exit status
         code = self._process.exitcode or 0
         return signal.Signals(-code).name if code < 0 else f"exit status {code}"
 
-    def leave(self) -> None:
-        """Wait for its end, not forever."""
+    def end(self, patience: float) -> None:
+        """Wait some seconds for the end of the process, then kill it."""
         self.pipe.close()
-        self._process.join(_PATIENCE)
+        self._process.join(patience)
         self._process.kill()
         self._process.join()
 
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Start a process within which neither Ctrl-C nor SIGTERM is ever seen, not even while it starts."""
-    resource_tracker.ensure_running()  # which would else be started within, and unblock them
+    """Let processes that start in this block inherit blocked Ctrl-C and SIGTERM."""
+    resource_tracker.ensure_running()  # if it started within, it would unblock them
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -250,14 +234,13 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _serve(pipe: Connection) -> None:
-    """Do tasks until there are no more: the work of a worker process."""
     _send(pipe, "ready", None)
     tasks: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_heed, args=(pipe, tasks, stop), daemon=True).start()
 
-    def report(told: Round) -> bool:
-        _send(pipe, "progress", told)
+    def report(state: Round) -> bool:
+        _send(pipe, "progress", state)
         return not stop.is_set()
 
     while (task := tasks.get()) is not None:
@@ -270,15 +253,15 @@ def _serve(pipe: Connection) -> None:
         _send(pipe, *answer)
 
 
-def _send(pipe: Connection, kind: str, content: Any) -> None:
+def _send(pipe: Connection, message: str, content: Any) -> None:
     try:
-        pipe.send((kind, content))
+        pipe.send((message, content))
     except OSError:
-        os._exit(1)  # nobody is listening
+        os._exit(1)  # the coordinator is gone
 
 
 def _heed(pipe: Connection, tasks: queue.SimpleQueue[Job | None], stop: threading.Event) -> None:
-    """Take orders; whoever gave them may die, and a worker does not outlive its coordinator."""
+    """Receive orders; end this process when the coordinator is gone."""
     while True:
         try:
             order = pipe.recv()

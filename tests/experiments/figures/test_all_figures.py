@@ -30,8 +30,8 @@ from replaybench.experiments.figures.score_bars import score_bars
 from replaybench.experiments.figures.style import PAPER, all_series, broken, file_names, new_figure, save, style
 from replaybench.experiments.offline.scores import OfflineScores
 from replaybench.experiments.results.dataset import assemble
-from replaybench.experiments.results.statistics import median_seed
 from replaybench.experiments.snapshots import solved
+from replaybench.experiments.snapshots.snapshots import median_seed
 from replaybench.experiments.training.cell import make_agent, run_cell
 from replaybench.experiments.training.study import Study
 

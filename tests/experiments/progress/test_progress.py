@@ -1,4 +1,4 @@
-"""What a sweep tells while it runs, and what can be read of it: running, finished, interrupted, killed."""
+"""Progress of sweeps: journal, state from a run folder, plain lines, remaining time, TensorBoard."""
 
 from __future__ import annotations
 
@@ -10,25 +10,21 @@ import time
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
-from rich.text import Text
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
-from replaybench.experiments.progress import history, journal, plain_lines, pulse, watch
+from replaybench.experiments.progress import display, journal, plain_lines, watch
 from replaybench.experiments.progress.display import Display
-from replaybench.experiments.progress.history import History
+from replaybench.experiments.progress.history import History, RunHistory, seconds_left
 from replaybench.experiments.progress.journal import Journal, JournalFile, JournalReader, begin, event
-from replaybench.experiments.progress.listeners import Lines, TensorBoard, in_words
-from replaybench.experiments.progress.plain_lines import PlainLines
-from replaybench.experiments.progress.remaining import seconds_left
+from replaybench.experiments.progress.listeners import TensorBoard
+from replaybench.experiments.progress.plain_lines import printed_lines
 from replaybench.experiments.progress.round import Round
-from replaybench.experiments.progress.tally import Tally
 from replaybench.experiments.progress.watch import view, watch_run
 from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.training.study import Cell, Study
@@ -60,7 +56,7 @@ def write(folder: RunFolder, *events: journal.Event) -> None:
 
 def shown(folder: RunFolder) -> str:
     console = Console(width=150, record=True, quiet=False, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(view(History(folder), 20))
+    console.print(view(RunHistory(folder), 20))
     console.file.close()
     return console.export_text()
 
@@ -92,28 +88,28 @@ def test_what_was_written_before_a_sweep_was_killed_is_seen(
         file.write('{"event": "round", "cell": "')
     assert "interrupted" in shown(folder)
     write(folder, begin("t", 2, 2), *rewards(cells[0], -80, done=1))
-    found = History(folder)
+    found = RunHistory(folder)
     assert found.state == "running"
     assert found.cells[cells[0].id].points == [(10, -160.0), (20, -80.0)], "rounds done again replace the old"
     write(folder, event("end", status=130))
-    assert found.update()
+    found.update()
     assert found.state == "interrupted"
 
 
 def test_a_sweep_on_another_machine_runs_as_long_as_it_writes(folder: RunFolder) -> None:
     write(folder, {**begin("t", 2, 2), "host": "elsewhere"})
-    assert History(folder).state == "running"
+    assert RunHistory(folder).state == "running"
     os.utime(folder.progress, (time.time() - 1000,) * 2)
-    assert History(folder).state == "interrupted"
+    assert RunHistory(folder).state == "interrupted"
 
 
 def test_a_sweep_whose_cells_are_silent_gives_signs_of_life(
     folder: RunFolder, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one whose cells run for hours on a cluster, watched from another machine."""
-    monkeypatch.setattr(pulse, "PULSE_SECONDS", 0.02)
+    monkeypatch.setattr(display, "PULSE_SECONDS", 0.02)
     with Display(folder, "t", cells, cells, 2, Console(quiet=True), None, None):
-        seen = History(folder)
+        seen = RunHistory(folder)
         monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
         os.utime(folder.progress, (time.time() - 1000,) * 2)
         end = time.monotonic() + 10
@@ -147,11 +143,11 @@ def test_a_forged_journal_does_no_harm(folder: RunFolder, cells: list[Cell]) -> 
     folder.progress.symlink_to(folder.path / "elsewhere")
     with pytest.raises(OSError, match="symbolic"):
         JournalFile(folder.progress)
-
-
-def test_watching_what_is_no_run_is_one_line(tmp_path: Path) -> None:
+    folder.provenance.write_text('{"cells": 3}')
+    with pytest.raises(UserError, match="does not say which cells"):
+        RunHistory(folder)
     with pytest.raises(UserError, match="not a run folder"):
-        watch_run(Console(), tmp_path)
+        watch_run(Console(), folder.path / "none")
 
 
 def test_ctrl_c_leaves_watching(
@@ -198,21 +194,22 @@ def test_readers_take_up_where_they_were(tmp_path: Path) -> None:
     file.close()
 
 
-def test_time_left_follows_the_pace_of_each_learner(cells: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("replaybench.experiments.progress.tally.time.monotonic", lambda: clock[0])
-    tally = Tally(cells, cells, workers=1)
-    assert tally.seconds_left() is None
-    assert "references" in in_words(tally)
-    tally.refer()
-    tally.note(cells[0].id, Round(50))  # resumed there
-    clock[0] = 10.0
-    tally.note(cells[0].id, Round(60, failed=1))
-    assert tally.seconds_left() == pytest.approx(40 + 100)
-    assert in_words(tally) == "0/2 cells, 30% of the episodes, 1 failed runs, 2 min 20 s left"
-    tally.finish(cells[0].id)
-    assert tally.complete == 1
-    assert tally.seconds_left() == pytest.approx(100)
+def test_a_running_sweep_in_words(cells: list[Cell]) -> None:
+    """Time left follows the pace of each learner, also of a resumed cell; earlier sweeps count as work."""
+    state = History(cells, 1, attrgetter("steps_per_episode"))
+    assert state.seconds_left() is None
+    assert state.in_words() == "0/2 cells, 0% of the episodes, compiling, or in the first round, references 0/1"
+    point = {"plant": "PendulumDCSC", "frequency": 50.0, "noise": 0.0}
+    state.take(event("reference", **point, random=-160.0, dp=-20.0, usable=True))
+    for at, done in ((0.0, 50), (10.0, 60)):
+        state.take({**event("round", cell=cells[0].id, done=done, failed=at > 0, reward=-1.0), "at": at})
+    assert state.seconds_left() == pytest.approx(40 + 100)
+    assert state.in_words() == "0/2 cells, 30% of the episodes, 2 min 20 s left"
+    state.take({**event("round", cell=cells[0].id, done=61, failed=1), "at": 11.0})
+    assert "1 failed runs" in state.in_words()
+    state.take({**event("complete", cell=cells[0].id), "at": 50.0})
+    assert state.complete == 1
+    assert state.seconds_left() == pytest.approx(100)
 
 
 def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_yet() -> None:
@@ -237,59 +234,18 @@ def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_y
     assert seconds_left(backwards, [(fast, 0)], 1, attrgetter("frequency")) is None
 
 
-def test_what_earlier_stints_did_counts(cells: list[Cell]) -> None:
-    told = in_words(Tally(cells, cells[1:], 1))
-    assert told.startswith("1/2 cells, 50% of the episodes, compiling")
-    assert told.endswith("references 0/1")
-
-
-def test_plain_lines_come_also_while_nothing_is_heard(cells: list[Cell], capsys: pytest.CaptureFixture[str]) -> None:
-    """On the stream of the console: who reads JSON on standard output must not find them in it."""
-    for stderr in (False, True):
-        lines = Lines(Console(stderr=stderr), Tally(cells, cells, 1), seconds=0.05)
-        time.sleep(0.4)
-        lines.close()
-        told = list(capsys.readouterr())
-        assert told.pop(not stderr) == ""
-        assert told[0].count("\n") > 1
-        assert "0/2 cells, 0% of the episodes, compiling" in told[0].splitlines()[0]
-
-
-def test_no_plain_line_is_written_twice_in_a_row(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("stderr", [False, True])
+def test_plain_lines_are_printed_if_they_change(
+    stderr: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From ten minutes on times are told in minutes, and lines come every thirty seconds."""
-    said = iter(["one", "one", "one", "two", *["three"] * 1000])
-    lines = PlainLines(Console(), lambda: next(said), 1e9)
-    lines.close()
+    """On the stream of the console: programs read JSON from standard output."""
     monkeypatch.setattr(plain_lines, "duration", lambda seconds: "12 min")
-    lines = PlainLines(Console(), lambda: next(said), 0.02)
-    time.sleep(0.5)
-    lines.close()
-    assert capsys.readouterr().out.splitlines() == [f"after 12 min: {word}" for word in ("one", "two", "three")]
-
-
-def test_watching_says_nothing_twice_in_a_row(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = iter(["running", "running", "still running", "still running"])
-
-    class Watched:
-        """A run that is looked at four times."""
-
-        state, cells, looks = "running", dict[str, Any](), 0
-
-        def update(self) -> None:
-            self.looks += 1
-            self.state = "running" if self.looks < 4 else "complete"
-
-    watched: Any = Watched()
-    monkeypatch.setattr(watch, "LINE_SECONDS", watch._TICK)
-    monkeypatch.setattr(watch, "header", lambda history: Text(next(told)))
-    monkeypatch.setattr(watch, "view", lambda history, rows: "the end")
-    monkeypatch.setattr(watch, "time", type("Clock", (), {"sleep": staticmethod(lambda _: None)}))
-    watch._plain(Console(), watched)
-    assert capsys.readouterr().out.splitlines() == ["running", "still running", "the end"]
+    words = iter(["one", "one", "one", "two", *["three"] * 1000])
+    with printed_lines(Console(stderr=stderr), lambda: next(words), 0.02):
+        time.sleep(0.5)
+    printed = list(capsys.readouterr())
+    assert printed.pop(not stderr) == ""
+    assert printed[0].splitlines() == [f"after 12 min: {word}" for word in ("one", "two", "three")]
 
 
 def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell]) -> None:
@@ -317,33 +273,12 @@ def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell])
     assert {("reward_greedy", 2000, -20.0), ("metric_q", 2000, 3.0), ("episode", 4000, 20.0)} < set(seen)
 
 
-def test_tensorboards_own_reader_reads_the_events(tmp_path: Path, cells: list[Cell]) -> None:
-    reader = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="TensorBoard is not installed"
-    )
-    board = TensorBoard(tmp_path, {cell.id: cell for cell in cells})
-    for done, reward in ((10, -160.0), (20, -90.0)):
-        board.write(cells[0].id, Round(done, steps=200.0 * done), reward)
-    board.close()
-    [folder] = tmp_path.iterdir()
-    seen = reader.EventAccumulator(str(folder))
-    seen.Reload()
-    assert [(each.step, each.value) for each in seen.Scalars("reward")] == [(2000, -160.0), (4000, -90.0)]
-
-
 def test_time_left_is_known_between_two_cells_too(folder: RunFolder, cells: list[Cell]) -> None:
     """When a cell has ended and the next has not told of itself yet, as many run as did before."""
     told = [{**each, "at": 100.0 + n} for n, each in enumerate(rewards(cells[0], *[-100.0] * 10))]
     write(folder, begin("t", 2, 2), *told[:5])
-    found = History(folder)
+    found = RunHistory(folder)
     assert found.seconds_left() == pytest.approx(5.0 + 10.0)
-    write(folder, *told[5:], event("complete", cell=cells[0].id))
+    write(folder, *told[5:], {**event("complete", cell=cells[0].id), "at": 109.0})
     found.update()
     assert found.seconds_left() == pytest.approx(10.0)
-
-
-def test_a_folder_of_history_is_what_provenance_says(folder: RunFolder, cells: list[Cell]) -> None:
-    assert list(history.History(folder).cells) == [cell.id for cell in cells]
-    folder.provenance.write_text('{"cells": 3}')
-    with pytest.raises(UserError, match="does not say which cells"):
-        History(folder)

@@ -63,10 +63,7 @@ def made(tmp_path: Path) -> tuple[xr.Dataset, list[Cell]]:
     return dataset.assemble(everything, references, {cell.id: tmp_path / cell.id for cell in everything}), everything
 
 
-STINTS: list[Any] = [5, "x", [], {}, [5], [{}]]
-STINTS += [
-    [{"code": code, "started": "", "seconds": 1.0}] for code in (5, list[Any](), dict[str, Any](), {"commit": 5})
-]
+STINTS: list[Any] = [5, [], [5], [{}], [{"code": {"commit": 5}, "started": "", "seconds": 1.0}]]
 FORGED: list[Any] = [None, {"seconds": 1.0}, *({"stints": value} for value in STINTS)]
 
 
@@ -150,29 +147,22 @@ def test_references_stand_beside_and_close_ends_give_no_score(made: tuple[xr.Dat
 
 def test_rounds_are_told_from_episodes() -> None:
     for every, word, last in ((0, "episodes", EPISODES), (1, "rounds", 2), (200, "rounds", 2)):
-        data = dataset.assemble(cells(update_every=every, plants=("Magman",)), {}, {c.id: Path("none") for c in
-                                cells(update_every=every, plants=("Magman",))}).isel(plant=0)  # fmt: skip
+        some = cells(update_every=every, plants=("Magman",))
+        data = dataset.assemble(some, {}, {cell.id: Path("none") for cell in some}).isel(plant=0)
         assert (dataset.counted_in(data), dataset.in_rounds(data)) == (word, every > 0)
         assert dataset.the_last(data.isel(episode=slice(10)), "training") == (
             "the last training round" if every else "all 10 training episodes"
         )
         assert dataset.last_of(data) == last
     bare = data.drop_vars(["episode_metric", "update_every", "reference_rule"])
-    assert (dataset.episode_metric(bare), dataset.in_rounds(bare), dataset.rule_of(bare)) == (
-        "mean reward",
-        False,
-        None,
-    )
-
-
-def test_lengths_vary_within_one_rate_only() -> None:
+    assert (dataset.episode_metric(bare), dataset.rule_of(bare)) == ("mean reward", None)
+    assert not dataset.in_rounds(bare)
     steps = np.full((2, 3, 4), 100.0)
     steps[1] = 200.0
-    data = xr.Dataset({"episode_steps": (("frequency", "seed", "episode"), steps)})
-    assert not dataset.lengths_vary(data)
+    lengths = xr.Dataset({"episode_steps": (("frequency", "seed", "episode"), steps)})
+    assert not dataset.lengths_vary(lengths), "they differ between rates only"
     steps[1, 2, 3] = 199.0
-    assert dataset.lengths_vary(data)
-    assert not dataset.lengths_vary(xr.Dataset({"episode_steps": (("frequency", "seed"), np.full((1, 2), np.nan))}))
+    assert dataset.lengths_vary(lengths)
     assert not dataset.lengths_vary(xr.Dataset())
 
 

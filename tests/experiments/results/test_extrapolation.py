@@ -17,7 +17,7 @@ from replaybench.controllers.algorithms.td3 import TD3Config
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.experiments.offline.recording import Recording, read_recording
-from replaybench.experiments.results.extrapolation import Extrapolation, extrapolation, return_bounds, unlearned
+from replaybench.experiments.results.extrapolation import extrapolation, return_bounds, unlearned
 from replaybench.experiments.training.cell import run_cell
 from replaybench.experiments.training.study import Study
 
@@ -70,6 +70,7 @@ def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
     assert "1 of 2 learners extrapolate: one believes in a discounted return of 500" in found.words("td3:slow")
     assert "--learner TD3+BC" in found.words("td3:slow")
     assert "alpha" in found.words("TD3+BC:near")
+    assert "TD3+BC" not in found.words("DQN", choices=True)
     low = extrapolation(recording, Believer(-9000.0), 2, LONG)  # type: ignore[arg-type]
     assert low is not None
     assert low.value == pytest.approx(-9000.0)
@@ -122,22 +123,11 @@ def test_what_cannot_be_told_is_not(recording: Recording) -> None:
     assert extrapolation(recording, endless, 2, LONG) is None
 
 
-def test_entropy_is_no_extrapolation() -> None:
+def test_the_entropy_bonus_has_the_unit_of_rewards() -> None:
     agent = SAC(SACConfig(first_temperature=0.5), LearnerSetting(TASK, 0, range(3)))
     np.testing.assert_allclose(agent.value_bonus(), 0.5 * np.log(2.0))
-
-
-def test_the_bonus_has_the_unit_of_values() -> None:
-    """Values of normalised rewards are told in units of the rewards; so is the entropy in them."""
-    task = TASK._replace(reward_scale=0.01)
     config = SACConfig(first_temperature=0.5, normalise=NormaliseConfig(rewards=True))
-    agent = SAC(config, LearnerSetting(task, 0, range(1)))
+    agent = SAC(config, LearnerSetting(TASK, 0, range(1)))
     agent.normaliser.rewards.update(np.array([-50.0]), np.ones(1, np.bool_))
     assert agent.normaliser.rewards.factor == pytest.approx(0.02)
     np.testing.assert_allclose(agent.value_bonus(), 0.25 * np.log(2.0))
-
-
-def test_nobody_is_sent_to_a_learner_that_cannot_make_choices() -> None:
-    found = Extrapolation(1, 2, 9.0, 0.0, 1.0)
-    assert "TD3+BC" in found.words("DDPG")
-    assert "TD3+BC" not in found.words("DQN", choices=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from replaybench.experiments.results.statistics import interval, last_episodes, score
+from replaybench.experiments.results.statistics import interval, score
 
 
 def test_scores_of_hand_made_curves() -> None:
@@ -24,30 +24,18 @@ def test_scores_of_hand_made_curves() -> None:
     assert scores.censored.tolist() == [False, True, False]
 
 
-def test_the_final_score_is_the_mean_of_the_last_hundred_episodes_or_the_last_tenth_of_the_rounds() -> None:
+def test_the_final_score_is_the_mean_of_the_last_episodes() -> None:
     stepped = np.r_[np.full(100, 0.0), np.full(50, 0.4), np.full(50, 1.0)][None]
     assert score(stepped, failed=np.array([False])).final == [0.7]
     assert score(stepped, np.array([False]), final=25).final == [1.0]
-    assert [last_episodes(count, rounds=False) for count in (3000, 101, 100, 60, 1)] == [100, 100, 100, 60, 1]
-    assert [last_episodes(count, rounds=True) for count in (3000, 60, 19, 5)] == [300, 6, 1, 1]
 
 
-def test_interval_covers_the_mean_as_often_as_it_says() -> None:
-    """Skewed samples of 20: 95 % intervals cover in 300 trials between 88 % and 99 % of the time."""
-    rng = np.random.Generator(np.random.PCG64(0))
-    found = [interval(rng.exponential(size=20)) for _ in range(300)]
-    covered = np.mean([f.low <= 1.0 <= f.high for f in found])
-    assert 0.88 < covered < 0.99
-    assert all(f.low <= f.mean <= f.high for f in found)
-
-
-def test_an_interval_is_scipys_but_for_what_is_drawn() -> None:
+def test_intervals_are_scipys() -> None:
     sample = np.append(np.random.Generator(np.random.PCG64(1)).exponential(size=30), np.nan)
     rng = np.random.Generator(np.random.PCG64(0))
-    expected = bootstrap((sample[:30],), np.mean, n_resamples=50_000, method="BCa", rng=rng).confidence_interval
+    expected = bootstrap((sample[:30],), np.mean, n_resamples=10_000, method="BCa", rng=rng).confidence_interval
     found = interval(sample)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=0.03)
-    assert found == interval(sample)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
     assert not found.degenerate
     assert str(found) == f"{sample[:30].mean():.2f} [{found.low:.2f}, {found.high:.2f}]"
 
@@ -59,6 +47,7 @@ def test_samples_without_spread_are_labelled() -> None:
         assert found.low == found.mean == found.high
     assert "no spread" in str(interval(np.full(5, 0.3)))
     assert str(interval(np.array([np.nan]))) == "–"
+    assert interval(np.array([np.nan])).degenerate
 
 
 def test_curves_without_a_usable_reference_are_neither_dead_nor_failed() -> None:

@@ -13,8 +13,7 @@ import pytest
 from replaybench.controllers.agent import Task
 from replaybench.data.records.record import read_record
 from replaybench.envs.ode.pendulum import PendulumDCSC
-from replaybench.experiments.results.statistics import median_seed
-from replaybench.experiments.snapshots.snapshots import Snapshots
+from replaybench.experiments.snapshots.snapshots import Snapshots, median_seed
 from replaybench.experiments.snapshots.surfaces import PIXELS, follow, pixel_states
 from replaybench.experiments.snapshots.times import snapshot_rounds, tenth_ends
 from replaybench.experiments.training.cell import CellRun
@@ -90,9 +89,3 @@ def test_policies_are_those_of_the_run_of_median_reward(tmp_path: Path) -> None:
         paths = follow(plant, run.cell.frequency, len(run.reward), agent.act)
         np.testing.assert_array_equal(arrays["path"][0, -1], paths.states[chosen].astype(np.float32))
         assert arrays["greedy"][0, -1] == paths.reward[chosen]
-
-
-def test_policies_with_a_memory_have_no_surface() -> None:
-    cell = make_cell(learner="NAF", memory={"layers": 1, "units": 8})
-    with contextlib.closing(CellRun(cell)) as run:
-        assert run.snapshots.surfaces is None

@@ -25,6 +25,7 @@ def solved() -> Solved:
 
 
 def test_pixels_show_the_solution_and_the_path_is_its_episode(solved: Solved) -> None:
+    assert solved_surfaces(make_plant("MujocoHopper"), 50.0, None) is None, "it has no two states"
     plant = PendulumDCSC()
     solution = reference_solution(plant, 50.0, "paper").solution
     state = pixel_states(plant, PIXELS)[7, 30][None]
@@ -32,10 +33,6 @@ def test_pixels_show_the_solution_and_the_path_is_its_episode(solved: Solved) ->
     assert np.array_equal(solved.action[7, 30], plant.denormalise_action(solution.greedy(state))[0])
     assert np.array_equal(solved.path[0], plant.initial_state)
     assert abs(abs(solved.path[-1, 0]) - plant.reference_state[0]) < 0.1  # upright from either side
-
-
-def test_plants_without_two_states_and_a_grid_have_none() -> None:
-    assert solved_surfaces(make_plant("MujocoHopper"), 50.0, None) is None
 
 
 def test_a_run_keeps_it_by_plant_and_rate(tmp_path: Path, solved: Solved) -> None:

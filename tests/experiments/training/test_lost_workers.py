@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,6 @@ def die_once(number: int, mark: Path, report: Report) -> int:
     return number
 
 
-def die(report: Report) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     done: dict[str, int] = {}
     reported: dict[str, Round] = {}
@@ -38,18 +35,24 @@ def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     assert (tmp_path / "mark").exists()
 
 
-def test_a_task_that_kills_its_worker_every_time_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"died 3 times at the same task \(SIGKILL\)"):
-        run_locally(1, [Job("x", die, ())], lambda key, done: None, lambda key, result: None)
+def die(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def leave(report: Report) -> None:
     os._exit(5)
 
 
-def test_a_worker_that_leaves_is_not_told_to_lack_memory() -> None:
-    with pytest.raises(UserError, match=r"ended 3 times at the same task \(exit status 5\); what it said"):
-        run_locally(1, [Job("x", leave, ())], lambda key, done: None, lambda key, result: None)
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (die, r"died 3 times at the same task \(SIGKILL\), probably for lack of memory"),
+        (leave, r"ended 3 times at the same task \(exit status 5\); its output"),
+    ],
+)
+def test_a_task_that_ends_its_worker_every_time_is_one_line(end: Callable[[Report], None], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        run_locally(1, [Job("x", end, ())], lambda key, done: None, lambda key, result: None)
 
 
 SWEEP = """
@@ -73,11 +76,7 @@ run_locally(1, [Job("x", print, ())], print, print)
     ("script", "said", "told"),
     [
         (SWEEP, 0, "the script calls replaybench.sweep as it is imported, and workers import it; put the call under"),
-        (
-            TASK,
-            3,
-            "a worker process ended 3 times before it began (exit status 1), and what it said is above; a script",
-        ),
+        (TASK, 3, "a worker process ended 3 times before it began (exit status 1); its output is above; a script"),
     ],
 )
 def test_a_script_that_begins_again_in_its_workers_is_told(tmp_path: Path, script: str, said: int, told: str) -> None:

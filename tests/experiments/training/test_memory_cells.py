@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,20 +45,12 @@ def test_a_recording_with_gaps_is_replayed_offline(tmp_path: Path, start: str, s
     columns = {name: replay.columns.column(name) for name in ("observation", "next_observation")}
     came_from = columns["next_observation"][member, previous[member, slot]]
     np.testing.assert_array_equal(columns["observation"][member, slot], came_from)
-    outcome = replay_offline(
-        recording, parse("FULL[Uniform]"), updates=2, learner="DDPG", learners=2, capacity=None, root_seed=0,
-        progress=lambda done: None,
-    )  # fmt: skip
-    assert np.isfinite(outcome.reward).all()
-
-
-def test_a_stream_has_no_windows(tmp_path: Path) -> None:
-    assert run_cell(cell("FIFO[Uniform]"), tmp_path, "final")
+    words: dict[str, Any] = {"updates": 2, "learner": "DDPG", "learners": 2, "capacity": None, "root_seed": 0}
+    words["progress"] = lambda done: None
+    assert np.isfinite(replay_offline(recording, parse("FULL[Uniform]"), **words).reward).all()
+    streamed = read_recording(tmp_path / "buffer.h5", whole=False)
     with pytest.raises(UserError, match="follows experiences along their episodes, which --stream tears apart"):
-        replay_offline(
-            read_recording(tmp_path / "buffer.h5", whole=False), parse("FULL[Uniform]"), updates=1, learner="DDPG",
-            learners=1, capacity=None, root_seed=0, progress=lambda done: None,
-        )  # fmt: skip
+        replay_offline(streamed, parse("FULL[Uniform]"), **words)
 
 
 def test_the_example_compares_learners_with_and_without_memory(tmp_path: Path) -> None:

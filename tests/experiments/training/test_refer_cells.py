@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import advanced, assert_equal_files, until
 
 from replaybench.controllers.refer.far_count import FAR
-from replaybench.data.formats.policy_file import read_policy
-from replaybench.data.records.record import read_record
-from replaybench.experiments.training.cell import CellRun, run_cell
+from replaybench.experiments.training.cell import run_cell
 from replaybench.experiments.training.study import Cell, Study
 
 GAUSSIAN = {"exploration": {"form": "gaussian", "truncate": 3.0}}
@@ -31,9 +30,7 @@ def make_cell(learner: str, settings: dict[str, Any], strategy: str) -> Cell:
 
 @pytest.mark.parametrize(("learner", "settings", "strategy"), CASES)
 def test_counts_agree_with_what_is_stored(learner: str, settings: dict[str, Any], strategy: str) -> None:
-    run = CellRun(make_cell(learner, settings, strategy))
-    for _ in range(6):
-        run.advance()
+    run = advanced(make_cell(learner, settings, strategy))
     traces = run.replay.traces
     assert traces is not None
     rule = run.agent.traces
@@ -52,13 +49,6 @@ def test_stopped_and_resumed_equals_uninterrupted(
 ) -> None:
     cell = make_cell(learner, settings, strategy)
     assert run_cell(cell, tmp_path / "whole", "final")
-    assert not run_cell(cell, tmp_path / "parts", "final", report=lambda told: told.done < 4)
+    assert not run_cell(cell, tmp_path / "parts", "final", report=until(4))
     assert run_cell(cell, tmp_path / "parts", "final")
-    for name in ("scores", "buffer"):
-        whole, parts = (read_record(tmp_path / part / f"{name}.h5")[1] for part in ("whole", "parts"))
-        assert whole.keys() == parts.keys()
-        for key, array in whole.items():
-            np.testing.assert_array_equal(array, parts[key], err_msg=key)
-    whole, parts = (read_policy(tmp_path / part / "policy.safetensors")[1] for part in ("whole", "parts"))
-    for key, array in whole.items():
-        np.testing.assert_array_equal(array, parts[key], err_msg=key)
+    assert_equal_files(tmp_path / "whole", tmp_path / "parts")

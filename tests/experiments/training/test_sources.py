@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from replaybench.data.errors import UserError
+from replaybench.experiments.training.bundled import EXAMPLES
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell, Study
 
@@ -20,8 +21,8 @@ class MineConfig(DQNConfig): pass
 """
 
 
-def cell(learner: str = "DQN", strategy: str = "FIFO[Uniform]") -> Cell:
-    study = Study(name="t", plants=("PendulumDCSC",), learners=(learner,), strategies=(strategy,), seeds=1, episodes=1)
+def cell(learner: str = "DQN", strategy: str = "FIFO[Uniform]", plant: str = "PendulumDCSC") -> Cell:
+    study = Study(name="t", plants=(plant,), learners=(learner,), strategies=(strategy,), seeds=1, episodes=1)
     return study.cells()[0]
 
 
@@ -50,3 +51,11 @@ def test_an_edited_strategy_or_learner_is_another_cell(what: str, tmp_path: Path
     with pytest.raises(UserError, match=r"own\.py:Mine.* its source has changed"):
         CellRun(first)
     CellRun(edited).close()
+
+
+def test_an_edited_plant_is_another_cell(tmp_path: Path) -> None:
+    source, file = (EXAMPLES / "cart_pole.py").read_text(encoding="utf-8"), tmp_path / "own.py"
+    file.write_text(source, encoding="utf-8")
+    before = cell("DDPG", plant=f"{file}:CartPole").id
+    file.write_text(source.replace("return ", "return 1.0 and ", 1), encoding="utf-8")
+    assert cell("DDPG", plant=f"{file}:CartPole").id != before

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from cells import assert_equal_files, until
+from cells import advanced
 
 from replaybench.controllers.learner import Learner
 from replaybench.data.configuration import build
@@ -52,17 +52,11 @@ def test_seeds_take_the_members_of_the_file_in_turn(tmp_path: Path, learner: str
     for cell, members in zip(cells, ([0, 1, 2, 0], [1]), strict=True):
         for name, array in begun(cell).items():
             np.testing.assert_array_equal(array, stored[name][members], err_msg=name)
-    for name, array in begun(study(learner, {"policy": f"{path}", "member": 1}).cells()[0]).items():
+    cell = study(learner, {"policy": f"{path}", "member": 1}).cells()[0]
+    for name, array in begun(cell).items():
         np.testing.assert_array_equal(array, stored[name][[1, 1, 1]], err_msg=name)
-
-
-@pytest.mark.parametrize("learner", ["DDPG", "SAC"])
-def test_slow_copies_begin_with_it_too(tmp_path: Path, learner: str) -> None:
-    path = learned(tmp_path, learner)
-    cell = study(learner, {"policy": f"{path}"}).cells()[0]
     agent = make_agent(cell, cell.make_plant())
     assert isinstance(agent, Learner)
-    assert agent.targets
     for name, target in agent.targets.items():
         np.testing.assert_array_equal(target.parameters, agent.networks[name].parameters)
 
@@ -74,8 +68,7 @@ def test_no_first_value_takes_the_place_of_a_stored_one(tmp_path: Path) -> None:
     run = CellRun(study("V-RACER", {"policy": f"{path}"}, **still).cells()[0])
     seen = np.zeros((3, 1, 2), np.float32)
     before = run.agent.value(seen).copy()
-    for _ in range(2):
-        run.advance()
+    run = advanced(run.cell)
     assert isinstance(run.agent, Learner)
     assert run.agent.steps[0] > 0
     np.testing.assert_allclose(run.agent.value(seen), before, atol=1e-4)
@@ -95,15 +88,6 @@ def test_what_a_cell_starts_with_is_part_of_its_identity_but_not_where_it_lies(t
     write_policy(other, {name: array + 1 for name, array in weights.items()}, facts)
     ids = [id_of(None), id_of({"policy": f"{path}"}), id_of({"policy": f"{path}", "member": 0})]
     assert len({*ids, id_of({"policy": f"{other}"})}) == 4
-
-
-def test_a_run_that_was_killed_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    path = learned(tmp_path / "first", "V-RACER")
-    cell = study("V-RACER", {"policy": f"{path}"}, episodes=4).cells()[0]
-    assert run_cell(cell, tmp_path / "whole", "final")
-    assert not run_cell(cell, tmp_path / "killed", "final", report=until(3))
-    assert run_cell(cell, tmp_path / "killed", "final")
-    assert_equal_files(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_a_study_says_what_it_starts_with(tmp_path: Path) -> None:

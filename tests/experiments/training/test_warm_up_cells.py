@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cells import until, updates_of
+from cells import updates_of
 
-from replaybench.data.formats.policy_file import read_policy
-from replaybench.data.records.record import read_record
 from replaybench.data.streams import Stream
-from replaybench.experiments.training.cell import CellRun, run_cell
+from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell, Study
 
 STEPS = 20
@@ -70,21 +68,3 @@ def test_without_warm_up_nothing_is_random(learner: str) -> None:
     np.testing.assert_array_equal(run.agent.state_dict()["warm_up_stream"][:1], uniform.state)
     expected = (2.0 * uniform.uniform(2 * STEPS) - 1.0).astype(np.float32)
     assert not np.isin(actions_of(run, 0), expected).any()
-
-
-@each
-@each_schedule
-def test_a_run_killed_while_it_warms_up_is_the_uninterrupted_one(tmp_path: Path, learner: str, every: int) -> None:
-    cell = make_cell(learner, every)
-    assert run_cell(cell, tmp_path / "whole", "final")
-    for stop in range(1, WARM_UP + 2):
-        assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
-    assert run_cell(cell, tmp_path / "parts", "final")
-    for name in ("buffer.h5", "scores.h5"):
-        whole, parts = (read_record(tmp_path / folder / name)[1] for folder in ("whole", "parts"))
-        assert whole.keys() == parts.keys()
-        for field, array in whole.items():
-            np.testing.assert_array_equal(array, parts[field], err_msg=field)
-    whole, parts = (read_policy(tmp_path / folder / "policy.safetensors")[1] for folder in ("whole", "parts"))
-    for field, array in whole.items():
-        np.testing.assert_array_equal(array, parts[field], err_msg=field)
