@@ -1,4 +1,4 @@
-"""Differences to one strategy, seed by seed: the test of who is better, which overlapping intervals are not."""
+"""Differences from one strategy, seed by seed: they are a test, which overlapping intervals are not."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from replaybench.experiments.figures.style import (
     Series,
     all_series,
     condition,
-    new_figure,
+    new_panels,
     panel_width,
     panels_across,
-    plant_name,
     share_x,
+    span,
 )
 from replaybench.experiments.results.comparison_tables import Comparison, first_comparison, scaled
 from replaybench.experiments.results.dataset import episode_metric, the_last
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def paired_differences(data: xr.Dataset) -> Figure | None:
-    """Draw by how much each strategy of one plant is ahead of the study's first; None where nothing is compared.
+    """Draw by how much each strategy of one plant is ahead of the study's first; return None without comparisons.
 
-    Where strategies do not vary these are learners, noise levels or rates.
+    Learners, noise levels or rates are compared if strategies do not vary.
 
     Args:
         data: dataset of one plant.
@@ -47,32 +47,23 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     baseline = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
     across = panels_across(len(places))
     down = -(-len(places) // across)
-    height = 0.75 + 0.24 * len(series)
-    caption = f"Over {the_last(data, 'training')}, exploration included. Mean differences of paired "
-    caption += (
-        "seeds (marks) with 95 % BCa intervals; filled where p < 0.05 (flipped signs, Holm within a panel). n: pairs."
-    )
+    caption = f"Over {the_last(data, 'training')}, exploration included. Mean differences of paired seeds (marks) "
+    caption += "with 95 % BCa intervals; filled if p < 0.05 (paired sign-flip test, Holm within a panel). n: pairs."
     if any(row.same for row in rows):
-        caption += " Same runs: equal rewards in all episodes, as of buffers that never fill."
-    figure = new_figure(
-        panel_width(across) * across + 0.062 * max(len(one.label) for one in series),
-        height * down,
-        f"{plant_name(str(data['plant'].item()))}: compared with {baseline}",
-        caption,
-    )
-    alike: list[Axes] = []
-    panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+        caption += " Same runs: equal rewards in all episodes, as with buffers that never fill."
+    width = panel_width(across) * across + 0.062 * max(len(one.label) for one in series)
+    size = width, (0.75 + 0.24 * len(series)) * down
+    figure, grid = new_panels(data, f"compared with {baseline}", caption, size, (down, across), sharey=True)
+    alike, panels = [], grid.ravel()
     for axes, (noise, rate) in zip(panels, places, strict=False):
         here = [row for row in rows if (row.noise, row.frequency) == (noise, rate)]
         _draw(axes, here, series, 4 if across > 2 else 6)
-        pairs = sorted({row.effect.n for row in here if row.effect is not None})
-        axes.set_title(
-            f"{condition(noise, rate)}, n = {' to '.join(map(str, pairs[:: max(1, len(pairs) - 1)]))}", color=GREY
-        )
+        pairs = span(row.effect.n for row in here if row.effect is not None)
+        axes.set_title(f"{condition(noise, rate)}, n = {pairs}", color=GREY)
         normalised = bool(scaled(data).sel(noise=noise, frequency=rate))
         if normalised:
             alike.append(axes)
-        axes.set_xlabel(f"difference in {MU}" if normalised else f"difference in {RAW_LABELS[episode_metric(data)]}")
+        axes.set_xlabel(f"difference in {MU if normalised else RAW_LABELS[episode_metric(data)]}")
     share_x(alike)
     for axes in panels[len(places) :]:
         axes.axis("off")
@@ -81,12 +72,12 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     return figure
 
 
-def _draw(axes: Axes, rows: list[Comparison], series: list[Series], most: int) -> None:
-    """Draw one condition, with at most so many steps between ticks."""
+def _draw(axes: Axes, rows: list[Comparison], series: list[Series], ticks: int) -> None:
+    """Draw one condition, with at most `ticks` steps between ticks."""
     axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
-    axes.grid(axis="x", color="0.92", linewidth=0.7)
+    axes.grid(axis="x")
     axes.tick_params(axis="y", length=0)
-    axes.locator_params(axis="x", nbins=most)  # small differences have long numbers
+    axes.locator_params(axis="x", nbins=ticks)  # small differences have long numbers
     for row in rows:
         place = next(i for i, one in enumerate(series) if (one.learner, one.strategy) == (row.learner, row.strategy))
         one, effect = series[place], row.effect

@@ -1,4 +1,4 @@
-"""Performance profiles: which share of runs ends above each score (Agarwal et al. 2021, after Dolan and Moré 2002)."""
+"""Performance profiles: share of runs that end above each score (Agarwal et al. 2021, after Dolan and Moré 2002)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from replaybench.experiments.figures.style import (
     add_legend,
     all_series,
     condition,
-    legend_height,
-    legend_width,
-    new_figure,
+    legend_lines,
+    new_panels,
     panel_width,
     panels_across,
-    plant_name,
     share_x,
+    span,
 )
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
 from replaybench.experiments.results.dataset import episode_metric, runs_there, the_last
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
 
 _LEVELS: Final = 300
 _BANDS: Final = 4
-"""Series beyond which bands would cover each other."""
+"""With more series than this, bands would hide each other and are not drawn."""
 
 
 def performance_profiles(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's profiles, a panel for each noise and control rate; None for single runs.
+    """Draw one plant's profiles, a panel for each noise and control rate; return None for single runs.
 
     Args:
         data: dataset of one plant.
@@ -54,30 +53,21 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
         return None
     across = panels_across(len(places))
     down = -(-len(places) // across)
-    labels = [one.label for one in series]
     banded = len(series) <= _BANDS
-    caption = f"Share of runs that are above a level over {the_last(data, 'training')}, exploration "
-    caption += "included; failed runs are above none. n: runs of each."
-    caption += " Bands: 95 % for each level by itself." if banded else ""
-    figure = new_figure(
-        panel_width(across) * across + legend_width(labels),
-        max(2.9 * down, legend_height(labels)),
-        f"{plant_name(str(data['plant'].item()))}: performance profiles",
-        caption,
-    )
-    alike: list[Axes] = []
-    panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+    caption = f"Share of runs above a level over {the_last(data, 'training')}, exploration included; failed runs are "
+    caption += f"above none. n: runs of each.{' Bands: 95 % for each level by itself.' * banded}"
+    size, labels = (panel_width(across) * across, 2.9 * down), [one.label for one in series]
+    figure, grid = new_panels(data, "performance profiles", caption, size, (down, across), labels, sharey=True)
+    alike, panels = [], grid.ravel()
     for axes, (noise, rate) in zip(panels, places, strict=False):
         here = {"noise": noise, "frequency": rate}
         counts = _draw(axes, scores.sel(here), run.sel(here), series, banded)
-        fewest, most = min(counts), max(counts)
-        runs = f"{most}" if fewest == most else f"{fewest} to {most}"
-        axes.set_title(f"{condition(noise, rate)}, n = {runs}", color=GREY)
+        axes.set_title(f"{condition(noise, rate)}, n = {span(counts)}", color=GREY)
         normalised = bool(scaled(data).sel(here))
         if normalised:
             alike.append(axes)
         axes.set_xlabel(MU if normalised else RAW_LABELS[episode_metric(data)])
-        axes.grid(color="0.92", linewidth=0.7)
+        axes.grid()
         axes.locator_params(axis="x", nbins=5)  # small differences have long numbers
     share_x(alike)
     for axes in panels[len(places) :]:
@@ -85,12 +75,12 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
     for axes in panels[: len(places) : across]:
         axes.set_ylabel("share of runs above")
     panels[0].set_ylim(-0.03, 1.03)
-    add_legend(figure, _lines(series))
+    add_legend(figure, legend_lines(series, width=1.4))
     return figure
 
 
 def _draw(axes: Axes, scores: xr.DataArray, run: xr.DataArray, series: list[Series], banded: bool) -> list[int]:
-    """Draw the profiles of one condition; return how many runs each has."""
+    """Draw the profiles of one condition; return the number of runs of each."""
     finite = scores.values[np.isfinite(scores.values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     room = 0.04 * (high - low) or 0.05
@@ -105,9 +95,3 @@ def _draw(axes: Axes, scores: xr.DataArray, run: xr.DataArray, series: list[Seri
         if banded:
             axes.fill_between(levels, *profile_band(sample, levels), color=one.color, alpha=0.12, linewidth=0)
     return counts
-
-
-def _lines(series: list[Series]) -> list[object]:
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], color=one.color, linestyle=one.dashes, label=one.label) for one in series]
