@@ -1,8 +1,7 @@
-"""Counts of numbers by their leading bits, from which quantiles and histograms of any amount of data follow.
+"""Counts of numbers by their leading bits, for quantiles and histograms of any amount of data of unknown range.
 
-A buffer may be larger than memory, and nobody knows the range of its TD errors beforehand. So numbers are counted in
-the 2^20 classes that sign, exponent and 11 leading bits of a float32 make: 8 MB, one pass, nothing sampled, and a
-quantile that is right to 1 part in 2048 of itself (exact for whole numbers below 4096).
+Numbers are counted in the 2^20 classes of sign, exponent and 11 leading bits of a float32: 8 MB, one pass, no sampling,
+and quantiles with a relative error of 1/2048 (exact for integers below 4096).
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ _SIGN: Final = np.uint32(1 << 31)
 
 
 class FloatHistogram:
-    """Counts of the numbers handed over so far.
+    """Counts of numbers.
 
     Attributes:
-        infinite, undefined: how many were infinite or NaN; these are in no quantile.
+        infinite, undefined: number of infinite values and of NaN; quantiles ignore them.
     """
 
     def __init__(self) -> None:
@@ -37,18 +36,18 @@ class FloatHistogram:
         self.undefined += undefined
         self.infinite += numbers.size - finite.size - undefined
         bits = (finite + np.float32(0)).view(np.uint32)  # −0 becomes 0
-        ordered = np.where(bits < _SIGN, bits | _SIGN, ~bits)  # ascending as the numbers do
+        ordered = np.where(bits < _SIGN, bits | _SIGN, ~bits)  # in the order of the numbers
         np.add.at(self._counts, ordered >> _DROPPED, 1)
 
     def classes(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return the classes that occur, each as its number next to zero, ascending; and the count of each."""
+        """Return the classes that occur, ascending, each as its number next to zero; and their counts."""
         found = np.flatnonzero(self._counts)
         low = found.astype(np.uint32) << _DROPPED
         bits = np.where(low >= _SIGN, low ^ _SIGN, ~(low | np.uint32((1 << _DROPPED) - 1)))
         return bits.view(np.float32).astype(np.float64), self._counts[found]
 
     def quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
-        """Return the least numbers that these shares of all finite ones do not exceed; NaN where there are none."""
+        """Return the least numbers that these shares of all finite ones do not exceed; NaN without any."""
         numbers, counts = self.classes()
         if not numbers.size:
             return np.full(len(shares), np.nan)

@@ -15,7 +15,7 @@ from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.comparison import Lead, Overall, Standing, over_points
 from replaybench.experiments.report.look import MU, number, worded
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.results.dataset import episode_metric
+from replaybench.experiments.results.dataset import counted_in, episode_metric
 from replaybench.experiments.results.effects import FEWEST_SEEDS
 from replaybench.experiments.results.references import no_learning, why_same
 from replaybench.experiments.results.statistics import DEAD_LEVEL, Interval
@@ -248,6 +248,6 @@ def _caution(material: Material) -> str:
     return (
         "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
         "taken seed by seed. Significant: p < 0.05 in a paired sign-flip test. The best is chosen by the same runs "
-        "that score it, which overestimates its lead a little. Neither tests nor intervals are corrected for the number "
-        "of comparisons."
+        "that score it, which overestimates its lead a little. Neither tests nor intervals are corrected for the "
+        "number of comparisons."
     )
