@@ -146,7 +146,6 @@ def read_others(entries: Sequence[str]) -> tuple[OtherCurve, ...]:
 
 
 def _read(path: Path) -> tuple[Floats, Floats, Floats | None]:
-    """Return steps, returns and lengths of one run."""
     if not path.is_file():
         raise no_such_file(path)
     if path.stat().st_size > _LARGEST:

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 def length_curves(data: xr.Dataset) -> Figure | None:
     """Draw the mean length of one plant's training episodes: noise down, control rate across.
 
-    Args:
-        data: dataset of one plant.
-
     Returns:
         None if all episodes are equally long.
     """

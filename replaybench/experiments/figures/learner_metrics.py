@@ -35,11 +35,7 @@ _DECADES: Final = 30.0
 
 
 def metric_curves(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's metrics over its episodes; return None if no learner has any.
-
-    Args:
-        data: dataset of one plant.
-    """
+    """Draw one plant's metrics over its episodes; return None if no learner has any."""
     named = [str(name) for name in data.data_vars if str(name).startswith(PREFIX)]
     names = [name for name in named if data[name].notnull().any()]
     if not names:

@@ -24,7 +24,7 @@ from replaybench.experiments.figures.curves import (
     series_curves,
     smoothing_window,
 )
-from replaybench.experiments.figures.reference_lines import REFERENCES, MeasuredAxes, draw_references, reference_handles
+from replaybench.experiments.figures.reference_lines import REFERENCES, draw_references, reference_handles
 from replaybench.experiments.figures.style import (
     GREY,
     MU_LABEL,
@@ -94,11 +94,12 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
             axes.set_xlabel(STEPS_LABEL if in_steps else EPISODE_LABELS[in_rounds(data)])
             axes.tick_params(labelbottom=True)
     _share_view(panels[drawn & usable].tolist())
-    measured = {
-        (row, column): _measured(data, panels, row, column, usable) for row, column in np.argwhere(drawn).tolist()
-    }
-    shown = draw_references([panel for place, panel in measured.items() if usable[place]])
-    shown |= {name for place, panel in measured.items() if not usable[place] for name in draw_references([panel])}
+    known = [
+        (panels[place], _levels(data, *place, usable[place]), usable[place]) for place in np.ndindex(rows, columns)
+    ]
+    shown = draw_references([(axes, levels) for axes, levels, normalised in known if axes.lines and normalised])
+    for axes, levels, normalised in known:
+        shown |= draw_references([(axes, levels)] if axes.lines and not normalised else [])
     crowded = len(series) > CROWDED
     handles = legend_lines(series, crowded, 1.5 if crowded else 1.8)
     add_legend(figure, [*handles, *legend_lines(overlaid), *reference_handles(shown)])
@@ -106,7 +107,6 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
 
 
 def _caption(data: xr.Dataset, window: int, series: int) -> str:
-    """Describe the curves, bands and circles that the figure has."""
     several, crowded = data.sizes["seed"] > 1, series > CROWDED
     caption, counted = curve_caption(data, window), counted_in(data)
     if crowded:
@@ -132,14 +132,13 @@ def curve_caption(data: xr.Dataset, window: int) -> str:
 
 
 def _greedy_stride(count: int) -> int:
-    """Return n if every n-th greedy episode is drawn."""
     return max(1, -(-count // _MOST_GREEDY))
 
 
-def _measured(data: xr.Dataset, panels: Any, row: int, column: int, usable: Any) -> MeasuredAxes:
-    here, normalised = data.isel(noise=row, frequency=column), bool(usable[row, column])
+def _levels(data: xr.Dataset, noise: int, frequency: int, normalised: bool) -> dict[str, float]:
+    here = data.isel(noise=noise, frequency=frequency)
     levels = {name: float(_scaled(here, here[name], normalised)) for name in REFERENCES if name in here}
-    return MeasuredAxes(panels[row, column], levels)
+    return {name: level for name, level in levels.items() if np.isfinite(level)}
 
 
 def _scaled(data: xr.Dataset, reward: xr.DataArray, normalised: bool) -> Floats:
@@ -201,7 +200,6 @@ def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) ->
 
 
 def _draw_end(axes: Axes, series: Series, rewards: Floats, x: float) -> None:
-    """Draw the mean of the last window `[N, window]` with its interval right of the curves."""
     curve = learning_curve(rewards, rewards.shape[1])
     if curve.band is not None:
         ends = [float(end[0]) for end in curve.band]

@@ -33,9 +33,6 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     """Draw by how much each strategy of one plant is ahead of the study's first; return None without comparisons.
 
     Learners, noise levels or rates are compared if strategies do not vary.
-
-    Args:
-        data: dataset of one plant.
     """
     rows, baseline, axis = first_comparison(data) or ([], "", "strategy")
     rows = [row for row in rows if row.effect is not None and row.effect.n > 1]

@@ -36,11 +36,7 @@ _BANDS: Final = 4
 
 
 def performance_profiles(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's profiles, a panel for each noise and control rate; return None for single runs.
-
-    Args:
-        data: dataset of one plant.
-    """
+    """Draw one plant's profiles, a panel for each noise and control rate; return None for single runs."""
     scores, series = final_scores(data), all_series(data)
     run = runs_there(data)
     places = [
@@ -80,7 +76,6 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
 
 
 def _draw(axes: Axes, scores: xr.DataArray, run: xr.DataArray, series: list[Series], banded: bool) -> list[int]:
-    """Draw the profiles of one condition; return the number of runs of each."""
     finite = scores.values[np.isfinite(scores.values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     room = 0.04 * (high - low) or 0.05

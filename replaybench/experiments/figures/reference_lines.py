@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -31,49 +31,40 @@ _MARGIN: Final = 0.04
 _LINE: Final[dict[str, Any]] = {"color": "0.45", "linewidth": 0.9}
 
 
-class MeasuredAxes(NamedTuple):
-    """Axes with their curves drawn, and the references by name in the unit of the axis; NaN if unknown."""
-
-    axes: Axes
-    levels: Mapping[str, float]
-
-
-def draw_references(panels: Sequence[MeasuredAxes]) -> set[str]:
+def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]]) -> set[str]:
     """Draw the references of panels that share a range of rewards, which grows to hold them; return those drawn.
 
     Random control and dynamic programming are always in view, others if they are near. A reference that is drawn in
     one panel and is far outside the range of another is written into the latter.
+
+    Args:
+        panels: axes with their curves drawn, and the levels of the known references by name.
     """
     if not panels:
         return set()
-    low, high = (float(np.array([panel.axes.get_ylim() for panel in panels])[:, side].mean()) for side in (0, 1))
+    low, high = np.mean([axes.get_ylim() for axes, _ in panels], axis=0).tolist()
     reach = low - _REACH_DOWN * (high - low), high + _REACH_UP * (high - low)
     margin = _MARGIN * (high - low)
-    for panel in panels:
-        for name, level in panel.levels.items():
-            if np.isfinite(level) and (name in ALWAYS or reach[0] <= level <= reach[1]):
-                low, high = min(low, level - margin), max(high, level + margin)
-    drawn = {name for panel in panels for name, level in panel.levels.items() if low <= level <= high}
+    every = [level for _, levels in panels for level in levels.items()]
+    for name, level in every:
+        if name in ALWAYS or reach[0] <= level <= reach[1]:
+            low, high = min(low, level - margin), max(high, level + margin)
+    drawn = {name for name, level in every if low <= level <= high}
     for axes, levels in panels:
         axes.set_ylim(low, high)
-        _draw(axes, {name: level for name, level in levels.items() if name in drawn and np.isfinite(level)})
-    return drawn
-
-
-def _draw(axes: Axes, levels: Mapping[str, float]) -> None:
-    low, high = axes.get_ylim()
-    outside = {"above": "", "below": ""}
-    for name, level in levels.items():
-        label, dashes = REFERENCES[name]
-        if low <= level <= high:
-            axes.axhline(level, linestyle=dashes, zorder=1, **_LINE)
-        else:
-            outside["above" if level > high else "below"] += f"{label}: {minus(f'{level:.3g}')}\n"
-    for where, text in outside.items():
-        if text:
+        outside = {"above": "", "below": ""}
+        for name in (name for name in levels if name in drawn):
+            label, dashes = REFERENCES[name]
+            if low <= (level := levels[name]) <= high:
+                axes.axhline(level, linestyle=dashes, zorder=1, **_LINE)
+            else:
+                outside["above" if level > high else "below"] += f"{label}: {minus(f'{level:.3g}')}\n"
+        for where, text in outside.items():
             look: dict[str, Any] = {"size": 7, "color": GREY, "transform": axes.transAxes, "zorder": 5}
             y, side = (0.98, "top") if where == "above" else (0.03, "bottom")
-            axes.text(0.02, y, f"{where}: {text.strip()}", ha="left", va=side, **look)
+            if text:
+                axes.text(0.02, y, f"{where}: {text.strip()}", ha="left", va=side, **look)
+    return drawn
 
 
 def draw_beside_bars(axes: Axes, group: int, width: float, levels: Mapping[str, float]) -> set[str]:

@@ -80,11 +80,7 @@ def usable_places(data: xr.Dataset) -> NDArray[np.bool_]:
 
 
 def score_bars(data: xr.Dataset) -> Figure:
-    """Draw one plant's scores as bars with intervals, the runs as dots, grouped by noise and control rate.
-
-    Args:
-        data: dataset of one plant.
-    """
+    """Draw one plant's scores as bars with intervals, the runs as dots, grouped by noise and control rate."""
     from matplotlib.patches import Patch
 
     series, usable = all_series(data), usable_places(data)
@@ -149,7 +145,6 @@ def _draw_count(axes: Axes, x: float, text: str, inches: float) -> None:
 
 
 def _caption(data: xr.Dataset, rows: Sequence[str]) -> str:
-    """Describe the bars, lines, dots and numbers that the figure has."""
     headline, _ = no_learning(data)
     caption = f"{headline}. " * bool(headline) + "Training episodes, exploration included."
     if runs_there(data).sum("seed").max() > 1:

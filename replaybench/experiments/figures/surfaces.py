@@ -141,6 +141,10 @@ def _draw(data: xr.Dataset, plant: OdePlant, surfaces: Sequence[Surface]) -> Fig
     title = f"value and policy, {condition(data['noise'].item(), data['frequency'].item())}"
     size = 2.45 * columns + 1.4, (2.1 if actions == 1 else 1.6) * rows + 0.5
     figure, panels = new_panels(data, title, caption, size, (rows, columns), sharex=True, sharey=True)
+    (left, bottom), (right, top) = plant.grid_low, plant.grid_high
+    extent = left, right, bottom, top
+    names = [f"{name} [{unit}]" for name, unit in zip(plant.state_names, plant.state_units, strict=True)]
+    look: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest"}
     for row in range(rows):
         learned = np.concatenate([surface.value.ravel() for surface in surfaces])
         low, high = plant.action_low[row - 1], plant.action_high[row - 1]
@@ -149,15 +153,19 @@ def _draw(data: xr.Dataset, plant: OdePlant, surfaces: Sequence[Surface]) -> Fig
         for axes, surface in zip(panels[row], surfaces, strict=True):
             values = surface.value if row == 0 else surface.action[..., row - 1]
             colors = "viridis" if row == 0 else "RdBu_r" if low < 0 < high else "cividis"
-            image = draw_surface(axes, plant, values, low, high, colors)
-            draw_path(axes, plant, surface.path)
+            image = axes.imshow(values.T, extent=extent, vmin=low, vmax=high, cmap=colors, **look)
+            line = cut_path(surface.path, [2 * np.pi if around else np.inf for around in plant.periodic]).T
+            axes.plot(*line, color="black", linewidth=2.0)
+            axes.plot(*line, color="white", linewidth=0.9)
+            draw_ends(axes, plant)
+            axes.set(xlim=extent[:2], ylim=extent[2:])
         label = "value" if row == 0 else f"{plant.action_names[row - 1]} [{plant.action_units[row - 1]}]"
         figure.colorbar(image, ax=panels[row], label=label, extend="both" if row == 0 else "neither", pad=0.015)
-        panels[row, 0].set_ylabel(_axis_label(plant, 1))
+        panels[row, 0].set_ylabel(names[1])
     for axes, surface in zip(panels[0], surfaces, strict=True):
         axes.set_title("\n".join(broken(line, _TITLE_WIDTH) for line in surface.title.splitlines()), color=GREY)
     for axes in panels[-1]:
-        axes.set_xlabel(_axis_label(plant, 0))
+        axes.set_xlabel(names[0])
         label_angle(axes, plant.periodic[0], 4)
     return figure
 
@@ -169,28 +177,12 @@ def value_range(learned: NDArray[np.floating[Any]], solved: NDArray[np.floating[
     return max(float(least), low - 0.5 * (high - low)), min(float(most), high + 0.25 * (high - low))
 
 
-def draw_surface(axes: Axes, plant: OdePlant, values: Floats, low: float, high: float, colors: str) -> Any:
-    """Draw values `[X, Y]` over the plant's grid as colours between `low` and `high`; return the image."""
-    (left, bottom), (right, top) = plant.grid_low, plant.grid_high
-    look: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest"}
-    return axes.imshow(values.T, extent=(left, right, bottom, top), vmin=low, vmax=high, cmap=colors, **look)
-
-
 def cut_path(path: NDArray[np.floating[Any]], turns: Sequence[float]) -> NDArray[np.floating[Any]]:
     """Insert NaN into a trajectory `[T, 2]` at jumps of more than half a turn; a turn is inf for other states."""
     for axis, turn in enumerate(turns):
         jumps = np.abs(np.diff(path[:, axis])) > turn / 2
         path = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
     return path
-
-
-def draw_path(axes: Axes, plant: OdePlant, path: Floats) -> None:
-    """Draw a trajectory of physical states `[T + 1, 2]` with the plant's start and reference."""
-    line = cut_path(path, [2 * np.pi if around else np.inf for around in plant.periodic]).T
-    axes.plot(*line, color="black", linewidth=2.0)
-    axes.plot(*line, color="white", linewidth=0.9)
-    draw_ends(axes, plant)
-    axes.set(xlim=(plant.grid_low[0], plant.grid_high[0]), ylim=(plant.grid_low[1], plant.grid_high[1]))
 
 
 def draw_ends(axes: Axes, plant: OdePlant, states: tuple[int, int] = (0, 1)) -> None:
@@ -202,7 +194,3 @@ def draw_ends(axes: Axes, plant: OdePlant, states: tuple[int, int] = (0, 1)) -> 
 
 def _number(value: float) -> str:
     return minus(f"{value:.3g}")
-
-
-def _axis_label(plant: OdePlant, axis: int) -> str:
-    return f"{plant.state_names[axis]} [{plant.state_units[axis]}]"

@@ -89,7 +89,6 @@ def _each(counts: Integers) -> str:
 
 
 def _ages(found: Composition) -> Iterator[Table | Text]:
-    """Yield the histogram of ages."""
     title, headings = "age: experiences that the member has collected since", ("age", "share of stored", "", "retained")
     table = plain_table(headings, ("age", "", "retained"), title)
     table.columns[1].min_width = _BAR

@@ -114,7 +114,6 @@ class FittedTable:
             yield Text(f"no room for {', '.join(left_out)}", style="italic", overflow="fold")
 
     def _cells(self) -> list[dict[str, Text]]:
-        """Return the texts of each row by heading."""
         return [dict(zip(self.headings, row, strict=True)) for row in self.rows]
 
     def _padded(self, heading: str, cell: Text) -> Text:

@@ -50,7 +50,6 @@ def make_offline_report(path: Path) -> str:
 
 
 def _curves(scores: OfflineScores, plant: str) -> Section:
-    """Draw rewards over updates with the levels that they are compared with."""
     found, last = scores.reference, int(scores.updates[-1])
     series, runs, curve, levels, known = offline_series(scores)
     references = in_reach(known, *((runs.min(), runs.max()) if curve else (-np.inf, np.inf)))

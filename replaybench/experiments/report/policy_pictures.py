@@ -60,7 +60,6 @@ def moment(
 
 
 def _line(facts: SnapshotFacts, path: Floats) -> dict[str, Any]:
-    """Return both states along a path."""
     path = path[np.isfinite(path).all(axis=1)].astype(np.float64)
     path = path[:: -(-len(path) // _MOST_POINTS) or 1]
     path = cut_path(path, [state.high - state.low if state.periodic else np.inf for state in facts.states])
@@ -98,7 +97,6 @@ def surface_figure(facts: SnapshotFacts, traces: Sequence[Trace], span: tuple[fl
 
 
 def _scale(colors: str, title: str, low: float, high: float, side: list[float]) -> dict[str, Any]:
-    """Return an axis of colours below a picture, with its ends and middle as numbers."""
     bar = {
         "title": {"text": plain(title), "side": "bottom", "font": {"size": 11}},
         "orientation": "h",

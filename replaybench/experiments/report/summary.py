@@ -223,7 +223,6 @@ def _by_condition(standings: dict[Point, list[Standing]]) -> list[str]:
 
 
 def _failures(material: Material) -> str:
-    """Count failed and collapsed runs."""
     sentences = []
     normalised = any(material.normalised(point) for point in material.points())
     causes = {

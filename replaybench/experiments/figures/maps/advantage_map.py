@@ -26,9 +26,6 @@ _FEW_COLUMNS: Final = 4
 def advantage_map(data: xr.Dataset) -> Figure | None:
     """Draw one plant's map: noise over control rate, a row of panels a baseline, a column a capacity and learner.
 
-    Args:
-        data: dataset of one plant.
-
     Returns:
         None for fewer than four conditions, of those in which μ_r is defined.
     """
@@ -67,7 +64,6 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
 def _draw(
     axes: Axes, found: dict[tuple[float, float], Advantage], noises: list[float], rates: list[float], panels: int
 ) -> AxesImage:
-    """Draw one panel; return its image."""
     from matplotlib.patches import Rectangle
 
     sizes = np.full((len(noises), len(rates)), np.nan)

@@ -29,9 +29,6 @@ _Place = tuple[float, float]
 def condition_map(data: xr.Dataset) -> Figure | None:
     """Draw one plant's differences from the study's first strategy: strategies over noise and rate, a panel a learner.
 
-    Args:
-        data: dataset of one plant.
-
     Returns:
         None for fewer than three strategies or pairs of condition and learner, for a single condition, or if μ_r is
         not defined in every condition.
@@ -70,7 +67,6 @@ def condition_map(data: xr.Dataset) -> Figure | None:
 
 
 def _ordered(rows: list[Comparison]) -> list[str]:
-    """Return the compared strategies, the best on average first."""
     sizes: dict[str, list[float]] = {}
     for row in rows:
         assert row.effect is not None
@@ -79,7 +75,6 @@ def _ordered(rows: list[Comparison]) -> list[str]:
 
 
 def _draw(axes: Axes, rows: list[Comparison], strategies: list[str], places: list[_Place]) -> AxesImage:
-    """Draw one learner's panel; return its image."""
     sizes = np.full((len(strategies), len(places)), np.nan)
     for row in rows:
         assert row.effect is not None

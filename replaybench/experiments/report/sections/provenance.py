@@ -64,7 +64,6 @@ def _text(value: Any) -> str:
 
 
 def _references(material: Material) -> Table:
-    """List the references of scores at each condition."""
     data, rows = material.data, []
     ends = [f"reference_{name}" for name in ("random", "dp")]
     digits = decimals((value for name in ends for value in data[name].values.ravel()), least=3)

@@ -29,7 +29,6 @@ def responses_section(material: Material) -> Section:
 
 
 def _panels(material: Material, points: list[Point], normalised: bool) -> list[Panel]:
-    """Return the planes of one plant."""
     span = colour_span(material, points[0].plant, normalised)
     noise, rates = (sorted({getattr(point, axis) for point in points}) for axis in ("noise", "frequency"))
     across = [f"{rate:g}" for rate in material.data["frequency"].values[rates]]
