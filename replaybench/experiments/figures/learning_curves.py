@@ -95,7 +95,8 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
             axes.tick_params(labelbottom=True)
     _share_view(panels[drawn & usable].tolist())
     known = [
-        (panels[place], _levels(data, *place, usable[place]), usable[place]) for place in np.ndindex(rows, columns)
+        (panels[row, column], _levels(data, row, column, usable[row, column]), usable[row, column])
+        for row, column in np.ndindex(rows, columns)
     ]
     shown = draw_references([(axes, levels) for axes, levels, normalised in known if axes.lines and normalised])
     for axes, levels, normalised in known:
