@@ -276,14 +276,6 @@ def panels_across(count: int) -> int:
     return 2 if count == 4 else min(3, count)
 
 
-def share_x(panels: Sequence[Axes]) -> None:
-    """Give panels one range along x that holds the content of each of them."""
-    if panels:
-        low, high = np.transpose([axes.get_xlim() for axes in panels])
-        for axes in panels:
-            axes.set_xlim(low.min(), high.max())
-
-
 def say(axes: Axes, text: str) -> None:
     """Write into empty axes why they are empty."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, style="italic")

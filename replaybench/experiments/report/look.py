@@ -138,6 +138,11 @@ REFERENCE_WORDS: Final = (
 )
 
 
+def reference_line(name: str) -> dict[str, Any]:
+    """Return the grey line of a reference."""
+    return {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]}
+
+
 def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
     """Return the references that a view from `low` to `high` should hold: two of them always, others if near."""
     reach = high - low

@@ -10,8 +10,9 @@ from plotly.colors import sample_colorscale
 
 from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.style import luminance
-from replaybench.experiments.report.look import MU, Figure, new_figure, number, plain
+from replaybench.experiments.report.look import MU, Panel, new_figure, number, plain, worded
 from replaybench.experiments.report.material import Material
+from replaybench.experiments.results.statistics import Interval
 
 _MIDDLE: Final = 0.179
 """Luminance on which black and white text have the same contrast."""
@@ -23,15 +24,15 @@ class Square(NamedTuple):
 
     Attributes:
         across, up: its place.
-        value: number that is written in it and decides its colour.
-        words: text under the pointer.
+        score: score that is written in it and decides its colour.
+        label: name of the score.
         meta: its places on the study's axes.
     """
 
     across: int
     up: int
-    value: float
-    words: str
+    score: Interval
+    label: str
     meta: Mapping[str, int]
 
 
@@ -56,22 +57,26 @@ def colour_span(material: Material, plant: int, normalised: bool) -> tuple[float
     return (min(known), max(known)) if known else (0.0, 1.0)
 
 
-def square_figure(
+def square_panel(
+    title: str,
+    words: str,
     squares: Sequence[Square],
-    across: Sequence[str],
-    up: Sequence[str],
-    titles: tuple[str, str],
+    labels: tuple[Sequence[str], Sequence[str]],
+    axes: tuple[str, str],
     span: tuple[float, float],
-) -> Figure:
+    places: Mapping[str, int],
+) -> Panel:
     """Draw squares, a trace each.
 
     Args:
-        across: labels of the columns, from the left; up: of the rows, from below.
-        titles: of both axes.
+        words: beginning of the panel's description.
+        labels: of the columns, from the left, and of the rows, from below.
+        axes: titles of both axes.
         span: values of the darkest and the lightest colour.
+        places: of the panel.
     """
     low, high = span[0], span[1] if span[1] > span[0] else span[0] + 1
-    digits = decimals(one.value for one in squares)
+    digits = decimals(one.score.mean for one in squares)
     traces = [
         {
             "type": "heatmap",
@@ -79,23 +84,25 @@ def square_figure(
             "dx": 1,
             "y0": one.up,
             "dy": 1,
-            "z": [[one.value]],
+            "z": [[one.score.mean]],
             "zmin": low,
             "zmax": high,
             "colorscale": _COLORS,
             "showscale": False,
             "xgap": 2,
             "ygap": 2,
-            "text": [[number(one.value, digits)]],
+            "text": [[number(one.score.mean, digits)]],
             "texttemplate": "%{text}",
-            "textfont": {"color": _ink(float(np.clip((one.value - low) / (high - low), 0.0, 1.0)))},
-            "hovertemplate": f"{plain(one.words)}<extra></extra>",
+            "textfont": {"color": _ink(float(np.clip((one.score.mean - low) / (high - low), 0.0, 1.0)))},
+            "hovertemplate": f"{plain(f'{one.label}: {worded(one.score)}')}<extra></extra>",
             "meta": dict(one.meta),
         }
         for one in squares
     ]
-    height = 96 + 42 * len(up)
-    return new_figure(traces, *titles, height=height, xaxis=_labelled(across), yaxis=_labelled(up))
+    across, up = map(_labelled, labels)
+    figure = new_figure(traces, *axes, height=96 + 42 * len(labels[1]), xaxis=across, yaxis=up)
+    scores = "; ".join(f"{one.label}: {number(one.score.mean)}" for one in squares)
+    return Panel(title, f"{words} {scores}.", figure, places)
 
 
 def _ink(place: float) -> str:

@@ -80,8 +80,8 @@ def _compared(material: Material, standings: dict[Point, list[Standing]]) -> str
     plants = [plant_name(material.plants[p]) for p in dict.fromkeys(point.plant for point in standings)]
     seeds = [material.started(point, one) for point in standings for one in material.series]
     seeds = [count for count in seeds if count]
-    what = "The replay strategy" if len(strategies) == 1 else f"{_count(len(strategies))} replay strategies"
-    text = f"{what} {listed(strategies)}" if len(strategies) <= 6 else what
+    what = "strategy" if len(strategies) == 1 else "strategies"
+    text = f"The replay {what} {listed(strategies)}" if len(strategies) <= 6 else f"{len(strategies)} replay {what}"
     text += f" of {listed(learners)}" if len(learners) <= 6 else f" of {len(learners)} learners"
     noise, rates = (
         data[axis].values[sorted({getattr(point, axis) for point in standings})] for axis in ("noise", "frequency")
@@ -99,11 +99,6 @@ def _compared(material: Material, standings: dict[Point, list[Standing]]) -> str
         return text
     there = int((data["started"].values != "").sum()) if "started" in data.coords else 0
     return f"{text} The sweep is not complete: {there:,} of its {amount(len(cells), 'cell')} had finished."
-
-
-def _count(number: int) -> str:
-    words = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
-    return words[number] if number < len(words) else str(number)
 
 
 def _values(values: NDArray[Any]) -> str:
@@ -162,7 +157,8 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
         return headline, [f"On every seed they reached {score} ({seeds}): {reason}."]
     close, lead = others[0], leads[others[0].series.label]
     sentences = [f"{name} scored highest: {score}, n = {best.seeds} seeds.", _against(close, lead, reason)]
-    behind = [f"{label} by {_short(lead)}" for label, lead in [*leads.items()][1:] if lead.sure]
+    sure = {label: lead.difference.mean for label, lead in [*leads.items()][1:] if lead.sure}
+    behind = [f"{label} by {number(mean, 3 if mean < NARROW else 2)}" for label, mean in sure.items()]
     if behind:
         sentences.append(f"Significantly behind it (p < 0.05): {some(behind, 4)}.")
     if not tied:
@@ -173,10 +169,6 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
         return f"{name} scored highest, but there are too few seeds for a test", sentences
     who = listed([name, *tied]) if len(tied) <= 2 else f"{len(tied) + 1} of {len(overall.standings)}"
     return f"No clear winner: {who} do not differ significantly", sentences
-
-
-def _short(lead: Lead) -> str:
-    return number(lead.difference.mean, 3 if lead.difference.mean < NARROW else 2)
 
 
 def _against(close: Standing, lead: Lead, reason: str) -> str:

@@ -18,8 +18,6 @@ from replaybench.experiments.figures.style import RAW_LABELS, Series
 from replaybench.experiments.report.comparison import Standing
 from replaybench.experiments.report.look import (
     MU,
-    REFERENCE,
-    REFERENCE_DASHES,
     REFERENCE_WORDS,
     Panel,
     Section,
@@ -30,6 +28,7 @@ from replaybench.experiments.report.look import (
     new_figure,
     number,
     plain,
+    reference_line,
     small,
 )
 from replaybench.experiments.report.material import Material, Point
@@ -118,9 +117,4 @@ def level_trace(name: str, level: float, last: int, line: Mapping[str, Any], **m
 def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> list[Trace]:
     """Return a grey line for each reference."""
     shown = {"hovertemplate": f"%{{y:.{digits}f}}"}
-    return [
-        level_trace(
-            LABELS[name], level, last, {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]}, **shown
-        )
-        for name, level in levels.items()
-    ]
+    return [level_trace(LABELS[name], level, last, reference_line(name), **shown) for name, level in levels.items()]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from replaybench.data.quantities import duration
 from replaybench.experiments.figures.style import Series, plant_name
 from replaybench.experiments.report.look import Panel, Row, Section, Table, new_figure, number, plain, symbol
 from replaybench.experiments.report.material import Material, Point
@@ -47,14 +48,6 @@ def resources_section(material: Material) -> Section:
     lead += " A dot is a cell: one series in one condition, all of its seeds together."
     panels = [_panel(material, plant, costs) for plant in sorted({point.plant for point, _ in costs})]
     return Section("resources", "Resources", [lead], panels, [_table(material, costs)])
-
-
-def duration(seconds: float) -> str:
-    """Write a length of time."""
-    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
 
 
 def _costs(material: Material) -> Costs:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from replaybench.experiments.figures.style import RAW_LABELS, plant_name
-from replaybench.experiments.report.look import MU, Panel, Section, number, worded
+from replaybench.experiments.report.look import MU, Panel, Section
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.report.squares import Square, colour_span, same_colours, square_figure
+from replaybench.experiments.report.squares import Square, colour_span, same_colours, square_panel
 from replaybench.experiments.results.dataset import episode_metric
 
 
@@ -35,17 +35,15 @@ def _panels(material: Material, points: list[Point], normalised: bool) -> list[P
     up = [f"{level:g}" for level in material.data["noise"].values[noise]]
     panels = []
     for series in material.series:
-        squares, words = [], []
+        squares = []
         for point in points:
-            score, where = material.mean_final(point, series, normalised), material.condition(point)
+            score = material.mean_final(point, series, normalised)
             if np.isfinite(score.mean):
-                place, meta = (rates.index(point.frequency), noise.index(point.noise)), point._asdict()
-                squares.append(Square(*place, score.mean, f"{where}: {worded(score)}", meta))
-                words.append(f"{where}: {number(score.mean)}")
-        if len(squares) < 2:
-            continue
-        title = f"{plant_name(material.plants[points[0].plant])}, {series.label}"
-        text = f"Final {MU if normalised else 'reward'} of {title}, by noise and control rate. {'; '.join(words)}."
-        figure = square_figure(squares, across, up, ("control rate [Hz]", "noise"), span)
-        panels.append(Panel(title, text, figure, {"plant": points[0].plant, **material.places(series)}))
+                place = rates.index(point.frequency), noise.index(point.noise)
+                squares.append(Square(*place, score, material.condition(point), point._asdict()))
+        if len(squares) > 1:
+            title = f"{plant_name(material.plants[points[0].plant])}, {series.label}"
+            words = f"Final {MU if normalised else 'reward'} of {title}, by noise and control rate."
+            places, axes = {"plant": points[0].plant, **material.places(series)}, ("control rate [Hz]", "noise")
+            panels.append(square_panel(title, words, squares, (across, up), axes, span, places))
     return panels

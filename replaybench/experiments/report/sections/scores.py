@@ -14,8 +14,6 @@ from replaybench.experiments.report.look import (
     DOTS,
     INK,
     MU,
-    REFERENCE,
-    REFERENCE_DASHES,
     REFERENCE_WORDS,
     Panel,
     Row,
@@ -28,6 +26,7 @@ from replaybench.experiments.report.look import (
     new_figure,
     number,
     plain,
+    reference_line,
     small,
     symbol,
     worded,
@@ -82,7 +81,7 @@ def _panel(material: Material, point: Point, ranked: list[Standing], span: tuple
             "y1": 1,
             "yref": "y domain",
             "layer": "below",
-            "line": {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]},
+            "line": reference_line(name),
         }
         for name, level in in_reach(material.levels(point), *span).items()
     ]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from replaybench.experiments.figures.style import Series
 from replaybench.experiments.report.comparison import Standing
-from replaybench.experiments.report.look import MU, Panel, Section, number, worded
+from replaybench.experiments.report.look import MU, Panel, Section
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.report.squares import Square, colour_span, same_colours, square_figure
+from replaybench.experiments.report.squares import Square, colour_span, same_colours, square_panel
 
 
 def strategies_section(material: Material, standings: dict[Point, list[Standing]]) -> Section:
@@ -42,19 +42,16 @@ def _panel(material: Material, point: Point, ranked: list[Standing]) -> Panel:
     scored = {one.series: one for one in ranked}
     named = [names for one in material.series if one in scored and (names := parts(one))]  # in the order of the study
     retentions, samplings = (list(dict.fromkeys(names[part] for names in named)) for part in (0, 1))
-    squares, words = [], []
+    squares = []
     for one in ranked:
         retention, sampling = parts(one.series) or ("", "")
         place = samplings.index(sampling), len(retentions) - 1 - retentions.index(retention)
         meta = {"strategy": material.places(one.series)["strategy"]}
-        squares.append(Square(*place, one.score.mean, f"{one.series.strategy}: {worded(one.score)}", meta))
-        words.append(f"{one.series.strategy} {number(one.score.mean)}")
-    span = colour_span(material, point.plant, material.normalised(point))
-    figure = square_figure(squares, samplings, retentions[::-1], ("sampling", "retention"), span)
+        squares.append(Square(*place, one.score, one.series.strategy, meta))
     title = material.title(point)
     if material.data.sizes["learner"] > 1:
         title = f"{title}, {ranked[0].series.learner}"
-    unit = MU if material.normalised(point) else "reward"
-    text = f"Final {unit} by retention and sampling, {title}, best first: {'; '.join(words)}."
-    learner = material.places(ranked[0].series)["learner"]
-    return Panel(title, text, figure, {**point._asdict(), "learner": learner})
+    words = f"Final {MU if material.normalised(point) else 'reward'} by retention and sampling, {title}, best first:"
+    span = colour_span(material, point.plant, material.normalised(point))
+    places = {**point._asdict(), "learner": material.places(ranked[0].series)["learner"]}
+    return square_panel(title, words, squares, (samplings, retentions[::-1]), ("sampling", "retention"), span, places)
