@@ -97,15 +97,8 @@ def at_point(material: Material, point: Point) -> list[Standing]:
     )
 
 
-class Overall(NamedTuple):
-    """A ranking over several conditions; without points if they have no common scale."""
-
-    points: list[Point]
-    standings: list[Standing]
-
-
-def over_points(material: Material, plant: int) -> Overall:
-    """Rank the series of one plant by their mean over its conditions, seed by seed.
+def over_points(material: Material, plant: int) -> tuple[list[Point], list[Standing]]:
+    """Return the conditions of one plant that have a common scale, and the ranking by their mean, seed by seed.
 
     Only series that were run in every condition with μ_r are ranked. Without μ_r, rewards of several conditions have
     no common scale, and only a single condition is ranked.
@@ -113,7 +106,7 @@ def over_points(material: Material, plant: int) -> Overall:
     points = [point for point in material.points() if point.plant == plant]
     usable = [point for point in points if material.normalised(point)] or points
     if not material.normalised(usable[0]) and len(usable) > 1:
-        return Overall([], [])
+        return [], []
     everywhere = [one for one in material.series if all(material.started(point, one) for point in usable)]
     scores = [np.mean([material.final(point, one) for point in usable], axis=0) for one in everywhere]
-    return Overall(usable, ranking(everywhere, scores, lambda _, score: interval(score)))
+    return usable, ranking(everywhere, scores, lambda _, score: interval(score))

@@ -94,23 +94,15 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Listing:
-    """Text of a file, folded."""
-
-    caption: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Section:
     """A section of a report.
 
     Attributes:
         key: its anchor.
         lead: paragraphs that explain it.
-        steps: labels of the steps of an animation, in units of `step_name`.
-        wide: whether its panels need more room than others.
+        steps: labels of the steps of an animation.
         notes: paragraphs below the figures.
+        study: text of the study file, folded.
     """
 
     key: str
@@ -119,10 +111,8 @@ class Section:
     panels: Sequence[Panel] = ()
     tables: Sequence[Table] = ()
     steps: Sequence[str] = ()
-    step_name: str = ""
-    wide: bool = False
     notes: Sequence[str] = ()
-    listings: Sequence[Listing] = ()
+    study: str = ""
 
 
 REFERENCE_DASHES: Final = {

@@ -33,7 +33,7 @@ def make_offline_report(path: Path) -> str:
         f"{amount(len(scores.reward), 'learner')} ({scores.label}) learned offline from {scores.about['buffer']} in "
         f"{scores.updates[-1]:,} updates and were evaluated on {plant} at {found.frequency:g} Hz with noise "
         f"{found.noise:g}, without exploration.",
-        [Conclusion(plant, headlines[0], sentences, 0)],
+        [Conclusion(plant, headlines[0], sentences)],
         f"{amount(failed, 'learner')} failed." if failed else "No learner failed.",
         "The 95 % intervals hold for other seeds of the learners, not for another recording.",
     )

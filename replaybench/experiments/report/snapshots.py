@@ -48,9 +48,7 @@ class SnapshotFacts:
 
 
 @dataclass(frozen=True)
-class SnapshotCell:
-    """Facts of a file of snapshots about its cell: the fingerprint of the plant."""
-
+class _Cell:
     fingerprint: str
 
 
@@ -77,7 +75,7 @@ class Kept:
 
     Attributes:
         point, series: place of the cell in the study.
-        cell: facts about the cell.
+        fingerprint: of the plant.
         rounds: number of finished rounds at each time `[K]`.
         origin: stored experiences by the tenth of the run that they come from, all members pooled, `[K, 10]`.
         collected: experiences collected in each tenth, pooled, `[10]`.
@@ -87,7 +85,7 @@ class Kept:
 
     point: Point
     series: Series
-    cell: SnapshotCell
+    fingerprint: str
     rounds: list[int]
     origin: NDArray[np.int64]
     collected: NDArray[np.int64]
@@ -130,7 +128,7 @@ def _read(folder: RunFolder, name: str, point: Point, series: Series) -> Kept | 
     with open_record(path, "snapshots") as record:
         facts, shapes = record.header.facts, record.header.shapes
         told = facts.get("cell")
-        cell = build(SnapshotCell, told if isinstance(told, dict) else {}, f"the cell of {path}", others=True)
+        cell = build(_Cell, told if isinstance(told, dict) else {}, f"the cell of {path}", others=True)
         rounds = facts.get("rounds")
         if not isinstance(rounds, list) or not rounds or not all(isinstance(each, int) for each in rounds):
             raise UserError(f"{path} does not state when its snapshots were taken")
@@ -155,7 +153,7 @@ def _read(folder: RunFolder, name: str, point: Point, series: Series) -> Kept | 
     return Kept(
         point,
         series,
-        cell,
+        cell.fingerprint,
         rounds,
         arrays["origin"].sum(axis=0),
         np.diff(arrays["collected"].sum(axis=0), prepend=0),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.style import plant_name
-from replaybench.experiments.report.comparison import Lead, Overall, Standing, over_points
+from replaybench.experiments.report.comparison import Lead, Standing, over_points
 from replaybench.experiments.report.look import MU, number, worded
 from replaybench.experiments.report.material import Material, Point
 from replaybench.experiments.results.dataset import counted_in, episode_metric
@@ -26,12 +26,11 @@ NARROW: Final = 0.02
 
 
 class Conclusion(NamedTuple):
-    """Result of one plant: its name, a headline, sentences, and its place on the axis of plants."""
+    """Result of one plant: its name, a headline and sentences."""
 
     plant: str
     headline: str
     sentences: list[str]
-    place: int
 
 
 class Summary(NamedTuple):
@@ -109,16 +108,16 @@ def _conclusion(material: Material, plant: int, standings: dict[Point, list[Stan
     points = [point for point in standings if point.plant == plant]
     if not points:
         return None
-    name, overall = plant_name(material.plants[plant]), over_points(material, plant)
+    name = plant_name(material.plants[plant])
     vain, causes = no_learning(material.of_plants[plant])
     numbered = "; ".join(f"({place}) {cause}" for place, cause in enumerate(causes, 1))
     why = [re.sub(r"-(?=\d)", "−", f"Likely causes, in order: {numbered}.")] if causes else []
     learnt = {point: standings[point] for point in points if not material.unbeaten(point)}
     if not learnt and vain:
-        return Conclusion(name, vain, [*_without_learning(material, points, standings), *why], plant)
-    headline, sentences = _headline(material, overall)
+        return Conclusion(name, vain, [*_without_learning(material, points, standings), *why])
+    headline, sentences = _headline(material, *over_points(material, plant))
     sentences += _by_condition(learnt)
-    return Conclusion(name, headline, [*sentences, *([f"{vain}."] if vain else []), *why], plant)
+    return Conclusion(name, headline, [*sentences, *([f"{vain}."] if vain else []), *why])
 
 
 def _without_learning(material: Material, points: Sequence[Point], standings: dict[Point, list[Standing]]) -> list[str]:
@@ -134,16 +133,16 @@ def _without_learning(material: Material, points: Sequence[Point], standings: di
     return [*found, "These runs do not show which strategy or learner is better."]
 
 
-def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
+def _headline(material: Material, points: list[Point], ranked: list[Standing]) -> tuple[str, list[str]]:
     """Name the best series over all conditions and test its lead over the next."""
-    if not overall.standings:
+    if not ranked:
         lacking = "No strategy has a score in every condition"
-        reason = lacking if overall.points else f"Without {MU}, conditions have no common scale"
+        reason = lacking if points else f"Without {MU}, conditions have no common scale"
         return "No overall winner", [f"{reason}, so there is no ranking over all of them."]
-    best, *others = overall.standings
-    data = material.of_plants[overall.points[0].plant]
-    unit = MU if material.normalised(overall.points[0]) else episode_metric(data)
-    where = f" on average over {amount(len(overall.points), 'condition')}" if len(overall.points) > 1 else ""
+    best, *others = ranked
+    data = material.of_plants[points[0].plant]
+    unit = MU if material.normalised(points[0]) else episode_metric(data)
+    where = f" on average over {amount(len(points), 'condition')}" if len(points) > 1 else ""
     score, name = f"{unit} {worded(best.score)}{where}", best.series.label
     leads = {one.series.label: one.behind for one in others if one.behind is not None}
     if not leads:
@@ -167,7 +166,7 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
         return f"No clear winner: {listed([name, *same])} have the same scores", sentences
     if lead.pairs < FEWEST_SEEDS:
         return f"{name} scored highest, but there are too few seeds for a test", sentences
-    who = listed([name, *tied]) if len(tied) <= 2 else f"{len(tied) + 1} of {len(overall.standings)}"
+    who = listed([name, *tied]) if len(tied) <= 2 else f"{len(tied) + 1} of {len(ranked)}"
     return f"No clear winner: {who} do not differ significantly", sentences
 
 

@@ -73,16 +73,6 @@ def test_without_results_there_are_no_figures(tmp_path: Path) -> None:
     assert draw_figures(*results(tmp_path, missing=(0, 1))) == []
 
 
-def test_more_strategies_than_colours(tmp_path: Path) -> None:
-    strategies = tuple(f"{keep}[{sampling}]" for keep in ("FIFO", "FULL", "Resv")
-                       for sampling in ("Uniform", "PER", "PER+IS"))  # fmt: skip
-    data, folder, cells = results(tmp_path, strategies=strategies, seeds=1, failing=(0,), missing=(3,))
-    assert drawn_groups(draw_figures(data, folder, cells)) == {"learning_curves", "scores"}
-    (legend,) = learning_curves(data.sel(plant="PendulumDCSC")).legends
-    shown = [text.get_text() for text in legend.get_texts()]
-    assert shown[:8] == [name for name in strategies if name != strategies[3]]
-
-
 def test_a_long_legend_stays_below_the_caption(tmp_path: Path) -> None:
     strategies = tuple(f"FIFO[PER({index / 40})]" for index in range(1, 31))
     with style():

@@ -81,12 +81,6 @@ def test_many_series_have_intervals_right_of_the_curves_instead_of_bands(tmp_pat
     assert few.axes[0].collections
 
 
-def test_very_many_series_leave_room_for_their_curves(tmp_path: Path) -> None:
-    strategies = tuple(f"FIFO[PER({index / 40})]" for index in range(1, 28))
-    (axes,) = learning_curves(plant_results(tmp_path, strategies=strategies, seeds=2, episodes=100)).axes
-    assert 100 < max(line(axes, f"end {name}")[0, 0] for name in strategies) < axes.get_xlim()[1] < 130
-
-
 def test_episodes_are_counted_in_whole_numbers(tmp_path: Path) -> None:
     (axes,) = learning_curves(plant_results(tmp_path, episodes=3, greedy_every=1)).axes
     assert list(axes.get_xticks()) == [0, 1, 2, 3]

@@ -37,7 +37,7 @@ def policies_section(material: Material, kept: Sequence[Kept]) -> Section:
     panels, missing = [], []
     for plant, rate in dict.fromkeys((one.point.plant, one.point.frequency) for one in shown):
         mine = [one for one in shown if (one.point.plant, one.point.frequency) == (plant, rate)]
-        solution = read_solved(material.folder, mine[0].cell.fingerprint, float(rates[rate]))
+        solution = read_solved(material.folder, mine[0].fingerprint, float(rates[rate]))
         span, name = _span(mine, solution), plant_name(material.plants[plant])
         if solution is None:
             missing.append(f"{name} at {rates[rate]:g} Hz")
@@ -70,7 +70,7 @@ def policies_section(material: Material, kept: Sequence[Kept]) -> Section:
         )
     counted = counted_in(material.of_plants[shown[0].point.plant])
     steps = [f"{counted[:-1]} {done:,}" for done in shown[0].rounds]
-    return Section("policies", title, lead, panels, steps=steps, step_name="After", wide=True, notes=notes)
+    return Section("policies", title, lead, panels, steps=steps, notes=notes)
 
 
 def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]:

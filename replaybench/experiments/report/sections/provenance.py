@@ -9,7 +9,7 @@ import numpy as np
 
 from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.style import plant_name
-from replaybench.experiments.report.look import Listing, Row, Section, Table, number
+from replaybench.experiments.report.look import Row, Section, Table, number
 from replaybench.experiments.report.material import Material
 from replaybench.experiments.training.learning_task import horizon
 
@@ -38,8 +38,7 @@ def provenance_section(material: Material) -> Section:
         facts.append(("study complete", complete))
     rows = [Row(fact, {}) for fact in facts if fact[1]]
     tables = [Table("Origin", ("what", "value in the files"), rows, 2, open=True), _references(material)]
-    listings = [Listing("Study file, with every setting", material.study)] if material.study else []
-    return Section("provenance", "Provenance", [], tables=tables, listings=listings)
+    return Section("provenance", "Provenance", [], tables=tables, study=material.study)
 
 
 def _discounts(material: Material) -> list[tuple[str, str]]:
