@@ -16,8 +16,8 @@ from replaybench.experiments.figures.style import (
     condition,
     new_panels,
     panel_width,
-    say,
     whole_numbers,
+    write_note,
 )
 from replaybench.experiments.results.dataset import in_rounds, lengths_vary
 
@@ -48,7 +48,7 @@ def length_curves(data: xr.Dataset) -> Figure | None:
         for one, curve in series_curves(runs, window):
             draw_curve(axes, one, curve, banded)
         if not axes.lines:
-            say(axes, "no results")
+            write_note(axes, "no results")
         axes.set_title(condition(here["noise"].item(), here["frequency"].item()), color=GREY)
         axes.set_xlim(0, 1.01 * data.sizes["episode"])
         axes.xaxis.set_major_locator(whole_numbers(5, data.sizes["episode"]))

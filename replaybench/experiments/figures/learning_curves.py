@@ -37,8 +37,8 @@ from replaybench.experiments.figures.style import (
     minus,
     new_panels,
     panel_width,
-    say,
     whole_numbers,
+    write_note,
 )
 from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r, runs_there, steps_done
 
@@ -179,7 +179,7 @@ def _draw_panel(
         failed += [f"{lost.sum()} of {present.sum()} {one.label}"] if lost.any() else []
     if not axes.lines:
         axes.axis("off")
-        say(axes, "all runs failed" if failed else "no results")
+        write_note(axes, "all runs failed" if failed else "no results")
         return
     axes.xaxis.set_major_locator(whole_numbers(5, episodes))
     if failed:

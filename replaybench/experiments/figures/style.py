@@ -276,7 +276,7 @@ def panels_across(count: int) -> int:
     return 2 if count == 4 else min(3, count)
 
 
-def say(axes: Axes, text: str) -> None:
+def write_note(axes: Axes, text: str) -> None:
     """Write into empty axes why they are empty."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, style="italic")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.figures.single_file import write_figure
-from replaybench.experiments.figures.style import GREY, PALETTE, label_angle, new_figure, plant_name, say, style
+from replaybench.experiments.figures.style import GREY, PALETTE, label_angle, new_figure, plant_name, style, write_note
 from replaybench.experiments.figures.surfaces import draw_ends
 from replaybench.experiments.inspection.composition import Composition
 from replaybench.experiments.inspection.composition_report import QUANTITIES, whose
@@ -91,7 +91,7 @@ def _draw_histogram(axes: Axes, name: str, counted: FloatHistogram) -> None:
     axes.set(xlabel=f"{quantity.label}{unit}", ylabel="share [%]")
     numbers, counts = counted.classes()
     if not numbers.size:
-        say(axes, "none is finite" if counted.infinite + counted.undefined else "nothing is stored")
+        write_note(axes, "none is finite" if counted.infinite + counted.undefined else "nothing is stored")
         return
     logarithmic = name in _LOGARITHMIC and numbers[-1] > 0
     if logarithmic:

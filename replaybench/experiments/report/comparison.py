@@ -44,7 +44,7 @@ class Lead(NamedTuple):
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property
-    def sure(self) -> bool:
+    def significant(self) -> bool:
         """Whether the lead is significant, with enough seeds for the test."""
         return self.pairs >= FEWEST_SEEDS and self.difference.mean > 0 and self.chance < SIGNIFICANT
 

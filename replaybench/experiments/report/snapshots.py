@@ -127,8 +127,8 @@ def _read(folder: RunFolder, name: str, point: Point, series: Series) -> Kept | 
         return None
     with open_record(path, "snapshots") as record:
         facts, shapes = record.header.facts, record.header.shapes
-        told = facts.get("cell")
-        cell = build(_Cell, told if isinstance(told, dict) else {}, f"the cell of {path}", others=True)
+        about = facts.get("cell")
+        cell = build(_Cell, about if isinstance(about, dict) else {}, f"the cell of {path}", others=True)
         rounds = facts.get("rounds")
         if not isinstance(rounds, list) or not rounds or not all(isinstance(each, int) for each in rounds):
             raise UserError(f"{path} does not state when its snapshots were taken")

@@ -148,7 +148,7 @@ def _headline(material: Material, points: list[Point], ranked: list[Standing]) -
     if not leads:
         return f"{name} stands alone", [f"{name} reached {score} ({amount(best.seeds, 'seed')})."]
     same = [label for label, lead in leads.items() if lead.same]
-    tied = [label for label, lead in leads.items() if not lead.sure]
+    tied = [label for label, lead in leads.items() if not lead.significant]
     reason = why_same(data)
     if len(same) == len(leads):
         everyone, seeds = listed([name, *same]), amount(best.seeds, "seed")
@@ -156,8 +156,8 @@ def _headline(material: Material, points: list[Point], ranked: list[Standing]) -
         return headline, [f"On every seed they reached {score} ({seeds}): {reason}."]
     close, lead = others[0], leads[others[0].series.label]
     sentences = [f"{name} scored highest: {score}, n = {best.seeds} seeds.", _against(close, lead, reason)]
-    sure = {label: lead.difference.mean for label, lead in [*leads.items()][1:] if lead.sure}
-    behind = [f"{label} by {number(mean, 3 if mean < NARROW else 2)}" for label, mean in sure.items()]
+    means = {label: lead.difference.mean for label, lead in [*leads.items()][1:] if lead.significant}
+    behind = [f"{label} by {number(mean, 3 if mean < NARROW else 2)}" for label, mean in means.items()]
     if behind:
         sentences.append(f"Significantly behind it (p < 0.05): {some(behind, 4)}.")
     if not tied:
@@ -184,7 +184,7 @@ def _against(close: Standing, lead: Lead, reason: str) -> str:
     text = f"Seed by seed it is ahead of the next best, {close.series.label} ({worded(close.score)}), "
     text += f"by {worded(lead.difference)}, in {lead.ahead} of {lead.pairs} seeds"
     chance = f"p = {lead.chance:.3f}" if lead.chance >= 0.001 else "p < 0.001"
-    if lead.sure:
+    if lead.significant:
         return f"{text}: a significant lead ({chance})."
     few = f"{amount(lead.pairs, 'seed')} {'is' if lead.pairs == 1 else 'are'} too few for a test"
     if lead.pairs < 2:
@@ -206,10 +206,12 @@ def _by_condition(standings: dict[Point, list[Standing]]) -> list[str]:
     counts = Counter(ranked[0].series.label for ranked in rankings if ranked).most_common()
     parts = [f"{label} in {count}" for label, count in counts]
     best = listed(parts) if len(parts) <= 4 else f"{listed(parts[:4])}, others in the rest"
-    sure = sum(len(ranked) > 1 and all(one.behind and one.behind.sure for one in ranked[1:]) for ranked in rankings)
+    clear = sum(
+        len(ranked) > 1 and all(one.behind and one.behind.significant for one in ranked[1:]) for ranked in rankings
+    )
     return [
         f"Highest score by condition: {best} (of {len(rankings)}); "
-        f"in {sure} of them the lead over every other is significant (p < 0.05)."
+        f"in {clear} of them the lead over every other is significant (p < 0.05)."
     ]
 
 

@@ -71,17 +71,17 @@ def test_differences_are_taken_seed_by_seed() -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     luck = rng.standard_normal(10)
     found = lead(luck + 0.01, luck + 0.001 * rng.standard_normal(10))
-    assert found.sure
+    assert found.significant
     assert (found.pairs, found.ahead) == (10, 10)
     assert found.difference.mean == pytest.approx(0.01, abs=0.001)
-    assert not lead(luck + 0.01, rng.permutation(luck)).sure
+    assert not lead(luck + 0.01, rng.permutation(luck)).significant
 
 
 def test_a_seed_that_failed_under_either_is_no_pair() -> None:
     one, other = np.array([1.0, np.nan, 3.0, 4.0, 5.0, 6.0]), np.array([0.0, 0.0, np.nan, 3.0, 4.0, 5.0])
     found = lead(one, other)
     assert (found.pairs, found.ahead, found.difference.mean) == (4, 4, 1.0)
-    assert not found.sure, "four pairs are too few"
+    assert not found.significant, "four pairs are too few"
 
 
 def test_a_significant_winner_is_named(tmp_path: Path) -> None:

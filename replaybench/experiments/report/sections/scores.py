@@ -190,4 +190,4 @@ def _behind(lead: Lead | None, digits: int) -> str:
         return "–"
     if lead.same:
         return "same scores"
-    return f"{worded(lead.difference, digits)}{'' if lead.sure else ' (not significant)'}"
+    return f"{worded(lead.difference, digits)}{'' if lead.significant else ' (not significant)'}"
