@@ -106,7 +106,7 @@ class OtherCurve:
         """Return the mean over runs and its band in the unit of a panel, smoothed as the sweep's own curves.
 
         Raises:
-            UserError: the runs have no steps in common, or the plant's mean rewards need lengths that are not known.
+            UserError: the runs have no steps in common.
         """
         begin = max(steps[0] for steps, _, _ in self.runs)
         end = min(steps[-1] for steps, _, _ in self.runs)
@@ -116,18 +116,12 @@ class OtherCurve:
         rows = []
         for steps, rewards, lengths in self.runs:
             if episode_metric(data) == "mean reward":
-                rewards = rewards / (_whole_steps(data) if lengths is None else lengths)
+                rewards = rewards / (float(data["whole_steps"]) if lengths is None else lengths)
             if normalised:
                 rewards = mu_r(data, xr.DataArray(rewards, dims="episode")).values
             window = smoothing_window(len(steps))
             rows.append(np.interp(grid, moving_mean(steps, window), moving_mean(rewards, window)))
         return learning_curve(np.array(rows), 1)._replace(episode=grid)
-
-
-def _whole_steps(data: xr.Dataset) -> float:
-    if "whole_steps" not in data:
-        raise UserError("these results do not hold the length of episodes; run the sweep again to write them anew")
-    return float(data["whole_steps"].item())
 
 
 def read_others(entries: Sequence[str]) -> tuple[OtherCurve, ...]:

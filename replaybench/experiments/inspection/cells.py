@@ -30,25 +30,20 @@ _TOLERANCE: Final = 1e-9
 
 
 def cells_of(folder: RunFolder) -> list[Cell]:
-    """Return the cells of a run folder's study, in the study's order.
-
-    They are listed in `provenance.json`. Without it, as after a killed sweep of an earlier version, those that have
-    begun are read from their own files.
+    """Return the cells of a run folder's study, in the study's order, as `provenance.json` lists them.
 
     Raises:
-        UserError: this is no run folder, or its list of cells is damaged.
+        UserError: this is no run folder, or its list of cells is missing or damaged.
     """
     if not folder.study.is_file():
         raise no_run_folder(folder.path)
-    if folder.provenance.is_file():
-        table = read_json(folder.provenance).get("cells")
-        if not isinstance(table, dict):
-            raise UserError(f"{folder.provenance} does not list the cells; run the sweep again to write it anew")
-        entries = (each.get("cell") if isinstance(each, dict) else None for each in table.values())
-        return [_cell(entry, folder.provenance) for entry in entries]
-    files = [path for name in ("scores", "checkpoint") for path in sorted(folder.path.glob(f"cells/*/{name}.h5"))]
-    cells = (_cell(read_header(path).facts.get("cell"), path) for path in files)
-    return list({cell.id: cell for cell in cells}.values())
+    table = read_json(folder.provenance).get("cells")
+    if not isinstance(table, dict):
+        raise UserError(f"{folder.provenance} does not say which cells there are; run the sweep again to write it anew")
+    cells = [each.get("cell") if isinstance(each, dict) else None for each in table.values()]
+    if not all(isinstance(cell, dict) for cell in cells):
+        raise UserError(f"{folder.provenance} does not describe each cell; run the sweep again to write it anew")
+    return [build(Cell, cell, f"{folder.provenance}: cell") for cell in cells if cell is not None]
 
 
 def no_run_folder(path: Path) -> UserError:
@@ -58,12 +53,6 @@ def no_run_folder(path: Path) -> UserError:
     files = sorted((*path.glob("*.h5"), *path.glob("*.safetensors")))
     hint = f"name a file of it: {' or '.join(map(str, files))}" if files else "name the folder that a sweep wrote"
     return UserError(f"{path} is not a run folder (it holds no study.toml); {hint}")
-
-
-def _cell(table: Any, path: Path) -> Cell:
-    if not isinstance(table, dict):
-        raise UserError(f"{path} does not name its cell; run the sweep again to write it anew")
-    return build(Cell, table, f"{path}: cell")
 
 
 @dataclass(frozen=True, kw_only=True)
