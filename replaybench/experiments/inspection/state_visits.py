@@ -82,28 +82,19 @@ class Visits:
 
     def add(self, observation: NDArray[np.float32]) -> None:
         """Count normalised states `[n, S]`."""
-        bins = [self._bins(s, axis, observation[:, s]) for s, axis in enumerate(self.axes)]
-        for plane, (a, b) in enumerate(self.planes):
-            both = (bins[a] >= 0) & (bins[b] >= 0)
-            cells = bins[a][both] * BINS + bins[b][both]
-            self.plane[plane] += np.bincount(cells, minlength=BINS * BINS).reshape(BINS, BINS)
+        states = []
+        for s, axis in enumerate(self.axes):
+            x = axis.center + axis.scale * observation[:, s].astype(np.float64)
+            x = np.where(np.isfinite(x), x, np.nan)
+            states.append(around(x, axis.low) if axis.periodic else x)
+            finite = states[-1][np.isfinite(x)]
+            self.least[s], self.most[s] = finite.min(initial=self.least[s]), finite.max(initial=self.most[s])
+            self.along[s] += np.histogram(finite, BINS, (axis.low, axis.high))[0]
+            self.outside[s] += ((finite < axis.low) | (finite > axis.high)).sum()
+        for counts, (a, b) in zip(self.plane, self.planes, strict=True):
+            ranges = [(self.axes[s].low, self.axes[s].high) for s in (a, b)]
+            counts += np.histogram2d(states[a], states[b], BINS, ranges)[0].astype(np.int64)
         self.total += len(observation)
-
-    def _bins(self, s: int, axis: Axis, normalised: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Count one state `[n]`; return the bin of each, −1 outside the range."""
-        x = axis.center + axis.scale * normalised.astype(np.float64)
-        finite = np.isfinite(x)
-        if axis.periodic:
-            x = around(np.where(finite, x, 0.0), axis.low)
-        known = x[finite]
-        if known.size:
-            self.least[s], self.most[s] = min(self.least[s], known.min()), max(self.most[s], known.max())
-        inside = finite & (x >= axis.low) & (x <= axis.high)
-        share = np.where(inside, x - axis.low, 0.0) / (axis.high - axis.low)
-        bins = np.where(inside, np.minimum((share * BINS).astype(np.int64), BINS - 1), -1)
-        self.along[s] += np.bincount(bins[inside], minlength=BINS)
-        self.outside[s] += (finite & ~inside).sum()
-        return bins
 
     def dimensions(self) -> list[Dimension]:
         """Return range and coverage of each state, in physical units."""
