@@ -89,7 +89,7 @@ def _draw_histogram(axes: Axes, name: str, counted: FloatHistogram) -> None:
     quantity = QUANTITIES[name]
     unit = f" [{quantity.unit}]" if quantity.unit else ""
     axes.set(xlabel=f"{quantity.label}{unit}", ylabel="share [%]")
-    numbers, counts = counted.classes()
+    numbers, counts = counted.numbers.astype(np.float64), counted.counts
     if not numbers.size:
         write_note(axes, "none is finite" if counted.infinite + counted.undefined else "nothing is stored")
         return
