@@ -1,4 +1,4 @@
-"""`show`: films are as long as what they show, what moves moves in them, and what cannot be shown is one line."""
+"""The command `show`: length, speed and content of films, and its errors."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def stored(folder: Path, plant: str) -> Path:
 
 
 @pytest.mark.parametrize("plant", ["Magman", "MujocoHopper", f"{EXAMPLES / 'cart_pole.py'}:CartPole"])
-def test_a_plant_of_each_kind_moves_in_a_film(plant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plants_move_in_a_film(plant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show(asked(plant), tmp_path / "film.gif")
     with Image.open(tmp_path / "film.gif") as film:
         pictures = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(film)]
         assert film.info["loop"] == 0
     assert len(pictures) >= 4
     assert all((a != b).any() for a, b in itertools.pairwise(pictures))
-    told = capsys.readouterr().out
-    assert f"({len(pictures)} pictures" in told
-    assert "under random actions; rewards add up to" in told
+    text = capsys.readouterr().out
+    assert f"({len(pictures)} pictures" in text
+    assert "under random actions; rewards add up to" in text
 
 
-def test_a_film_is_as_fast_as_it_says_and_no_longer_than_an_episode(tmp_path: Path) -> None:
+def test_speed_and_length_of_a_film(tmp_path: Path) -> None:
     show(asked("gymnasium:MountainCar-v0", seconds=math.inf), tmp_path / "film.gif")
     with Image.open(tmp_path / "film.gif") as film:
         durations = [frame.info["duration"] for frame in ImageSequence.Iterator(film)]
@@ -75,7 +75,7 @@ def test_a_policy_acts_at_its_rate_on_what_it_observes(tmp_path: Path, capsys: p
     assert not (tmp_path / "x.gif").exists()
 
 
-def test_a_memory_goes_on_from_step_to_step() -> None:
+def test_a_recurrent_policy_keeps_its_state_within_an_episode() -> None:
     kind, config = load_learner("DDPG")
     agent = kind(config(memory=MemoryConfig()), LearnerSetting(Task(2, 1, 0.95, 1.0), 0, range(1), 50.0))
     policy = Policy(agent, {"policy": policy_facts("DDPG", agent, 50.0)})
@@ -83,7 +83,7 @@ def test_a_memory_goes_on_from_step_to_step() -> None:
     act = begin()
     first = act(row)
     assert first != act(row)
-    assert first == begin()(row), "nothing is remembered from one episode to the next"
+    assert first == begin()(row), "an episode begins with an empty state"
 
 
 def test_pictures_are_taken_every_so_many_steps_and_at_the_end() -> None:
@@ -97,19 +97,19 @@ def test_pictures_are_taken_every_so_many_steps_and_at_the_end() -> None:
     np.testing.assert_array_equal(some[-1].picture, every[-1].picture)
 
 
-def test_a_film_of_what_soon_falls_shows_several_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A hopper under random actions lies after a tenth of a second."""
+def test_short_episodes_follow_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of a hopper under random actions end after a tenth of a second."""
     show(asked("MujocoHopper", seconds=None), tmp_path / "film.gif")
-    told = capsys.readouterr().out
-    assert re.search(r"\(\d+ pictures, [34]\.\d s", told), told
-    assert re.search(r"rewards add up to [\d.]+ over \d+ episodes", told), told
+    text = capsys.readouterr().out
+    assert re.search(r"\(\d+ pictures, [34]\.\d s", text)
+    assert re.search(r"rewards add up to [\d.]+ over \d+ episodes", text)
     plant = make_plant("PendulumDCSC")
     scene = Scene(plant, 50.0, 0.0, (), 3, 1000, 250)
     lasts = [shot.last for shot in shots(scene, act_randomly(scene), 50)]
-    assert lasts == [*[False] * 4, True] * 2, "an episode that has begun ends, and none is begun after the least steps"
+    assert lasts == [*[False] * 4, True] * 2, "an episode is completed, and none begins after the least steps"
 
 
-def test_what_has_no_unit_has_no_dash_in_its_place() -> None:
+def test_quantities_without_unit_have_none() -> None:
     assert quantity("observation 0", 0.5, "–") == "observation 0 = +0.5"
     assert quantity("share", 0.5, "1") == "share = +0.5"
     assert quantity("angle", -0.5, "rad") == "angle = -0.5 rad"
@@ -117,14 +117,14 @@ def test_what_has_no_unit_has_no_dash_in_its_place() -> None:
 
 def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show(asked("Drafting", seconds=None), tmp_path / "film.gif")
-    told = capsys.readouterr().out
-    assert "10 times as fast" in told
+    text = capsys.readouterr().out
+    assert "10 times as fast" in text
     with Image.open(tmp_path / "film.gif") as film:
         assert getattr(film, "n_frames", 0) > 2
         assert film.info["duration"] == 100
 
 
-def test_what_cannot_be_written_or_shown_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_impossible_formats_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("film.avi", "film"):
         with pytest.raises(UserError, match=r"must end in \.gif or \.mp4"):
             check_output(tmp_path / name)

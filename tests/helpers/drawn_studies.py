@@ -1,4 +1,4 @@
-"""Studies whose rewards are made up, for figures, and what a figure of them draws and says."""
+"""Studies with made-up rewards for tests of figures, and helpers that read figures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def results(
     reference: Reference = USABLE,
     **changes: object,
 ) -> tuple[xr.Dataset, RunFolder, list[Cell]]:
-    """A study whose rewards are made up; cells are `missing`, or hold `failing` or only `lost` runs, by number."""
+    """Return data, folder and cells of a study; by number, cells are `missing`, or have `failing` or `lost` runs."""
     settings = {"name": "t", "plants": ("PendulumDCSC",), "strategies": ("FIFO[Uniform]", "FULL[PER]"), "seeds": 4,
                 "episodes": 30, "greedy_every": 5} | changes  # fmt: skip
     cells, folder = Study(**settings).cells(), RunFolder(path)  # type: ignore[arg-type]
@@ -68,12 +68,17 @@ def results(
     return assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells}), folder, cells
 
 
+def plant_results(path: Path, **changes: Any) -> xr.Dataset:
+    """Return the data of `results` for its plant."""
+    return results(path, **changes)[0].sel(plant="PendulumDCSC")
+
+
 def line(axes: Any, label: str) -> np.ndarray:
-    """The points of the one line of that label, `[2, P]`."""
+    """Return the points of the one line of that label, `[2, P]`."""
     (found,) = [line for line in axes.lines if line.get_label() == label]
     return np.array(found.get_data())
 
 
-def told(figure: Any) -> str:
-    """The caption of a figure."""
+def caption(figure: Any) -> str:
+    """Return the caption of a figure."""
     return str(figure.texts[1].get_text()).replace("\n", " ").replace("\u00a0", " ")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from replaybench.baselines.references import normalise
 from replaybench.data.atomic import write_text
 from replaybench.data.formats.run_folder import RunFolder
-from replaybench.experiments.figures.curves import learning_curve
+from replaybench.experiments.figures.curves import Curve, series_curves
 from replaybench.experiments.figures.episode_lengths import length_curves
 from replaybench.experiments.figures.learner_metrics import metric_curves
 from replaybench.experiments.figures.learning_curves import draw_curve, learning_curves
@@ -47,7 +48,7 @@ from replaybench.experiments.figures.style import (
 from replaybench.experiments.figures.surfaces import policy_surfaces
 from replaybench.experiments.results.dataset import runs_there
 from replaybench.experiments.results.results_file import read_results
-from replaybench.experiments.results.statistics import interval
+from replaybench.experiments.results.statistics import Interval, interval
 from replaybench.experiments.training.study import Cell
 
 if TYPE_CHECKING:
@@ -74,13 +75,13 @@ def draw_figures(
         data: dataset of `results.assemble`.
         folder: run folder; policies are read from the folders of its cells.
         cells: cells of the study; without any, policies are not drawn.
-        look: what they are for. Those for print have their captions in `captions.txt` beside them.
-        output: where to write; the run's folder of figures if not given.
+        look: medium; figures for print have their captions in `captions.txt`.
+        output: folder to write into; the run's folder of figures by default.
         in_steps: whether learning curves are drawn over environment steps.
-        others: curves from elsewhere, which are drawn over the learning curves.
+        others: curves from elsewhere to draw over the learning curves.
 
     Returns:
-        The path of each; on screens, of the PNG files, beside which are SVG files of the same names.
+        The path of each; on screens, of the PNG files, next to which are SVG files of the same names.
     """
     drawn, captions = [], []
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
@@ -89,11 +90,11 @@ def draw_figures(
             mine = _of_plant(data, plant)
             if not mine["reward"].notnull().any():
                 continue
-            for kind, draw in _DRAWN.items():
-                curves = kind == "learning_curves"
+            for group, draw in _DRAWN.items():
+                curves = group == "learning_curves"
                 figure = learning_curves(mine, in_steps, others) if curves else draw(mine, folder, cells)
                 if figure is not None:
-                    drawn.append(save(figure, output, f"{kind}-{name}"))
+                    drawn.append(save(figure, output, f"{group}-{name}"))
                     captions.append(f"{drawn[-1].name}: {caption_of(figure)}\n")
     if look.columns and drawn:
         drawn.append(output / "captions.txt")
@@ -123,70 +124,94 @@ _DRAWN: Final[dict[str, Callable[[xr.Dataset, RunFolder, Sequence[Cell]], Figure
     "metrics": lambda data, folder, cells: metric_curves(data),
     "policies": lambda data, folder, cells: policy_surfaces(data, folder, cells) if cells else None,
 }
-"""What draws the figures of one plant, by kind."""
+"""Functions that draw the figures of one plant, by the beginning of their file names."""
 
 
 def remove_figures(folder: RunFolder) -> None:
-    """Remove the figures of the results that a run folder holds, and no other file beside them.
+    """Remove the figures of the results in a run folder, and no other file.
 
     Raises:
-        UserError: the results are damaged, so that nobody knows which these are.
+        UserError: the results are damaged, so that the names of the figures are not known.
     """
     if not folder.results.is_file():
         return
     names = file_names([str(plant) for plant in read_results(folder.results)["plant"].values])
     for place in (folder.figures, folder.figures / "paper"):
-        for kind, name, suffix in itertools.product(_DRAWN, names, KINDS):
-            (place / f"{kind}-{name}{suffix}").unlink(missing_ok=True)
+        for group, name, suffix in itertools.product(_DRAWN, names, KINDS):
+            (place / f"{group}-{name}{suffix}").unlink(missing_ok=True)
     (folder.figures / "paper" / "captions.txt").unlink(missing_ok=True)
 
 
+class OfflineSeries(NamedTuple):
+    """Series of an offline replay, in μ_r if it is defined, else raw rewards.
+
+    Attributes:
+        series: name and appearance of the learners.
+        runs: learners that did not fail, `[N, K]`.
+        curve: their mean over the updates; None if all failed.
+        levels: by label, what they are compared with.
+        references: the known references, by name.
+    """
+
+    series: Series
+    runs: Floats
+    curve: Curve | None
+    levels: dict[str, Interval]
+    references: dict[str, float]
+
+
+def offline_series(scores: OfflineScores) -> OfflineSeries:
+    """Return the series of an offline replay, from which its figure and its report are drawn."""
+    reference = scores.reference
+
+    def scale(reward: Any) -> Floats:
+        return normalise(reward, reference) if reference.usable else np.asarray(reward, np.float64)
+
+    series = Series("", scores.label, scores.label, PALETTE[0], "o", "-", "")
+    runs = scale(scores.reward[np.isfinite(scores.reward).all(axis=1)])
+    curves = [
+        curve._replace(episode=scores.updates.astype(np.float64)) for _, curve in series_curves([(series, runs)], 1)
+    ]
+    levels = {label: interval(scale(values)) for label, values in scores.levels().items()}
+    known = {name: float(scale(getattr(reference, name.removeprefix("reference_")))) for name in REFERENCES}
+    references = {name: level for name, level in known.items() if np.isfinite(level)}
+    return OfflineSeries(series, runs, curves[0] if curves else None, levels, references)
+
+
 def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
-    """Draw how well a population that learns from a stored buffer controls its plant; return the path of the PNG."""
+    """Draw the rewards of a population that learns from a stored buffer; return the path of the PNG."""
     with style():
         return [save(offline_curve(scores), folder, "offline")]
 
 
 def offline_curve(scores: OfflineScores) -> Figure:
     """Return the figure of `draw_offline`."""
-    updates, rewards, reference, strategy = scores.updates, scores.reward, scores.reference, scores.label
-
-    def scale(reward: Any) -> Floats:
-        return normalise(reward, reference) if reference.usable else np.asarray(reward, np.float64)
-
-    offline = Series("", strategy, f"offline: {strategy}", PALETTE[0], "o", "-", "")
-    levels = [(label, scale(values)) for label, values in scores.levels().items()]
-    labels = [offline.label, *(label for label, _ in levels), *(label for label, _ in REFERENCES.values())]
-    whole = scale(rewards[np.isfinite(rewards).all(axis=1)])
+    reference, (series, runs, curve, levels, references) = scores.reference, offline_series(scores)
+    label = f"offline: {series.label}"
+    labels = [label, *levels, *(label for label, _ in REFERENCES.values())]
     caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}: "
-    caption += "one learner." if len(whole) == 1 else f"mean of {len(whole)} learners, 95 % band, each learner."
-    if len(whole) < len(rewards):
-        caption += f" Failed, not drawn: {len(rewards) - len(whole)} of {len(rewards)}."
-    figure = new_figure(
-        5.0 + legend_width(labels),
-        3.4,
-        f"{plant_name(reference.plant)}: learning offline from a stored buffer",
-        caption,
-    )
+    caption += "one learner." if len(runs) == 1 else f"mean of {len(runs)} learners, 95 % band, each learner."
+    if failed := len(scores.reward) - len(runs):
+        caption += f" Failed, not drawn: {failed} of {len(scores.reward)}."
+    title = f"{plant_name(reference.plant)}: learning offline from a stored buffer"
+    figure = new_figure(5.0 + legend_width(labels), 3.4, title, caption)
     axes = figure.subplots()
-    if len(whole):
-        curve = learning_curve(whole, window=1)
-        draw_curve(axes, offline, curve._replace(episode=updates.astype(np.float64)))
-        axes.plot(updates, whole.T, color=offline.color, alpha=0.25, linewidth=0.6, zorder=2)
-    handles = [axes.lines[0]] if axes.lines else []
-    for (label, values), color in zip(levels, PALETTE[1:], strict=False):
-        found = interval(values)
+    if curve is not None:
+        draw_curve(axes, replace(series, label=label), curve)
+        axes.plot(scores.updates, runs.T, color=series.color, alpha=0.25, linewidth=0.6, zorder=2)
+    handles = list(axes.lines[:1])
+    for (name, found), color in zip(levels.items(), PALETTE[1:], strict=False):
         axes.axhspan(found.low, found.high, color=color, alpha=0.15, linewidth=0)
-        handles.append(axes.axhline(found.mean, color=color, linewidth=1.3, label=label))
-    for name, (label, dashes) in REFERENCES.items():
-        level = float(scale(getattr(reference, name.removeprefix("reference_"))))
-        if np.isfinite(level):
-            handles.append(axes.axhline(level, color="0.45", linewidth=0.9, linestyle=dashes, label=label, zorder=1))
-    axes.set_xlim(0, max(1, int(updates[-1])))
-    axes.xaxis.set_major_locator(whole_numbers(5, max(1, int(updates[-1]))))
+        handles.append(axes.axhline(found.mean, color=color, linewidth=1.3, label=name))
+    for name, level in references.items():
+        look: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": REFERENCES[name][1], "zorder": 1}
+        handles.append(axes.axhline(level, label=REFERENCES[name][0], **look))
+    last = max(1, int(scores.updates[-1]))
+    axes.set_xlim(0, last)
+    axes.xaxis.set_major_locator(whole_numbers(5, last))
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
     axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.episode_metric])
-    axes.grid(axis="y", color="0.92", linewidth=0.7)
+    axes.grid(axis="y")
     add_legend(figure, handles)
     return figure

@@ -1,4 +1,4 @@
-"""What the command `figures` does: draw those of a run again, for a screen or for print."""
+"""Draw the figures of a run folder, for a screen or for print."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.training.study import Cell, read_study, reference_cells
 
 LOOKS: Final = {"screen": SCREEN, "paper": PAPER}
-Kind = Literal["pdf", "png", "svg"]
 
 
 def show_figures(
     console: Console,
     run: Path,
     style: str,
-    kind: Kind | None,
+    suffix: Literal["pdf", "png", "svg"] | None,
     output: Path | None,
     in_steps: bool = False,
     overlay: Sequence[str] = (),
 ) -> None:
-    """Draw the figures of a run folder, and say where they are.
+    """Draw the figures of a run folder and print their paths.
 
     Raises:
         UserError: the run holds no results, or is damaged.
@@ -51,8 +50,8 @@ def show_figures(
             or f"{run} holds no results.nc and no finished cell; run `replaybench sweep` into it first, or name "
             "another run folder"
         )
-    if kind is not None:
-        look = dataclasses.replace(look, formats=(kind,))
+    if suffix is not None:
+        look = dataclasses.replace(look, formats=(suffix,))
     cells = _cells(console, folder)
     data = read_results(folder.results) if folder.results.is_file() else _of_finished_cells(console, folder, cells)
     if others and (several := [axis for axis in ("plant", "noise", "frequency") if data.sizes[axis] > 1]):
@@ -66,7 +65,7 @@ def show_figures(
 
 
 def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:
-    """Put together what a sweep that was killed has left; its references are found again, or solved anew."""
+    """Assemble the results of a killed sweep; its references are read from the cache or computed."""
     if not cells:
         raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
     console.print("no results.nc, as after a kill: finished cells are drawn", highlight=False)
@@ -82,7 +81,7 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
 
 
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
-    """Return the cells whose policies are to be drawn; none where they cannot be known, or by others' code only."""
+    """Return the cells whose policies are drawn: none if the study is missing, outdated or names Python files."""
     if not folder.study.is_file():
         console.print("the study file is gone from the run folder: policies are not drawn", highlight=False)
         return ()
@@ -91,8 +90,9 @@ def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
         with imports_only():
             return read_study(folder.study).cells()
     except ImportRefusedError:
-        told = "its study names Python files: policies are not drawn; `replaybench sweep` draws them"
-        console.print(told, markup=False)
+        console.print(
+            "its study names Python files: policies are not drawn; `replaybench sweep` draws them", markup=False
+        )
         return ()
     except UserError as error:  # of an older version, whose settings had other names
         console.print(f"policies are not drawn, for its study cannot be run here: {error}", markup=False)

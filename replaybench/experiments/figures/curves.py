@@ -1,12 +1,13 @@
-"""Smoothed learning curves with bands over runs; also from elsewhere: Stable-Baselines3's `monitor.csv`, or any CSV.
+"""Series of learning curves: smoothed means with bootstrap bands, also from files of other libraries.
 
-A CSV needs a row of names with `step` (environment steps so far) and `return` (sum of an episode's rewards).
+Such a file is Stable-Baselines3's `monitor.csv`, or a CSV with the columns `step` (environment steps so far) and
+`return` (sum of an episode's rewards).
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,19 +17,25 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, no_such_file, shown
+from replaybench.experiments.figures.style import Series
 from replaybench.experiments.results.dataset import episode_metric, mu_r
 
 Floats = NDArray[np.float64]
 
+CROWDED: Final = 5
+"""With more series than this, bands would hide each other and are not drawn."""
+EPISODE_LABELS: Final = ("training episode", "round of training")
+FLOOR: Final = -0.5
+"""μ_r of early episodes may be far below; views of curves begin here unless curves end lower."""
 _RESAMPLES: Final = 1000
 _MOST_POINTS: Final = 600
 _POINTS: Final = 200
 _LARGEST: Final = 100_000_000
-"""Bytes of a file that are read at most."""
+"""Largest file that is read [bytes]."""
 
 
 class Curve(NamedTuple):
-    """A mean learning curve `[P]` over the middles of its windows, with its 95 % band: None for a single run."""
+    """A mean learning curve `[P]` over the centres of its windows, and its 95 % band (None for a single run)."""
 
     episode: Floats
     mean: Floats
@@ -37,7 +44,7 @@ class Curve(NamedTuple):
 
 def moving_mean(rewards: Floats, window: int) -> Floats:
     """Return the mean of every whole window along the last axis, `[..., E]` → `[..., E - window + 1]`."""
-    # Not by a running sum: one huge reward would take the digits of all that come after it.
+    # A running sum would lose the digits of all rewards that follow a huge one.
     found: Floats = np.lib.stride_tricks.sliding_window_view(rewards, window, axis=-1).mean(axis=-1)
     return found
 
@@ -51,11 +58,11 @@ def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Cur
     """Average runs `[N, E]` over windows of episodes and over runs; the band is a percentile bootstrap over runs.
 
     Args:
-        most: points of the curve, if there would be more; as dense as can be seen in print if not given.
+        most: largest number of points; by default as many as are visible in print.
     """
     smooth = moving_mean(rewards, window)
     episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
-    stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))  # denser points would show nothing more
+    stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))
     stride = max(stride, -(-smooth.shape[1] // most) if most else 1)
     smooth, episode = smooth[:, ::stride], episode[::stride]
     runs = len(smooth)
@@ -67,24 +74,39 @@ def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Cur
     return Curve(episode, mean, (low, high))
 
 
+def series_curves(
+    runs: Iterable[tuple[Series, Floats]], window: int, most: int | None = None
+) -> list[tuple[Series, Curve]]:
+    """Return the curve of each series from its runs `[N, E]` without failed ones; none of a series without runs."""
+    sound = ((one, rewards[np.isfinite(rewards).all(axis=1)]) for one, rewards in runs)
+    return [(one, learning_curve(rewards, window, most)) for one, rewards in sound if len(rewards)]
+
+
+def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
+    """Return the range of a view of μ_r curves: all of them, except how far below −0.5 they begin."""
+    late = min(mean[-max(2, len(mean) // 5) :].min() for mean in means)
+    low = min(late, max(FLOOR, min(mean.min() for mean in means)))
+    return float(low), float(max(mean.max() for mean in means))
+
+
 @dataclass(frozen=True)
 class OtherCurve:
-    """Runs from elsewhere under one label.
+    """Runs of another program under one label.
 
     Attributes:
-        label: what the legend calls them.
+        label: text of the legend.
         runs: of each run the environment steps after its episodes `[K]`, their returns `[K]`, and their lengths `[K]`
-            in steps where the file has them.
+            [steps] if the file has them.
     """
 
     label: str
     runs: tuple[tuple[Floats, Floats, Floats | None], ...]
 
     def scaled(self, data: xr.Dataset, normalised: bool) -> Curve:
-        """Return the mean over runs with its band, in the unit of a panel, smoothed as the sweep's own curves.
+        """Return the mean over runs and its band in the unit of a panel, smoothed as the sweep's own curves.
 
         Raises:
-            UserError: the runs have no steps in common, or the plant's mean rewards need lengths that are not known.
+            UserError: the runs have no steps in common.
         """
         begin = max(steps[0] for steps, _, _ in self.runs)
         end = min(steps[-1] for steps, _, _ in self.runs)
@@ -92,10 +114,9 @@ class OtherCurve:
             raise UserError(f"--overlay: the runs of {self.label} have no steps in common")
         grid = np.linspace(begin, end, _POINTS)
         rows = []
-        for steps, returns, lengths in self.runs:
-            rewards = returns
+        for steps, rewards, lengths in self.runs:
             if episode_metric(data) == "mean reward":
-                rewards = returns / (_whole_steps(data) if lengths is None else lengths)
+                rewards = rewards / (float(data["whole_steps"]) if lengths is None else lengths)
             if normalised:
                 rewards = mu_r(data, xr.DataArray(rewards, dims="episode")).values
             window = smoothing_window(len(steps))
@@ -103,14 +124,8 @@ class OtherCurve:
         return learning_curve(np.array(rows), 1)._replace(episode=grid)
 
 
-def _whole_steps(data: xr.Dataset) -> float:
-    if "whole_steps" not in data:
-        raise UserError("these results do not say how long episodes are; run the sweep again to write them anew")
-    return float(data["whole_steps"].item())
-
-
 def read_others(entries: Sequence[str]) -> tuple[OtherCurve, ...]:
-    """Read curves given as LABEL=FILE; files under one label are runs of one curve.
+    """Read curves given as LABEL=FILE; files with the same label are runs of one curve.
 
     Raises:
         UserError: an entry has another form, or a file is missing or holds no curve.
@@ -125,7 +140,6 @@ def read_others(entries: Sequence[str]) -> tuple[OtherCurve, ...]:
 
 
 def _read(path: Path) -> tuple[Floats, Floats, Floats | None]:
-    """Return steps, returns and lengths of one run."""
     if not path.is_file():
         raise no_such_file(path)
     if path.stat().st_size > _LARGEST:
@@ -140,20 +154,22 @@ def _read(path: Path) -> tuple[Floats, Floats, Floats | None]:
     wanted = ("l", "r") if monitor else ("step", "return")
     if missing := [name for name in wanted if name not in names]:
         raise UserError(f"{path} has no column {missing[0]!r}: a curve needs step and return, or SB3's r and l")
-    first, second = ([_number(path, row, names.index(name)) for row in rows[1:]] for name in wanted)
-    if not first:
+    first, second = (np.array([_number(path, row, names.index(name)) for row in rows[1:]]) for name in wanted)
+    if not first.size:
         raise UserError(f"{path} has no row of data")
-    lengths, returns = np.array(first), np.array(second)
-    if not monitor and (np.diff(lengths) < 0).any():
+    if monitor:
+        return np.cumsum(first), second, first
+    if (np.diff(first) < 0).any():
         raise UserError(f"{path}: its steps do not ascend")
-    return (np.cumsum(lengths), returns, lengths) if monitor else (lengths, returns, None)
+    return first, second, None
 
 
 def _number(path: Path, row: Sequence[str], place: int) -> float:
+    text = row[place] if place < len(row) else ""
     try:
-        value = float(row[place])
-    except (ValueError, IndexError):
+        value = float(text)
+    except ValueError:
         value = np.nan
     if not np.isfinite(value):
-        raise UserError(f"{path}: {shown(row[place] if place < len(row) else '')} is no finite number")
+        raise UserError(f"{path}: {shown(text)} is no finite number")
     return value

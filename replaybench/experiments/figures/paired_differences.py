@@ -1,27 +1,16 @@
-"""Differences to one strategy, seed by seed: the test of who is better, which overlapping intervals are not."""
+"""Differences from one strategy, seed by seed: they are a test, which overlapping intervals are not."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
-from replaybench.experiments.figures.style import (
-    GREY,
-    MU,
-    RAW_LABELS,
-    Series,
-    all_series,
-    condition,
-    new_figure,
-    panel_width,
-    panels_across,
-    plant_name,
-    share_x,
-)
-from replaybench.experiments.results.comparison_tables import Comparison, first_comparison, scaled
-from replaybench.experiments.results.dataset import episode_metric, the_last
+from replaybench.experiments.figures.performance_profiles import draw_conditions
+from replaybench.experiments.figures.style import GREY, all_series
+from replaybench.experiments.results.comparison_tables import first_comparison
+from replaybench.experiments.results.dataset import the_last
 from replaybench.experiments.results.effects import SIGNIFICANT
 
 if TYPE_CHECKING:
@@ -30,12 +19,9 @@ if TYPE_CHECKING:
 
 
 def paired_differences(data: xr.Dataset) -> Figure | None:
-    """Draw by how much each strategy of one plant is ahead of the study's first; None where nothing is compared.
+    """Draw by how much each strategy of one plant is ahead of the study's first; return None without comparisons.
 
-    Where strategies do not vary these are learners, noise levels or rates.
-
-    Args:
-        data: dataset of one plant.
+    Learners, noise levels or rates are compared if strategies do not vary.
     """
     rows, baseline, axis = first_comparison(data) or ([], "", "strategy")
     rows = [row for row in rows if row.effect is not None and row.effect.n > 1]
@@ -43,61 +29,37 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     if not places:
         return None
     drawn = {(row.learner, row.strategy) for row in rows}
-    series = [one for one in all_series(data) if (one.learner, one.strategy) in drawn]
+    series = {(one.learner, one.strategy): one for one in all_series(data) if (one.learner, one.strategy) in drawn}
+    labels = [one.label for one in series.values()]
+
+    def draw(axes: Axes, noise: float, rate: float) -> list[int]:
+        axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
+        axes.grid(axis="x")
+        axes.tick_params(axis="y", length=0)
+        pairs = []
+        for row in rows:
+            key, effect = (row.learner, row.strategy), row.effect
+            one, place = series[key], list(series).index(key)
+            if (row.noise, row.frequency) != (noise, rate) or effect is None:
+                continue
+            pairs.append(effect.n)
+            if row.same:
+                axes.text(0, place, " same runs", va="center", color=GREY, size=8)
+                continue
+            ends, face = effect.interval(), one.color if row.chance < SIGNIFICANT else "white"
+            if np.isfinite(ends).all():
+                axes.plot(ends, (place, place), color=one.color, linewidth=1.6, zorder=2)
+            mark: dict[str, Any] = {"marker": one.marker, "color": one.color, "markerfacecolor": face}
+            axes.plot(effect.estimate, place, markersize=5, zorder=3, **mark)
+        return pairs
+
     baseline = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
-    across = panels_across(len(places))
-    down = -(-len(places) // across)
-    height = 0.75 + 0.24 * len(series)
-    caption = f"Over {the_last(data, 'training')}, exploration included. Mean differences of paired "
-    caption += (
-        "seeds (marks) with 95 % BCa intervals; filled where p < 0.05 (flipped signs, Holm within a panel). n: pairs."
-    )
+    caption = f"Over {the_last(data, 'training')}, exploration included. Mean differences of paired seeds (marks) "
+    caption += "with 95 % BCa intervals; filled if p < 0.05 (paired sign-flip test, Holm within a panel). n: pairs."
     if any(row.same for row in rows):
-        caption += " Same runs: equal rewards in all episodes, as of buffers that never fill."
-    figure = new_figure(
-        panel_width(across) * across + 0.062 * max(len(one.label) for one in series),
-        height * down,
-        f"{plant_name(str(data['plant'].item()))}: compared with {baseline}",
-        caption,
-    )
-    alike: list[Axes] = []
-    panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
-    for axes, (noise, rate) in zip(panels, places, strict=False):
-        here = [row for row in rows if (row.noise, row.frequency) == (noise, rate)]
-        _draw(axes, here, series, 4 if across > 2 else 6)
-        pairs = sorted({row.effect.n for row in here if row.effect is not None})
-        axes.set_title(
-            f"{condition(noise, rate)}, n = {' to '.join(map(str, pairs[:: max(1, len(pairs) - 1)]))}", color=GREY
-        )
-        normalised = bool(scaled(data).sel(noise=noise, frequency=rate))
-        if normalised:
-            alike.append(axes)
-        axes.set_xlabel(f"difference in {MU}" if normalised else f"difference in {RAW_LABELS[episode_metric(data)]}")
-    share_x(alike)
-    for axes in panels[len(places) :]:
-        axes.axis("off")
-    panels[0].set_yticks(range(len(series)), [one.label for one in series])
-    panels[0].set_ylim(len(series) - 0.4, -0.6)
+        caption += " Same runs: equal rewards in all episodes, as with buffers that never fill."
+    title, height, extra = f"compared with {baseline}", 0.75 + 0.24 * len(series), 0.062 * max(map(len, labels))
+    figure, panels = draw_conditions(data, title, caption, places, draw, height, extra=extra, of="difference in ")
+    panels[0, 0].set_yticks(range(len(series)), labels)
+    panels[0, 0].set_ylim(len(series) - 0.4, -0.6)
     return figure
-
-
-def _draw(axes: Axes, rows: list[Comparison], series: list[Series], most: int) -> None:
-    """Draw one condition, with at most so many steps between ticks."""
-    axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
-    axes.grid(axis="x", color="0.92", linewidth=0.7)
-    axes.tick_params(axis="y", length=0)
-    axes.locator_params(axis="x", nbins=most)  # small differences have long numbers
-    for row in rows:
-        place = next(i for i, one in enumerate(series) if (one.learner, one.strategy) == (row.learner, row.strategy))
-        one, effect = series[place], row.effect
-        assert effect is not None
-        if row.same:
-            axes.text(0, place, " same runs", va="center", color=GREY, size=8)
-            continue
-        ends = effect.interval()
-        if np.isfinite(ends).all():
-            axes.plot(ends, (place, place), color=one.color, linewidth=1.6, zorder=2)
-        face = one.color if row.chance < SIGNIFICANT else "white"
-        axes.plot(
-            effect.estimate, place, marker=one.marker, color=one.color, markerfacecolor=face, markersize=5, zorder=3
-        )

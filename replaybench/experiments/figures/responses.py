@@ -1,31 +1,27 @@
-"""How the final score of each strategy responds to noise and to the control rate.
+"""Response of the final score of each strategy to noise and to the control rate.
 
-Where the references do not allow μ_r at every point, raw rewards stand in its place, and the axis says so.
+Raw rewards replace μ_r if the references do not allow it at every point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.experiments.figures.score_bars import LEVEL, Score, has_results, read_score, usable_places
+from replaybench.experiments.figures.score_bars import LEVEL, has_results, read_score, usable_places
 from replaybench.experiments.figures.style import (
     GREY,
     MU,
     MU_LABEL,
     RAW_LABELS,
-    Series,
     add_legend,
     all_series,
-    legend_height,
-    legend_width,
-    new_figure,
+    legend_lines,
+    new_panels,
     panel_width,
-    plant_name,
 )
 from replaybench.experiments.results.dataset import episode_metric, the_last
 
@@ -41,64 +37,53 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
 
     Args:
         data: dataset of one plant.
-        axis: what runs along x.
+        axis: quantity along x.
 
     Returns:
-        None where fewer than two values of the axis have results.
+        None if fewer than two values of the axis have results.
     """
     present = has_results(data)
     data = data.isel(noise=present.any(axis=1), frequency=present.any(axis=0)).sortby(axis)
     if data.sizes[axis] < 2:
         return None
-    other = "frequency" if axis == "noise" else "noise"
+    rate = axis == "frequency"
+    other = "noise" if rate else "frequency"
     series, normalised = all_series(data), bool(usable_places(data)[has_results(data)].all())
     columns = data.sizes[other]
-    against = "noise" if axis == "noise" else "control rate"
-    caption = f"Mean of {the_last(data, 'training')}, exploration included; means over runs, "
-    caption += "95 % intervals."
-    width = 0.9 * panel_width(columns)
-    labels = [one.label for one in series]
-    figure = new_figure(
-        width * columns + 0.5 + legend_width(labels),
-        max(2.9, legend_height(labels)),
-        f"{plant_name(str(data['plant'].item()))}: final score against {against}",
-        caption if normalised else f"{caption} Raw rewards: {MU} is not defined everywhere.",
-    )
-    panels = figure.subplots(1, columns, squeeze=False, sharey=True)[0]
-    for column, (axes, value) in enumerate(zip(panels, data[other].values, strict=True)):
-        _set_scale(axes, axis, data[axis].values)
+    caption = f"Mean of {the_last(data, 'training')}, exploration included; means over runs, 95 % intervals."
+    caption += "" if normalised else f" Raw rewards: {MU} is not defined everywhere."
+    size, labels = (0.9 * panel_width(columns) * columns + 0.5, 2.9), [one.label for one in series]
+    title = f"final score against {'control rate' if rate else 'noise'}"
+    figure, panels = new_panels(data, title, caption, size, (1, columns), labels, sharey=True)
+    values = data[axis].values
+    for column, (axes, value) in enumerate(zip(panels[0], data[other].values, strict=True)):
+        _set_scale(axes, rate, values)
         for index, one in enumerate(series):
-            score = read_score(data, one, "mu_final" if normalised else "raw_final")
-            pick = (slice(None), column) if axis == "noise" else (column, slice(None))
-            x = _dodge(data[axis].values, index - (len(series) - 1) / 2, axis == "frequency")
-            _draw_response(axes, one, x, Score(*(part[pick] for part in score)))
-        axes.set_title(f"{value:g} Hz" if other == "frequency" else f"noise {value:g}", color=GREY)
-        axes.grid(axis="y", color="0.92", linewidth=0.7)
+            parts = read_score(data, one, "mu_final" if normalised else "raw_final")[1:]
+            mean, low, high = (part[column] if rate else part[:, column] for part in parts)
+            x = _dodge(values, index - (len(series) - 1) / 2, rate)
+            axes.vlines(x, low, high, color=one.color, linewidth=1.1, zorder=2)
+            look: dict[str, Any] = {"color": one.color, "linestyle": one.dashes, "linewidth": 1.4, "zorder": 3}
+            look |= {"marker": one.marker, "markersize": 4.5, "markerfacecolor": one.face, "markeredgewidth": 1.0}
+            axes.plot(x, mean, label=one.label, **look)
+        axes.set_title(f"noise {value:g}" if rate else f"{value:g} Hz", color=GREY)
+        axes.grid(axis="y")
         for level in (0.0, 1.0) if normalised else ():
             axes.axhline(level, **LEVEL)
-    panels[0].set_ylabel(MU_LABEL if normalised else RAW_LABELS[episode_metric(data)])
-    add_legend(figure, _lines(series))
+    panels[0, 0].set_ylabel(MU_LABEL if normalised else RAW_LABELS[episode_metric(data)])
+    add_legend(figure, legend_lines(series, marked=True, width=1.4))
     return figure
 
 
-def _draw_response(axes: Axes, series: Series, x: Floats, score: Score) -> None:
-    axes.vlines(x, score.low, score.high, color=series.color, linewidth=1.1, zorder=2)
-    axes.plot(
-        *(x, score.mean), color=series.color, linestyle=series.dashes, linewidth=1.4, marker=series.marker,
-        markersize=4.5, markerfacecolor=series.face, markeredgewidth=1.0, label=series.label, zorder=3,
-    )  # fmt: skip
-
-
 def _dodge(values: Floats, place: float, logarithmic: bool) -> Floats:
-    """Move points a little aside, so that the intervals of several series stay apart."""
+    """Shift points a little, so that the intervals of several series do not coincide."""
     scaled = np.log(values) if logarithmic else values
     moved: Floats = scaled + place * min(0.04 * np.diff(scaled).min(), 0.012 * np.ptp(scaled))
     return np.exp(moved) if logarithmic else moved
 
 
-def _set_scale(axes: Axes, axis: str, values: Floats) -> None:
-    """Label the x axis at the values of the study (in rising order), as far as there is room for the numbers."""
-    logarithmic = axis == "frequency"
+def _set_scale(axes: Axes, logarithmic: bool, values: Floats) -> None:
+    """Label the x axis at the values of the study (ascending) for which there is room."""
     scaled = np.log(values) if logarithmic else values
     position = (scaled - scaled[0]) / (scaled[-1] - scaled[0])
     edge = 0.08 * (scaled[-1] - scaled[0])
@@ -113,12 +98,3 @@ def _set_scale(axes: Axes, axis: str, values: Floats) -> None:
     axes.set_xticks(values, labels)
     axes.minorticks_off()
     axes.set_xlabel("control rate [Hz]" if logarithmic else "noise σ, normalised units")
-
-
-def _lines(series: Sequence[Series]) -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    return [
-        Line2D([], [], color=s.color, linestyle=s.dashes, marker=s.marker, markerfacecolor=s.face, label=s.label)
-        for s in series
-    ]

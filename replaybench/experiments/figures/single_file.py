@@ -1,4 +1,4 @@
-"""A figure as a file: which files can be drawn into, and how one is written."""
+"""Write a figure to a file."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS: Final = (".png", ".svg", ".pdf")
-"""How the names of files end that figures are written as."""
+"""Suffixes of figure files."""
 _DATES: Final[dict[str, str]] = {".svg": "Date", ".pdf": "CreationDate"}
 
 
 def check_figure(path: Path) -> None:
-    """Refuse a file that cannot be drawn or is there already, before anything is computed.
+    """Check that a figure can be written to a path, before anything is computed.
 
     Raises:
-        UserError: it is one of these.
+        UserError: the suffix is not one of `KINDS`, or the file exists already.
     """
     if path.suffix.lower() not in KINDS:
         raise UserError(f"--figure must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, not be {str(path)!r}")
@@ -29,17 +29,15 @@ def check_figure(path: Path) -> None:
 
 
 def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = "") -> None:
-    """Write a figure in the format that its file's name ends in, atomically.
-
-    Equal figures give equal bytes: no dates are written.
+    """Write a figure atomically in the format of the path's suffix; equal figures give equal bytes.
 
     Args:
-        dpi: dots per inch where a format has them.
-        description: what is written into a PNG beside the picture, if anything.
+        dpi: dots per inch of pixel formats.
+        description: text to write into a PNG's metadata.
     """
-    kind = path.suffix.lower()
-    metadata: dict[str, Any] = {_DATES[kind]: None} if kind in _DATES else {}
+    suffix = path.suffix.lower()
+    metadata: dict[str, Any] = {_DATES[suffix]: None} if suffix in _DATES else {}
     if description:
         metadata["Description"] = description
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=kind[1:], dpi=dpi, metadata=metadata)
+        figure.savefig(temporary, format=suffix[1:], dpi=dpi, metadata=metadata)

@@ -1,7 +1,7 @@
-"""How the figures of a sweep look, and how they are written: palette, captions, legends, files.
+"""Appearance of the figures of a sweep: palette, titles, captions, legends, files.
 
-A strategy keeps its colour and marker in every figure of a dataset, a learner its dashes. Figures are Matplotlib
-objects of their own, not pyplot's: no window and no global state. Nothing here knows what a figure shows.
+A strategy keeps its colour and marker in every figure of a dataset, and a learner its dashes. Figures are Matplotlib
+objects outside pyplot: no window and no global state.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import xarray as xr
 
 from replaybench.data.user_code.user_file import shortened
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.ticker import Locator
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; their yellow, too pale for lines, is made darker.
+# Okabe and Ito's colours, safe for colour-blind readers; their yellow is too pale for lines and is made darker.
 PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#2b2b2b", "#8c7a00")
 MARKERS: Final = ("o", "s", "D", "^", "v", "P", "X", "*")
 DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
@@ -36,7 +37,7 @@ GREY: Final = "0.35"
 MU: Final = r"$\mu_r$"
 MU_LABEL: Final = f"{MU}  (0 = random, 1 = DP)"
 RAW_LABELS: Final = {"mean reward": "raw mean reward per step", "return": "return"}
-"""By what a plant tells of an episode."""
+"""Axis label of raw rewards, by the plant's `episode_metric`."""
 
 _STYLE: Final[dict[Any, Any]] = {
     "font.family": "sans-serif",
@@ -54,10 +55,12 @@ _STYLE: Final[dict[Any, Any]] = {
     "xtick.color": "0.25",
     "ytick.color": "0.25",
     "axes.axisbelow": True,
+    "grid.color": "0.92",
+    "grid.linewidth": 0.7,
     "hatch.linewidth": 0.6,
     "lines.solid_capstyle": "round",
     "mathtext.fontset": "dejavusans",
-    "svg.hashsalt": "replaybench",  # equal data, equal bytes
+    "svg.hashsalt": "replaybench",  # equal data give equal bytes
     "figure.facecolor": "white",
 }
 _TITLE_SIZE, _CAPTION_SIZE = 11.5, 8.0
@@ -65,13 +68,13 @@ _TITLE_SIZE, _CAPTION_SIZE = 11.5, 8.0
 
 @dataclass(frozen=True)
 class Look:
-    """What figures are made for.
+    """Medium of the figures.
 
     Attributes:
-        formats: the files that each is written as; the last one's path is what `save` returns.
-        dpi: dots per inch where a format has them.
-        columns: widths [inch] that figures may have, without title and caption; free, with them, where there are none.
-        changes: Matplotlib's settings, where they differ from those of the screen.
+        formats: file formats that each figure is written in; `save` returns the path of the last.
+        dpi: dots per inch of pixel formats.
+        columns: allowed widths [inch], without title and caption; if empty, any width, and both are drawn.
+        changes: Matplotlib settings that differ from those of the screen.
     """
 
     formats: tuple[str, ...]
@@ -100,7 +103,7 @@ _LOOK: Final = ContextVar("look", default=SCREEN)
 
 @dataclass(frozen=True)
 class Series:
-    """One learner under one strategy, and how it is drawn everywhere."""
+    """One learner with one strategy, and its appearance in every figure."""
 
     learner: str
     strategy: str
@@ -112,38 +115,40 @@ class Series:
 
     @property
     def face(self) -> str:
-        """Return what its markers are filled with: white where its line is broken, as another may have both else."""
+        """Fill colour of its markers: white for dashed lines, whose colour and marker another series may share."""
         return self.color if self.dashes == "-" else "white"
 
     @property
     def where(self) -> dict[str, str]:
-        """Return its place in a dataset."""
+        """Its coordinates in a dataset."""
         return {"learner": self.learner, "strategy": self.strategy}
 
 
 def all_series(data: xr.Dataset) -> list[Series]:
     """Return the pairs of learner and strategy that have runs, failed ones included, in the order of the study.
 
-    Colours tell strategies apart, lines learners; the other way round where there are more learners.
+    Colours distinguish strategies and dashes learners; the other way round if there are more learners.
     """
-    there = runs_there(data)
+    present = runs_there(data)
     learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
     names = shortened(learners) | shortened(strategies)
     found = []
     for (i, learner), (j, strategy) in itertools.product(enumerate(learners), enumerate(strategies)):
+        if not present.sel(learner=learner, strategy=strategy).any():
+            continue
         color, line = (i, j) if len(learners) > len(strategies) else (j, i)
-        kind = line + min(len(learners), len(strategies)) * (color // len(PALETTE))
-        series = Series(
-            learner=learner,
-            strategy=strategy,
-            label=f"{names[learner]} {names[strategy]}" if len(learners) > 1 else names[strategy],
-            color=PALETTE[color % len(PALETTE)],
-            marker=MARKERS[(color + kind // len(DASHES)) % len(MARKERS)],
-            dashes=DASHES[kind % len(DASHES)],
-            hatch=HATCHES[kind % len(HATCHES)],
+        line += min(len(learners), len(strategies)) * (color // len(PALETTE))
+        found.append(
+            Series(
+                learner=learner,
+                strategy=strategy,
+                label=f"{names[learner]} {names[strategy]}" if len(learners) > 1 else names[strategy],
+                color=PALETTE[color % len(PALETTE)],
+                marker=MARKERS[(color + line // len(DASHES)) % len(MARKERS)],
+                dashes=DASHES[line % len(DASHES)],
+                hatch=HATCHES[line % len(HATCHES)],
+            )
         )
-        if there.sel(series.where).any():
-            found.append(series)
     return found
 
 
@@ -161,9 +166,9 @@ def style(look: Look = SCREEN) -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
-    """Return an empty figure, with its title and what it shows written above `width` × `height` inches of room.
+    """Return an empty figure with its title and caption above `width` × `height` inches for the panels.
 
-    For print it is as wide as the column that it fits best, and both are left to the text around it: `caption_of`.
+    A figure for print has the width of the best-fitting column; its title and caption are returned by `caption_of`.
     """
     from matplotlib.figure import Figure
 
@@ -172,10 +177,10 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
         figure = Figure(figsize=(wide, height * min(1.0, max(0.75, 1.15 * wide / width))), layout="constrained")
         figure.set_label(f"{title}. {caption}")
         return figure
-    lines = textwrap.wrap(_together(caption), max(30, int(width * 72 / (0.56 * _CAPTION_SIZE))))
+    unbroken = re.sub(r" (?=%)| (?=[=<≥] )|(?<= [=<≥]) ", "\u00a0", caption)  # numbers stay with their signs
+    lines = textwrap.wrap(unbroken, max(30, int(width * 72 / (0.56 * _CAPTION_SIZE))))
     titles = textwrap.wrap(title, max(20, int(width * 72 / (0.62 * _TITLE_SIZE))))
-    above = (0.6 + 1.3 * len(titles)) * _TITLE_SIZE
-    head = (above + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
+    head = ((0.6 + 1.3 * len(titles)) * _TITLE_SIZE + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
     total = height + head
     figure = Figure(figsize=(width, total), layout="constrained")
     engine: Any = figure.get_layout_engine()
@@ -188,9 +193,33 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     return figure
 
 
-def _together(caption: str) -> str:
-    """Join numbers with their signs by spaces at which no line is broken."""
-    return re.sub(r" (?=%)| (?=[=<≥] )|(?<= [=<≥]) ", "\u00a0", caption)
+def new_panels(
+    data: xr.Dataset,
+    title: str,
+    caption: str,
+    size: tuple[float, float],
+    shape: tuple[int, int] = (1, 1),
+    labels: Sequence[str] = (),
+    **shared: Any,
+) -> tuple[Figure, Any]:
+    """Return a figure of one plant and its panels, `[rows, columns]`.
+
+    Args:
+        data: dataset of one plant, whose name begins the title.
+        size: width and height [inch] of all panels together.
+        labels: of the legend, for which room is added.
+        shared: axes that panels share, as arguments of `subplots`.
+    """
+    width, height = size
+    if labels and not _LOOK.get().columns:
+        width, height = width + legend_width(labels), max(height, 0.7 + 0.195 * len(labels))
+    figure = new_figure(width, height, f"{plant_name(str(data['plant'].item()))}: {title}", caption)
+    return figure, figure.subplots(*shape, squeeze=False, **shared)
+
+
+def legend_width(labels: Sequence[str]) -> float:
+    """Return the inches that a legend of these labels needs next to the panels."""
+    return 0.0 if _LOOK.get().columns else 0.75 + 0.062 * max(map(len, labels), default=0)
 
 
 def luminance(color: Sequence[float]) -> float:
@@ -200,7 +229,7 @@ def luminance(color: Sequence[float]) -> float:
 
 
 def broken(text: str, most: int) -> str:
-    """Return a name in lines of at most so many characters, where its parts are no longer than that."""
+    """Break a name between its parts into lines of at most `most` characters, if no part is longer."""
     lines = [""]
     for part in re.split(r"(?<=[*+,) ])|(?=\[)", text):
         if lines[-1] and len(lines[-1] + part) > most:
@@ -210,86 +239,98 @@ def broken(text: str, most: int) -> str:
 
 
 def caption_of(figure: Figure) -> str:
-    """Return what is to stand under a figure for print."""
+    """Return the caption of a figure for print."""
     return str(figure.get_label()).replace(MU, "μ_r")
 
 
 def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """Put a legend beside the data, on the right; in print, where columns are narrow, below them."""
-    if _LOOK.get().columns:
-        width, height = figure.get_size_inches()
-        longest = max((len(str(handle.get_label())) for handle in handles), default=0)
-        across = max(1, min(len(handles), int(width / (0.5 + 0.05 * longest))))
-        figure.set_size_inches(width, height + 0.15 * -(-len(handles) // across))
-        figure.legend(handles=list(handles), loc="outside lower center", ncols=across, handlelength=2.4)
+    """Add a legend right of the panels; in print, below them."""
+    if not _LOOK.get().columns:
+        figure.legend(handles=list(handles), loc="outside right center", handlelength=2.4, labelspacing=0.7)
         return
-    figure.legend(handles=list(handles), loc="outside right center", handlelength=2.4, labelspacing=0.7)
+    width, height = figure.get_size_inches()
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    across = max(1, min(len(handles), int(width / (0.5 + 0.05 * longest))))
+    figure.set_size_inches(width, height + 0.15 * -(-len(handles) // across))
+    figure.legend(handles=list(handles), loc="outside lower center", ncols=across, handlelength=2.4)
 
 
-def legend_width(labels: Sequence[str]) -> float:
-    """Return the inches that a legend of these labels takes beside the data."""
-    return 0.0 if _LOOK.get().columns else 0.75 + 0.062 * max(map(len, labels), default=0)
+def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 1.8) -> list[Any]:
+    """Return the legend's handles of series that are drawn as lines, with their markers if `marked`."""
+    from matplotlib.lines import Line2D
 
-
-def legend_height(labels: Sequence[str]) -> float:
-    """Return the inches that a legend of these labels needs below title and caption; it stands mid-figure."""
-    return 0.0 if _LOOK.get().columns else 0.7 + 0.195 * len(labels)
+    found = []
+    for one in series:
+        mark: dict[str, Any] = {"marker": one.marker, "markersize": 4, "markerfacecolor": one.face} if marked else {}
+        found.append(Line2D([], [], color=one.color, linestyle=one.dashes, linewidth=width, label=one.label, **mark))
+    return found
 
 
 def panel_width(columns: int) -> float:
-    """Return the inches of one of so many panels side by side."""
+    """Return the width [inch] of one of `columns` panels side by side."""
     return {1: 5.0, 2: 3.7, 3: 3.1}.get(columns, max(2.2, 10 / columns))
 
 
 def panels_across(count: int) -> int:
-    """Return how many of so many panels stand side by side: three at most, and four in a square."""
+    """Return how many of `count` panels are placed side by side: three at most, and four in a square."""
     return 2 if count == 4 else min(3, count)
 
 
-def share_x(panels: Sequence[Axes]) -> None:
-    """Give panels one view along x, which holds what each of them shows."""
-    if panels:
-        ends = [axes.get_xlim() for axes in panels]
-        for axes in panels:
-            axes.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
-
-
-def say(axes: Axes, text: str) -> None:
-    """Write into axes why they are empty."""
+def write_note(axes: Axes, text: str) -> None:
+    """Write into empty axes why they are empty."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, style="italic")
 
 
 def whole_numbers(most: int, largest: float) -> Locator:
-    """Return what sets at most so many steps between ticks up to the largest number, at whole numbers only."""
+    """Return a locator with ticks at whole numbers from 0 to `largest` and at most `most` steps between them."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     ticks = MaxNLocator(most, integer=True).tick_values(0, largest)
     return FixedLocator([tick for tick in ticks if 0 <= tick <= 1.001 * largest])
 
 
+def label_angle(axes: Axes, periodic: bool, ticks: int) -> None:
+    """Put ticks of an angle [rad] at parts of π; of another state, at most `ticks` steps between ticks."""
+    if periodic:
+        axes.set_xticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), ["−π", "−π/2", "0", "π/2", "π"])
+    else:
+        axes.locator_params(axis="x", nbins=ticks)
+
+
 def condition(noise: float, frequency: float) -> str:
-    """Say at which noise and control rate."""
+    """Return the name of a noise level and control rate."""
     return f"noise {noise:g}, {frequency:g} Hz"
 
 
+def span(counts: Iterable[int]) -> str:
+    """Return the range of counts: `6`, or `5 to 6`."""
+    found = sorted(counts)
+    return " to ".join(dict.fromkeys((f"{found[0]}", f"{found[-1]}")))
+
+
+def minus(text: str) -> str:
+    """Return a number's text with a typographic minus sign."""
+    return text.replace("-", "−")
+
+
 def plant_name(plant: str) -> str:
-    """Return a plant's name for people: that of a user's plant without its file."""
+    """Return a plant's name without the file of a user's plant."""
     return plant.rpartition(":")[2]
 
 
 def file_names(plants: Sequence[str]) -> list[str]:
-    """Return a file name for each plant, no two alike."""
+    """Return a unique file name for each plant."""
     plain = [re.sub(r"[^\w.-]+", "_", plant_name(plant)) for plant in plants]
     return [name if plain.count(name) == 1 else f"{name}-{index + 1}" for index, name in enumerate(plain)]
 
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
-    """Write a figure in each format of the present look, and return the path of the last, PNG on screens."""
+    """Write a figure in each format of the current medium; return the path of the last one (PNG on screens)."""
     look = _LOOK.get()
-    figure.set_dpi(look.dpi)  # names are longer at some resolutions: letters are whole dots wide
+    figure.set_dpi(look.dpi)  # text is as wide as whole pixels, so the layout depends on the resolution
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once, for all files
-    for kind in look.formats:
-        path = folder / f"{name}.{kind}"
+    figure.set_layout_engine("none")  # all files have the same layout
+    for suffix in look.formats:
+        path = folder / f"{name}.{suffix}"
         write_figure(figure, path, look.dpi)
     return path

@@ -1,7 +1,7 @@
-"""What was learned, as surfaces over the state space, beside dynamic programming (de Bruin et al. 2018, Figure 4).
+"""Learned policies and values over the state space, next to dynamic programming (de Bruin et al. 2018, Figure 4).
 
-For plants of two states. A learner is rebuilt from its policy file; of each strategy the run of median final reward
-is shown, so that neither the luckiest nor a dead run stands for the others.
+For plants of two states. Learners are rebuilt from their policy files. Of each strategy the run of median final reward
+is shown, which is neither the luckiest nor a collapsed one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,20 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.learner import Learner
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.experiments.figures.style import GREY, Series, all_series, broken, condition, new_figure, plant_name
+from replaybench.experiments.figures.style import (
+    GREY,
+    Series,
+    all_series,
+    broken,
+    condition,
+    label_angle,
+    minus,
+    new_panels,
+)
 from replaybench.experiments.results.dataset import rule_of
 from replaybench.experiments.snapshots.snapshots import median_seed
 from replaybench.experiments.snapshots.solved import solved_surfaces
@@ -44,7 +52,7 @@ class Surface(NamedTuple):
     """A controller over the state space and in action; X and Y pixels along the two states.
 
     Attributes:
-        title: whose it is.
+        title: name of the controller.
         value: (1 − γ) times the value, `[X, Y]`: discounted mean reward per step, unscaled.
         action: physical actions `[X, Y, A]`.
         path: physical states of its trajectory `[T + 1, 2]`.
@@ -61,31 +69,29 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
 
     Args:
         data: dataset of one plant.
-        folder: run folder, where the policies are.
+        folder: run folder with the policies.
         cells: cells of the study.
 
     Returns:
-        None where the plant has other than two states or no grid or is told by its return, or no policy is there.
+        None without any policy, or if the plant has no two states, no grid, or returns as its rewards.
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()
     if not isinstance(plant, OdePlant) or not has_surfaces(plant):
         return None
-    noise, frequency = _first_place(data)
-    here = data.sel(noise=noise, frequency=frequency)
+    scored = data["reward"].notnull().any(["learner", "strategy", "seed", "episode"]).transpose("noise", "frequency")
+    row, column = np.argwhere(scored.values)[0]
+    data = data.isel(noise=row, frequency=column)
+    noise, frequency = data["noise"].item(), data["frequency"].item()
     cells = [cell for cell in cells if cell.noise == noise and cell.frequency == frequency]
-    learned = [_learned(here.sel(one.where), one, folder, cells, plant) for one in all_series(here)]
-    surfaces = [surface for surface in learned if surface is not None][:MOST_STRATEGIES]
-    if not surfaces:
+    found = [_learned(data.sel(one.where), one, folder, cells, plant) for one in all_series(data)]
+    learned = [surface for surface in found if surface is not None][:MOST_STRATEGIES]
+    if not learned:
         return None
-    return _draw(plant, [_solved(plant, frequency, rule_of(data)), *surfaces], condition(noise, frequency))
-
-
-def _first_place(data: xr.Dataset) -> tuple[float, float]:
-    """Return the first noise and control rate that have results."""
-    present = data["reward"].notnull().any(["learner", "strategy", "seed", "episode"]).transpose("noise", "frequency")
-    row, column = np.argwhere(present.values)[0]
-    return float(data["noise"].values[row]), float(data["frequency"].values[column])
+    solved = solved_surfaces(plant, frequency, rule_of(data), _PIXELS)
+    assert solved is not None  # the plant has surfaces
+    title = f"dynamic programming\ngreedy: {_number(solved.reward)}"
+    return _draw(data, plant, [Surface(title, solved.value, solved.action, solved.path), *learned])
 
 
 def load_member(cell: Cell, folder: RunFolder, seed: int) -> Learner:
@@ -100,7 +106,7 @@ def load_member(cell: Cell, folder: RunFolder, seed: int) -> Learner:
 def _learned(
     data: xr.Dataset, series: Series, folder: RunFolder, cells: Sequence[Cell], plant: OdePlant
 ) -> Surface | None:
-    """Evaluate the median run of one strategy; None without its policy file."""
+    """Evaluate the median run of one strategy; return None without its policy file."""
     seed = median_seed(data["reward"].values)
     found = [
         cell
@@ -113,95 +119,78 @@ def _learned(
         return None
     agent = load_member(found[0], folder, seed)
     if agent.greedy() is not agent or tuple(found[0].observe or plant.state_names) != plant.state_names:
-        return None  # what it does depends on more, or less, than the state, or on its numbers in another order
+        return None  # its action does not depend on the whole present state alone
     if not hasattr(agent, "value"):
-        return None  # a user's learner need not tell values
+        return None  # a user's learner need not return values
     states = pixel_states(plant, _PIXELS).reshape(1, -1, 2).astype(np.float32)
     paths = follow(plant, found[0].frequency, 1, agent.act)
     value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[0]
+    action = plant.denormalise_action(agent.policy(states)[0]).reshape(_PIXELS, _PIXELS, -1)
     title = f"{series.label}\nmedian run (seed {seed}): {_number(paths.reward[0])}"
-    return _surface(title, value, agent.policy(states)[0], paths.states[0], plant)
+    return Surface(title, value.astype(np.float64).reshape(_PIXELS, _PIXELS), action, paths.states[0])
 
 
-def _solved(plant: OdePlant, frequency: float, rule: Rule | None) -> Surface:
-    solved = solved_surfaces(plant, frequency, rule, _PIXELS)
-    assert solved is not None  # as the plant has surfaces
-    return Surface(f"dynamic programming\ngreedy: {_number(solved.reward)}", solved.value, solved.action, solved.path)
-
-
-def _surface(title: str, value: NDArray[Any], action: NDArray[Any], path: Floats, plant: OdePlant) -> Surface:
-    physical = plant.denormalise_action(action).reshape(_PIXELS, _PIXELS, -1)
-    return Surface(title, value.astype(np.float64).reshape(_PIXELS, _PIXELS), physical, path)
-
-
-def _draw(plant: OdePlant, surfaces: Sequence[Surface], where: str) -> Figure:
+def _draw(data: xr.Dataset, plant: OdePlant, surfaces: Sequence[Surface]) -> Figure:
     actions = min(_MOST_ACTIONS, len(plant.action_names))
     columns, rows = len(surfaces), 1 + actions
-    figure = new_figure(
-        2.45 * columns + 1.4,
-        (2.1 if actions == 1 else 1.6) * rows + 0.5,
-        f"{plant_name(plant.name)}: value and policy, {where}",
+    caption = (
         "Above: value of the greedy policy as discounted mean reward per step, (1 − γ) Q(s, π(s)). Below: π(s). "
-        "Lines: its trajectory without noise from the start (circle) towards the reference (cross), "
-        "whose mean reward per step stands in the titles.",
+        "Lines: its trajectory without noise from the start (circle) towards the reference (cross); "
+        "the titles give its mean reward per step."
     )
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    title = f"value and policy, {condition(data['noise'].item(), data['frequency'].item())}"
+    size = 2.45 * columns + 1.4, (2.1 if actions == 1 else 1.6) * rows + 0.5
+    figure, panels = new_panels(data, title, caption, size, (rows, columns), sharex=True, sharey=True)
+    (left, bottom), (right, top) = plant.grid_low, plant.grid_high
+    extent = left, right, bottom, top
+    names = [f"{name} [{unit}]" for name, unit in zip(plant.state_names, plant.state_units, strict=True)]
+    look: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest"}
     for row in range(rows):
-        images = []
-        low, high = _value_range(surfaces) if row == 0 else (plant.action_low[row - 1], plant.action_high[row - 1])
+        learned = np.concatenate([surface.value.ravel() for surface in surfaces])
+        low, high = plant.action_low[row - 1], plant.action_high[row - 1]
+        if row == 0:
+            low, high = value_range(learned, surfaces[0].value)
         for axes, surface in zip(panels[row], surfaces, strict=True):
             values = surface.value if row == 0 else surface.action[..., row - 1]
             colors = "viridis" if row == 0 else "RdBu_r" if low < 0 < high else "cividis"
-            images.append(draw_surface(axes, plant, values, low, high, colors))
-            draw_path(axes, plant, surface.path)
+            image = axes.imshow(values.T, extent=extent, vmin=low, vmax=high, cmap=colors, **look)
+            line = cut_path(surface.path, [2 * np.pi if around else np.inf for around in plant.periodic]).T
+            axes.plot(*line, color="black", linewidth=2.0)
+            axes.plot(*line, color="white", linewidth=0.9)
+            draw_ends(axes, plant)
+            axes.set(xlim=extent[:2], ylim=extent[2:])
         label = "value" if row == 0 else f"{plant.action_names[row - 1]} [{plant.action_units[row - 1]}]"
-        figure.colorbar(images[0], ax=panels[row], label=label, extend="both" if row == 0 else "neither", pad=0.015)
-        panels[row, 0].set_ylabel(_axis_label(plant, 1))
+        figure.colorbar(image, ax=panels[row], label=label, extend="both" if row == 0 else "neither", pad=0.015)
+        panels[row, 0].set_ylabel(names[1])
     for axes, surface in zip(panels[0], surfaces, strict=True):
         axes.set_title("\n".join(broken(line, _TITLE_WIDTH) for line in surface.title.splitlines()), color=GREY)
     for axes in panels[-1]:
-        axes.set_xlabel(_axis_label(plant, 0))
-        if plant.periodic[0]:
-            axes.set_xticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), ["−π", "−π/2", "0", "π/2", "π"])
-        else:
-            axes.locator_params(axis="x", nbins=4)
+        axes.set_xlabel(names[0])
+        label_angle(axes, plant.periodic[0], 4)
     return figure
 
 
-def _value_range(surfaces: Sequence[Surface]) -> tuple[float, float]:
-    """Return the range of colours: that of all values, but little more than that of dynamic programming."""
-    low, high = float(surfaces[0].value.min()), float(surfaces[0].value.max())
-    all_values = np.concatenate([surface.value.ravel() for surface in surfaces])
-    outer = np.nanpercentile(all_values, (1, 99))
-    span = high - low
-    return max(float(outer[0]), low - 0.5 * span), min(float(outer[1]), high + 0.25 * span)
+def value_range(learned: NDArray[np.floating[Any]], solved: NDArray[np.floating[Any]]) -> tuple[float, float]:
+    """Return the range of colours of values: that of all values, but little more than that of dynamic programming."""
+    low, high = float(solved.min()), float(solved.max())
+    least, most = np.nanpercentile(learned, (1, 99))
+    return max(float(least), low - 0.5 * (high - low)), min(float(most), high + 0.25 * (high - low))
 
 
-def draw_surface(axes: Axes, plant: OdePlant, values: Floats, low: float, high: float, colors: str) -> Any:
-    """Draw values `[X, Y]` over the plant's grid as colours between `low` and `high`; returns the image."""
-    (left, bottom), (right, top) = plant.grid_low, plant.grid_high
-    look: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest"}
-    return axes.imshow(values.T, extent=(left, right, bottom, top), vmin=low, vmax=high, cmap=colors, **look)
+def cut_path(path: NDArray[np.floating[Any]], turns: Sequence[float]) -> NDArray[np.floating[Any]]:
+    """Insert NaN into a trajectory `[T, 2]` at jumps of more than half a turn; a turn is inf for other states."""
+    for axis, turn in enumerate(turns):
+        jumps = np.abs(np.diff(path[:, axis])) > turn / 2
+        path = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
+    return path
 
 
-def draw_path(axes: Axes, plant: OdePlant, path: Floats) -> None:
-    """Draw a trajectory of physical states `[T + 1, 2]`, cut where an angle wraps, from its start to the reference."""
-    path = path.copy()
-    for axis, around in enumerate(plant.periodic):
-        if around:
-            jumps = np.abs(np.diff(path[:, axis])) > np.pi
-            path = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
-    axes.plot(*path.T, color="black", linewidth=2.0)
-    axes.plot(*path.T, color="white", linewidth=0.9)
+def draw_ends(axes: Axes, plant: OdePlant, states: tuple[int, int] = (0, 1)) -> None:
+    """Mark the plant's start with a circle and its reference with a cross in the plane of two states."""
     ends: dict[str, Any] = {"markeredgecolor": "black", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
-    axes.plot(*plant.initial_state, marker="o", markersize=5, **ends)
-    axes.plot(*plant.reference_state, marker="X", markersize=6.5, **ends)
-    axes.set(xlim=(plant.grid_low[0], plant.grid_high[0]), ylim=(plant.grid_low[1], plant.grid_high[1]))
+    for state, marker, size in ((plant.initial_state, "o", 5.0), (plant.reference_state, "X", 6.5)):
+        axes.plot(*(state[s] for s in states), marker=marker, markersize=size, **ends)
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}".replace("-", "−")
-
-
-def _axis_label(plant: OdePlant, axis: int) -> str:
-    return f"{plant.state_names[axis]} [{plant.state_units[axis]}]"
+    return minus(f"{value:.3g}")

@@ -1,4 +1,4 @@
-"""Episodes of a plant, picture by picture, under a policy or random actions."""
+"""Pictures of a plant's episodes, under a policy or random actions."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from replaybench.envs.population import PopulationEnv
 Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """From an observation float32 `[1, S]` to an action float32 `[1, A]`, step by step."""
 Begin = Callable[[], Act]
-"""Returns what acts in an episode that begins."""
+"""Return the controller of a new episode."""
 
 
 class Scene(NamedTuple):
-    """What is to be seen.
+    """Conditions of a film.
 
     Attributes:
         plant: the plant.
         frequency: control rate [Hz].
         noise: standard deviation of sensor and actuator noise, normalised.
-        observe: states that are observed, all if empty.
+        observe: states that are observed; all if empty.
         seed: root seed of start and noise.
-        steps: end of the film, in the midst of an episode if need be.
-        least: steps before which another episode follows one that has ended.
+        steps: length of the film, which may end within an episode.
+        least: least length; a new episode begins if one has ended before.
     """
 
     plant: Plant
@@ -42,7 +42,7 @@ class Scene(NamedTuple):
 
 
 class Shot(NamedTuple):
-    """A picture uint8 `[height, width, 3]`, the reward of the step before it, and whether the episode ends with it."""
+    """A picture uint8 `[height, width, 3]`, the reward since the one before, and whether it is an episode's last."""
 
     picture: NDArray[np.uint8]
     reward: float
@@ -50,7 +50,7 @@ class Shot(NamedTuple):
 
 
 def act_with(policy: Policy) -> Begin:
-    """Act as a greedy policy does; where it has a memory, an episode begins with an empty one."""
+    """Act with a greedy policy; the memory of a recurrent one is empty at the beginning of an episode."""
 
     def begin() -> Act:
         state: Any = None
@@ -66,35 +66,29 @@ def act_with(policy: Policy) -> Begin:
 
 
 def act_randomly(scene: Scene) -> Begin:
-    """Draw every action anew, from one stream through all episodes."""
+    """Act at random, from one random stream for all episodes."""
     controller = RandomController(scene.plant, [0], scene.seed)
     return lambda: controller.act
 
 
 def shots(scene: Scene, begin: Begin, every: int = 1) -> Iterator[Shot]:
-    """Yield the pictures of episodes, each from its start on: after every so many steps, and the last.
-
-    They follow each other until there are the least steps of the scene. Rewards are the sums over the steps since the
-    picture before.
-    """
+    """Yield the pictures of episodes: the start, then one after every `every` steps and after the last."""
     noise: dict[str, Any] = {"sensor_noise": scene.noise, "actuator_noise": scene.noise, "observe": scene.observe}
     settings: dict[str, Any] = {"frequency": scene.frequency, "seed": scene.seed, "role": "evaluation", **noise}
     env = PopulationEnv(scene.plant, 1, render_mode="rgb_array", **settings)
     try:
-        steps, over = 0, False
-        while not over:
+        steps = 0
+        while steps < max(1, min(scene.least, scene.steps)):
             observation, _ = env.reset()
             yield Shot(_picture(env), 0.0, False)
             act, begun, done, gained = begin(), steps, False, 0.0
             while not done:
                 observation, reward, terminated, truncated, _ = env.step(act(observation))
                 steps, gained = steps + 1, gained + float(reward[0])
-                over = steps >= scene.steps
-                done = bool(terminated[0] or truncated[0]) or over
+                done = bool(terminated[0] or truncated[0]) or steps >= scene.steps
                 if done or (steps - begun) % every == 0:
                     yield Shot(_picture(env), gained, done)
                     gained = 0.0
-            over = over or steps >= scene.least
     finally:
         env.close()
 

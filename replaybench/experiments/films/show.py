@@ -1,4 +1,4 @@
-"""What the command `show` does: a plant in motion, as a film or in a window."""
+"""Show a plant in motion, as a film or in a window."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from replaybench.experiments.films.episode import Begin, Scene, Shot, act_random
 
 Pictures = Iterable[NDArray[np.uint8]]
 _MOST_PER_SECOND: Final = {".gif": 25, ".mp4": 50, "": 25}
-"""Pictures per second, by kind of film; "" is a window."""
+"""Pictures per second, by suffix; "" is a window."""
 _LEAST_PER_SECOND: Final = 10
 """Slower plants are shown in fast motion."""
 _MOST: Final = 500
-"""Pictures of a film whose length was not asked for."""
+"""Default limit of the pictures of a film."""
 _LEAST_SECONDS: Final = 3.0
-"""What a film lasts at least, if its length was not asked for: of plants that soon fall it shows several episodes."""
+"""Default least length of a film, which shows several episodes if they are short."""
 _LAST_SECONDS: Final = 0.7
-"""How long the last picture stands still before a film begins anew."""
+"""Duration of the last picture, before a film begins anew."""
 
 
 class Asked(NamedTuple):
-    """What a user asked to see; None leaves it to the policy, or to the plant.
+    """Options of the command `show`; None stands for the value of the policy, or of the plant.
 
     Attributes:
         plant: a plant's name.
         policy: policy file, and place of the member in it.
-        learner: the policy's, where it lies in a Python file.
+        learner: the policy's, if it is defined in a Python file.
     """
 
     plant: str
@@ -57,47 +57,46 @@ def show(asked: Asked, output: Path | None) -> None:
     """Show an episode of a plant in a window, or write it as a film.
 
     Raises:
-        UserError: there is no display for a window, the film's kind is not known or its library not installed, or the
-            policy is not for this plant; or there is such a file.
+        UserError: there is no display for a window, the format of the film is unknown or its library not installed,
+            the policy is not for this plant, or the file exists already.
     """
-    kind = "" if output is None else output.suffix.lower()
+    suffix = "" if output is None else output.suffix.lower()
     check_output(output)
     if output is not None:
         refuse_existing(output, "--out")
-    scene, begin, told = _scene(asked)
-    every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[kind]))
+    scene, begin, label = _scene(asked)
+    every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[suffix]))
     whole = scene.plant.steps_per_episode(scene.frequency)
     steps = _MOST * every if asked.seconds is None else round(min(asked.seconds * scene.frequency, whole))
     speed = max(scene.frequency / every, _LEAST_PER_SECOND)
     least = min(whole, round(_LEAST_SECONDS * speed) * every) if asked.seconds is None else steps
-    scene = scene._replace(steps=steps, least=least)
     if (times := speed * every / scene.frequency) > 1.001:
-        told += f", {times:.3g} times as fast"
-    taken, ends = list[float](), list[bool]()
+        label += f", {times:.3g} times as fast"
+    rewards, ends = list[float](), list[bool]()
 
     def counted(found: Iterator[Shot]) -> Iterator[NDArray[np.uint8]]:
         for shot in found:
-            taken.append(shot.reward)
+            rewards.append(shot.reward)
             ends.append(shot.last)
             yield shot.picture
 
-    pictures = counted(shots(scene, begin, every))
+    pictures = counted(shots(scene._replace(steps=steps, least=least), begin, every))
     if output is None:
         show_window(pictures, speed, scene.plant.name)
     else:
         with atomic_path(output) as temporary:
-            (write_gif if kind == ".gif" else write_mp4)(temporary, pictures, speed)
-        size = output.stat().st_size / 1e6
-        print(f"film     {output} ({len(taken)} pictures, {(len(taken) - 1) / speed:.1f} s, {size:.1f} MB)")
+            (write_gif if suffix == ".gif" else write_mp4)(temporary, pictures, speed)
+        size, seconds = output.stat().st_size / 1e6, (len(rewards) - 1) / speed
+        print(f"film     {output} ({len(rewards)} pictures, {seconds:.1f} s, {size:.1f} MB)")
     several = f" over {sum(ends)} episodes" if sum(ends) > 1 else ""
-    print(f"shown    {told}; rewards add up to {sum(taken):.4g}{several}")
+    print(f"shown    {label}; rewards add up to {sum(rewards):.4g}{several}")
 
 
 def check_output(output: Path | None) -> None:
-    """Refuse a film that could not be written, before anything is computed.
+    """Check that a film can be written or a window opened, before anything is computed.
 
     Raises:
-        UserError: its kind is not known, or what it needs is not there.
+        UserError: the format is unknown, or a library or display is missing.
     """
     if output is None:
         from matplotlib import pyplot
@@ -111,7 +110,7 @@ def check_output(output: Path | None) -> None:
 
 
 def _scene(asked: Asked) -> tuple[Scene, Begin, str]:
-    """Return what is to be seen, what acts in it, and what to say of it."""
+    """Return the conditions, the controller, and a label of both."""
     if asked.policy is None:
         plant = make_plant(asked.plant)
         scene = Scene(plant, asked.frequency or plant.frequency, asked.noise or 0.0, (), asked.seed, 0)
@@ -121,38 +120,36 @@ def _scene(asked: Asked) -> tuple[Scene, Begin, str]:
     if member is None:
         member, why = best_member(path)
     learned = load_policy(path, member, asked.learner)
-    origin = origin_of(path, learned)
+    origin, facts = origin_of(path, learned), learned.facts["policy"]
     if called(origin.plant) != called(asked.plant):
         raise UserError(f"{path} is a policy for {origin.plant or 'another plant'}, not for {asked.plant}")
     plant = make_plant(asked.plant, **origin.parameters)
     noise = origin.noise if asked.noise is None else asked.noise
-    rate = float(learned.facts["policy"]["frequency"])
-    scene = Scene(plant, rate, noise, origin.observe, asked.seed, 0)
-    label = f"{origin.learner or learned.facts['policy']['learner']} {origin.strategy}".strip()
+    scene = Scene(plant, float(facts["frequency"]), noise, origin.observe, asked.seed, 0)
+    label = f"{origin.learner or facts['learner']} {origin.strategy}".strip()
     return scene, act_with(learned), f"{plant.name} under {label}, member {member}{f' ({why})' if why else ''}"
 
 
 def write_gif(path: Path, pictures: Pictures, speed: float) -> None:
-    """Write pictures, so many per second, as a GIF that repeats itself."""
+    """Write pictures at `speed` [1/s] as a GIF that repeats."""
     from PIL import Image
 
     images = [Image.fromarray(picture).quantize(128, dither=Image.Dither.NONE) for picture in pictures]
-    ends = [10 * round(100 * number / speed) for number in range(len(images) + 1)]  # GIFs count in 10 ms
+    ends = [10 * round(100 * number / speed) for number in range(len(images) + 1)]  # durations are multiples of 10 ms
     durations = [end - start for start, end in itertools.pairwise(ends)]
     durations[-1] = max(durations[-1], round(1000 * _LAST_SECONDS))
     images[0].save(path, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
 
 
 def write_mp4(path: Path, pictures: Pictures, speed: float) -> None:
-    """Write pictures, so many per second, as H.264, which every player knows."""
+    """Write pictures at `speed` [1/s] as H.264."""
     import imageio_ffmpeg
 
     found = iter(pictures)
     first = next(found)
-    height, width = first.shape[:2]
-    # Files are written under names that end otherwise, so the container is named.
+    # The suffix of the temporary file does not name the container.
     settings: dict[str, Any] = {"fps": speed, "codec": "libx264", "macro_block_size": 2, "output_params": ["-f", "mp4"]}
-    writer = imageio_ffmpeg.write_frames(str(path), (width, height), **settings)
+    writer = imageio_ffmpeg.write_frames(str(path), first.shape[1::-1], **settings)
     writer.send(None)
     try:
         for picture in (first, *found):
@@ -162,7 +159,7 @@ def write_mp4(path: Path, pictures: Pictures, speed: float) -> None:
 
 
 def show_window(pictures: Pictures, speed: float, title: str) -> None:
-    """Show pictures in a window, so many per second, until they end or it is closed."""
+    """Show pictures at `speed` [1/s] in a window, until they end or it is closed."""
     from matplotlib import pyplot
 
     figure = pyplot.figure(num=title, figsize=(5, 5))
@@ -171,8 +168,7 @@ def show_window(pictures: Pictures, speed: float, title: str) -> None:
     image: Any = None
     begun = time.perf_counter()
     for number, picture in enumerate(pictures):
-        if image is None:
-            image = axes.imshow(picture)
+        image = image or axes.imshow(picture)
         if not pyplot.fignum_exists(figure.number):
             return
         image.set_data(picture)

@@ -1,4 +1,4 @@
-"""What a table says of each array of a record, and what the values of a buffer must keep to; both in parts."""
+"""Table rows of the arrays of a record, and checks of a buffer's values; arrays are read in pieces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PART: Final = 1 << 24
 
 
 def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
-    """Yield an array in parts of at most 16 MB, or a row, where it has members and rows."""
+    """Yield an array in pieces of at most 16 MB, or of one row."""
     shape, size = record.header.shapes[name], np.dtype(record.header.dtypes[name]).itemsize
     if math.prod(shape) * size <= _PART or len(shape) < 2:
         yield record.read(name)
@@ -29,7 +29,7 @@ def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
 
 
 def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> tuple[str, ...]:
-    """Return what the table says of an array: name, shape, type, and the range and mean of its finite values."""
+    """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values."""
     low, high, total, count, dtype = np.inf, -np.inf, 0.0, 0, ""
     for part in pieces:
         finite = part[np.isfinite(part)] if part.dtype.kind == "f" else part
@@ -43,10 +43,10 @@ def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]])
 
 
 def check_buffer(file: BufferFile) -> None:
-    """Check what every buffer promises of the values in it: distinct serial numbers, in the range of those collected.
+    """Check that serial numbers are distinct and within the range of those collected.
 
     Raises:
-        UserError: it does not hold.
+        UserError: they are not.
     """
     for m, (stored, collected) in enumerate(zip(file.count, file.collected, strict=True)):
         serial = file.record.read("serial", m, slice(0, int(stored)))

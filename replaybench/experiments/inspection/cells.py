@@ -1,4 +1,4 @@
-"""The cells of a run folder, from what it says of them: no plant is made, and none of its Python files is run."""
+"""Find the cells of a run folder from its files; no plant is made and no Python file of a user is run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,27 +30,24 @@ _TOLERANCE: Final = 1e-9
 
 
 def cells_of(folder: RunFolder) -> list[Cell]:
-    """Return the cells of a run folder's study, in the study's order.
-
-    They stand in `provenance.json`; where that is missing, as in folders of killed sweeps of earlier versions, those
-    that have begun are taken from their own files.
+    """Return the cells of a run folder's study, in the study's order, as `provenance.json` lists them.
 
     Raises:
-        UserError: this is no run folder, or what it says of its cells is damaged.
+        UserError: this is no run folder, or its list of cells is missing or damaged.
     """
     if not folder.study.is_file():
         raise no_run_folder(folder.path)
-    if folder.provenance.is_file():
-        told = read_json(folder.provenance).get("cells")
-        tables = [each.get("cell") if isinstance(each, dict) else None for each in _values(told, folder.provenance)]
-        return [_cell(table, folder.provenance) for table in tables]
-    files = [path for name in ("scores", "checkpoint") for path in sorted(folder.path.glob(f"cells/*/{name}.h5"))]
-    cells = (_cell(read_header(path).facts.get("cell"), path) for path in files)
-    return list({cell.id: cell for cell in cells}.values())
+    table = read_json(folder.provenance).get("cells")
+    if not isinstance(table, dict):
+        raise UserError(f"{folder.provenance} does not say which cells there are; run the sweep again to write it anew")
+    cells = [each.get("cell") if isinstance(each, dict) else None for each in table.values()]
+    if not all(isinstance(cell, dict) for cell in cells):
+        raise UserError(f"{folder.provenance} does not describe each cell; run the sweep again to write it anew")
+    return [build(Cell, cell, f"{folder.provenance}: cell") for cell in cells if cell is not None]
 
 
 def no_run_folder(path: Path) -> UserError:
-    """Return the error for a folder that no sweep wrote, naming the files in it that may be meant."""
+    """Return the error for a folder that no sweep wrote, which suggests files in it."""
     if inside := runs_within(path):
         return UserError(inside)
     files = sorted((*path.glob("*.h5"), *path.glob("*.safetensors")))
@@ -58,24 +55,12 @@ def no_run_folder(path: Path) -> UserError:
     return UserError(f"{path} is not a run folder (it holds no study.toml); {hint}")
 
 
-def _values(table: Any, path: Path) -> Iterable[Any]:
-    if not isinstance(table, dict):
-        raise UserError(f"{path} does not say which cells there are; run the sweep again to write it anew")
-    return table.values()
-
-
-def _cell(table: Any, path: Path) -> Cell:
-    if not isinstance(table, dict):
-        raise UserError(f"{path} does not say of which cell it is; run the sweep again to write it anew")
-    return build(Cell, table, f"{path}: cell")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What singles out a cell of a run, as a user says it; None leaves an axis open.
+    """A user's choice among the cells of a run, and of a seed; None leaves an axis open.
 
     Attributes:
-        options: what the caller's options for axes are, where they are not `--` and the axis's name.
+        options: names of the caller's options, if they are not `--` and the axis's name.
     """
 
     plant: str | None = None
@@ -87,7 +72,7 @@ class Choice:
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def given(self) -> list[str]:
-        """Return the names of what was said."""
+        """Return the axes of the choice."""
         return [axis for axis in AXES if getattr(self, axis) is not None]
 
     def option(self, axis: str) -> str:
@@ -96,18 +81,18 @@ class Choice:
 
 
 def chosen_file(path: Path, choice: Choice, names: Sequence[str] = ("buffer",)) -> tuple[Path, int | None]:
-    """Return the file that a user means by a file or a run folder and a choice, and the place of its seed's member.
+    """Return the file that a user means by a path and a choice, and the place of the chosen seed's member.
 
     Args:
-        path: a file, which is meant itself, or a run folder.
+        path: the file itself, or a run folder.
         choice: which of the folder's cells, and which seed.
-        names: kinds of files of a cell that will do, the best first.
+        names: acceptable files of a cell, the preferred one first.
 
     Raises:
-        UserError: no cell fits, or several do, or the one that does has no such file.
+        UserError: no cell or several cells fit, or the cell has no such file.
     """
     if not path.is_dir():
-        if given := [name for name in choice.given() if name != "plant"]:
+        if given := [axis for axis in choice.given() if axis != "plant"]:
             raise UserError(
                 f"{choice.option(given[0])} chooses among the cells of a run folder; {path} is none, leave it out"
             )
@@ -128,19 +113,17 @@ def chosen_file(path: Path, choice: Choice, names: Sequence[str] = ("buffer",)) 
 
 
 def _fitting(path: Path, cells: Sequence[Cell], choice: Choice) -> list[Cell]:
-    """Return the cells that a choice leaves, narrowing axis by axis, so that the first that fits none is named."""
+    """Return the cells that fit a choice; the error names the first axis on which none does."""
     left = list(cells)
     for axis in choice.given():
-        before = left
-        wanted = getattr(choice, axis)
+        before, wanted = left, getattr(choice, axis)
         left = [cell for cell in before if _fits(cell, axis, wanted)]
-        if not left and axis in _NAMED:  # the same file, named from another folder
+        if not left and axis in _NAMED:  # the same Python file, named from another folder
             left = [cell for cell in before if alike(getattr(cell, axis), wanted)]
         if not left:
             there = _written(before, axis)
-            asked = shown(wanted)
-            raise UserError(f"{path} has no cell of {axis} {asked}; there {'is' if len(there) == 1 else 'are'} "
-                            f"{', '.join(there) or 'none at all'}")  # fmt: skip
+            listed = f"there {'is' if len(there) == 1 else 'are'} {', '.join(there) or 'none at all'}"
+            raise UserError(f"{path} has no cell of {axis} {shown(wanted)}; {listed}")
     return left
 
 
@@ -151,15 +134,14 @@ def _fits(cell: Cell, axis: str, wanted: Any) -> bool:
     if axis in ("noise", "frequency"):
         return math.isclose(own, wanted, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
     if axis == "strategy":
-        with contextlib.suppress(UserError):  # of a part in a file of the user's own, which is not run for this
+        with contextlib.suppress(UserError):  # of a part in a user's own file, which is not run for this
             return bool(own == wanted or own == str(parse(wanted)))
         return bool(own == wanted)
-    spell = PLANTS.spelled if axis == "plant" else spelled
-    return bool(own == canonical(spell(wanted)))
+    return bool(own == canonical((PLANTS.spelled if axis == "plant" else spelled)(wanted)))
 
 
 def _written(cells: Sequence[Cell], axis: str) -> list[str]:
-    """Return the values that cells have on an axis, as a user would write them."""
+    """Return the values of cells on an axis, as a user writes them."""
     if axis == "seed":
         return list(dict.fromkeys(cell.seed_range for cell in cells))
     values = (getattr(cell, axis) for cell in cells)
@@ -167,11 +149,10 @@ def _written(cells: Sequence[Cell], axis: str) -> list[str]:
 
 
 def _only(path: Path, cells: Sequence[Cell], choice: Choice) -> Cell:
-    """Return the only cell, or say what would single one out."""
+    """Return the only cell; the error lists the options that would choose one."""
     if len(cells) == 1:
         return cells[0]
-    open_axes = {axis: _written(cells, axis) for axis in AXES}
-    several = {axis: values for axis, values in open_axes.items() if len(values) > 1}
+    several = {axis: values for axis in AXES if len(values := _written(cells, axis)) > 1}
     if not several:
         raise UserError(f"{path} holds no cells yet; run its sweep first")
     remedies = "; ".join(

@@ -1,4 +1,4 @@
-"""The composition of a stored buffer as a figure: histograms of age and annotations, maps of the visited states."""
+"""Composition of a stored buffer as a figure: histograms of age and annotations, maps of the visited states."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.figures.single_file import write_figure
-from replaybench.experiments.figures.style import GREY, PALETTE, new_figure, plant_name, say, style
+from replaybench.experiments.figures.style import GREY, PALETTE, label_angle, new_figure, plant_name, style, write_note
+from replaybench.experiments.figures.surfaces import draw_ends
 from replaybench.experiments.inspection.composition import Composition
 from replaybench.experiments.inspection.composition_report import QUANTITIES, whose
 from replaybench.experiments.inspection.float_histogram import FloatHistogram
-from replaybench.experiments.inspection.state_visits import Axis, Visits
+from replaybench.experiments.inspection.state_visits import Visits
 from replaybench.replay.files.buffer_schema import BufferFacts
 
 if TYPE_CHECKING:
@@ -28,55 +29,37 @@ _HEIGHT: Final = 2.35
 
 
 def draw_composition(found: Composition, facts: BufferFacts, plant: Plant | None, path: Path) -> None:
-    """Draw what `measure` found, and write it to `path`, atomically.
+    """Draw the result of `measure`, and write it to `path`, atomically.
 
     Args:
-        facts: those of the buffer file.
-        plant: the plant, whose start and reference are marked; None where it is not known.
+        facts: of the buffer file.
+        plant: the plant, whose start and reference are marked; None if it is not known.
     """
     with style():
         write_figure(_draw(found, facts, plant), path)
 
 
 def _draw(found: Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
-    names = list(found.quantities)
+    """Draw the histograms, and a single map right of them or several maps in rows below them."""
     planes = found.visits.planes if found.visits is not None else []
-    grid = _Grid(len(names), len(planes))
-    # A file's words are no formulas.
-    title = f"{plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")
-    figure = new_figure(grid.width, _HEIGHT * grid.rows, title, _caption(found, plant is not None))
-    cells = figure.add_gridspec(grid.rows, grid.columns, width_ratios=grid.ratios)
-    for place, name in enumerate(names):
-        axes = figure.add_subplot(cells[grid.histogram(place)])
+    single, histograms = len(planes) == 1, len(found.quantities)
+    across = (1 if histograms <= 3 else 2) if single else 3
+    above = -(-histograms // across)
+    rows = max(2, above) if single else above - (-len(planes) // across)
+    title = f"{plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")  # not a formula
+    figure = new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(found, plant is not None))
+    cells = figure.add_gridspec(rows, across + single, width_ratios=[1.0] * across + [2.0] * single)
+    for place, (name, counted) in enumerate(found.quantities.items()):
+        axes = figure.add_subplot(cells[divmod(place, across)])
         if name == "age":
             _draw_ages(axes, found)
         else:
-            _draw_histogram(axes, name, found.quantities[name])
+            _draw_histogram(axes, name, counted)
     for plane in range(len(planes)):
         assert found.visits is not None
-        _draw_plane(figure, figure.add_subplot(cells[grid.map(plane)]), found.visits, plane, plant)
+        cell = cells[:, -1] if single else cells[above + plane // across, plane % across]
+        _draw_plane(figure, figure.add_subplot(cell), found.visits, plane, plant)
     return figure
-
-
-class _Grid:
-    """Where panels stand: a single map large, right of the histograms; several in rows of three below them."""
-
-    def __init__(self, histograms: int, maps: int) -> None:
-        self.single = maps == 1
-        self.across = (1 if histograms <= 3 else 2) if self.single else 3
-        self.above = -(-histograms // self.across)
-        self.rows = max(2, self.above) if self.single else self.above + -(-maps // self.across)
-        self.columns = self.across + self.single
-        self.ratios = [1.0] * self.across + [2.0] * self.single
-        self.width = 2.9 * self.across + 5.4 * self.single
-
-    def histogram(self, place: int) -> tuple[int, int]:
-        return divmod(place, self.across)
-
-    def map(self, place: int) -> tuple[Any, Any]:
-        if self.single:
-            return slice(None), -1
-        return self.above + place // self.across, place % self.across
 
 
 def _caption(found: Composition, known: bool) -> str:
@@ -84,7 +67,7 @@ def _caption(found: Composition, known: bool) -> str:
     each = f"units of up to {found.unit_steps} steps, " if found.unit_steps > 1 else ""
     text = (
         f"{found.stored:,} experiences stored ({each}{100 * share:.3g} % of those collected). Age: experiences that "
-        "the member has collected since. Grey: the same number kept evenly over the run."
+        "the member has collected since. Grey: the same number, retained uniformly over the run."
     )
     if found.visits is not None:
         text += " Map: states in which they begin, as observed; white was never visited."
@@ -106,9 +89,9 @@ def _draw_histogram(axes: Axes, name: str, counted: FloatHistogram) -> None:
     quantity = QUANTITIES[name]
     unit = f" [{quantity.unit}]" if quantity.unit else ""
     axes.set(xlabel=f"{quantity.label}{unit}", ylabel="share [%]")
-    numbers, counts = counted.classes()
+    numbers, counts = counted.numbers.astype(np.float64), counted.counts
     if not numbers.size:
-        say(axes, "none is finite" if counted.infinite + counted.undefined else "nothing is stored")
+        write_note(axes, "none is finite" if counted.infinite + counted.undefined else "nothing is stored")
         return
     logarithmic = name in _LOGARITHMIC and numbers[-1] > 0
     if logarithmic:
@@ -124,7 +107,7 @@ def _draw_histogram(axes: Axes, name: str, counted: FloatHistogram) -> None:
 
 
 def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> NDArray[np.float64]:
-    """Return the edges of at most 40 equal bins that hold [low, high]; of whole numbers they lie between those."""
+    """Return the edges of at most 40 equal bins that hold [low, high]; for whole numbers, edges lie between them."""
     if whole:
         width = max(1, int(np.ceil((high - low + 1) / _BINS)))
         return np.arange(low, high + 1 + width, width) - 0.5
@@ -146,16 +129,7 @@ def _draw_plane(figure: Figure, axes: Axes, visits: Visits, plane: int, plant: P
     image = axes.imshow(counts, extent=(across.low, across.high, up.low, up.high), norm=norm, **look)
     figure.colorbar(image, ax=axes, label="experiences", pad=0.015, ticks=LogLocator(subs=(1, 2, 5)), format="%d")
     axes.set(xlabel=across.label, ylabel=up.label)
-    _label_angles(axes, across)
+    label_angle(axes, across.periodic, 5)
     if isinstance(plant, OdePlant):
-        ends: dict[str, Any] = {"markeredgecolor": "black", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
-        for state, marker, size in ((plant.initial_state, "o", 5.0), (plant.reference_state, "X", 6.5)):
-            axes.plot(*(state[s] for s in pair), marker=marker, markersize=size, **ends)
+        draw_ends(axes, plant, pair)
         axes.set(xlim=(across.low, across.high), ylim=(up.low, up.high))
-
-
-def _label_angles(axes: Axes, across: Axis) -> None:
-    if across.periodic:
-        axes.set_xticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), ["−π", "−π/2", "0", "π/2", "π"])
-    else:
-        axes.locator_params(axis="x", nbins=5)

@@ -1,4 +1,4 @@
-"""The composition of a stored buffer as text: counts, ages, quantiles."""
+"""Composition of a stored buffer as text: counts, ages, quantiles."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from rich.text import Text
 from replaybench.envs.interface.plant import Plant
 from replaybench.experiments.inspection.buffer_pieces import Integers
 from replaybench.experiments.inspection.composition import Composition
-from replaybench.experiments.inspection.coverage_report import LOOK, coverage, percent
+from replaybench.experiments.inspection.coverage_report import coverage, percent
+from replaybench.experiments.inspection.fitted_table import plain_table
 from replaybench.replay.files.buffer_schema import BufferFacts
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BAR: Final = 36
 _ROWS: Final = 5
-"""Bins of age that make a line."""
+"""Bins of age in a line."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """How a quantity is called, its unit, and what it means if it is infinite."""
+    """Label of a quantity, its unit, and the meaning of an infinite value."""
 
     label: str
     unit: str
@@ -44,11 +45,11 @@ QUANTITIES: Final = {
 
 
 def composition_tables(found: Composition, facts: BufferFacts, plant: Plant | None) -> Iterator[RenderableType]:
-    """Yield what a buffer is composed of, part by part, to be printed.
+    """Yield the composition of a buffer, part by part, for a console.
 
     Args:
-        facts: those of the buffer file.
-        plant: the plant, whose states are named; None where it is not known.
+        facts: of the buffer file.
+        plant: the plant; None if it is not known.
     """
     yield Text(whose(found, facts), style="bold")
     yield _counts(found)
@@ -60,74 +61,63 @@ def composition_tables(found: Composition, facts: BufferFacts, plant: Plant | No
 
 
 def whose(found: Composition, facts: BufferFacts) -> str:
-    """Say whose composition it is."""
+    """Return a title: strategy and members."""
+    title = f"composition of {facts.strategy or 'a recording'}"
     if len(found.members) > 1:
-        return f"composition of {facts.strategy or 'a recording'}, {len(found.members)} members pooled"
-    number = facts.members[found.members[0]] if facts.members else found.members[0]
-    seed = "" if number == found.members[0] else f" (seed {number})"
-    return f"composition of {facts.strategy or 'a recording'}, member {found.members[0]}{seed}"
+        return f"{title}, {len(found.members)} members pooled"
+    (member,) = found.members
+    number = facts.members[member] if facts.members else member
+    return f"{title}, member {member}{'' if number == member else f' (seed {number})'}"
 
 
 def _counts(found: Composition) -> Table:
     table = Table(show_header=False, box=None)
-    steps = found.unit_steps
+    steps, share = found.unit_steps, found.stored / max(1, int(found.collected.sum()))
     offered = f" units of up to {steps} steps" if steps > 1 else ""
+    units = f" in {found.slots.sum():,} units" if steps > 1 else ""
     table.add_row("collected", f"{found.collected.sum():,}{_each(found.collected)}")
     table.add_row("offered", f"{found.offers.sum():,}{offered}{_each(found.offers)}")
-    units = f" in {found.slots.sum():,} units{_each(found.slots)}" if steps > 1 else _each(found.slots)
-    share = found.stored / max(1, int(found.collected.sum()))
-    table.add_row("stored", f"{found.stored:,}{units}: {percent(share)} of those collected")
+    table.add_row("stored", f"{found.stored:,}{units}{_each(found.slots)}: {percent(share)} of those collected")
     if found.synthetic is not None:
         table.add_row("synthetic", f"{found.synthetic:,}: {percent(found.synthetic / max(1, found.slots.sum()))}")
     return table
 
 
 def _each(counts: Integers) -> str:
-    if len(counts) < 2:
-        return ""
-    low, high = counts.min(), counts.max()
-    return f" ({low:,} each)" if low == high else f" ({low:,} to {high:,} each)"
+    ends = dict.fromkeys((f"{counts.min():,}", f"{counts.max():,}"))
+    return f" ({' to '.join(ends)} each)" if len(counts) > 1 else ""
 
 
 def _ages(found: Composition) -> Iterator[Table | Text]:
-    """Yield the histogram of ages; `kept` is the share of the experiences of that age that are still stored."""
-    table = Table(title="age: experiences that the member has collected since", **LOOK)
-    table.add_column("age", justify="right")
-    table.add_column("share of what is stored", min_width=_BAR)
-    table.add_column("", justify="right")
-    table.add_column("kept", justify="right")
-    stored, collected = (_grouped(part) for part in (found.ages.stored, found.ages.collected))
+    title, headings = "age: experiences that the member has collected since", ("age", "share of stored", "", "retained")
+    table = plain_table(headings, ("age", "", "retained"), title)
+    table.columns[1].min_width = _BAR
+    lines = -(-len(found.ages.stored) // _ROWS)
+    stored, collected = (
+        np.pad(bins, (0, lines * _ROWS - len(bins))).reshape(lines, _ROWS).sum(axis=1)
+        for bins in (found.ages.stored, found.ages.collected)
+    )
     wide = found.ages.width * _ROWS
     for row, (here, there) in enumerate(zip(stored, collected, strict=True)):
         ends = f"{row * wide:,} – {(row + 1) * wide - 1:,}"
-        kept = percent(here / there) if there else ""
-        table.add_row(ends, bar(here / stored.max(), _BAR), percent(here / found.stored), kept)
+        retained = percent(here / there) if there else ""
+        table.add_row(ends, bar(here / stored.max(), _BAR), percent(here / found.stored), retained)
     yield table
-    note = "kept: share of the experiences of that age that are still stored"
+    note = " retained: share of the experiences of that age that are still stored\n"
     if found.stored < found.collected.sum():
-        note += f"\n {percent(found.young / found.stored)} of what is stored would be in a FIFO of the same size too"
-    yield Text(f" {note}\n", style="dim")
-
-
-def _grouped(bins: Integers) -> Integers:
-    lines = -(-len(bins) // _ROWS)
-    grouped: Integers = np.pad(bins, (0, lines * _ROWS - len(bins))).reshape(lines, _ROWS).sum(axis=1)
-    return grouped
+        note += f" a FIFO buffer of the same size would hold {percent(found.young / found.stored)} of them too\n"
+    yield Text(note, style="dim")
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar of `share` of `width` characters, to an eighth of one; never nothing for something."""
+    """Return a bar of `share` of `width` characters, in eighths; at least one eighth for a positive share."""
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _quantiles(found: Composition) -> Iterator[Table | Text]:
-    table = Table(title="quantiles", **LOOK)
-    table.add_column("")
-    table.add_column("unit")
-    for share in SHARES:
-        table.add_column(f"{share:.0%}", justify="right")
-    table.add_column("apart")
+    shares = [f"{share:.0%}" for share in SHARES]
+    table = plain_table(("", "unit", *shares, "not counted"), shares, "quantiles")
     for name, counted in found.quantities.items():
         quantity = QUANTITIES[name]
         values = (number(value, quantity.whole) for value in counted.quantiles(SHARES))
@@ -135,11 +125,11 @@ def _quantiles(found: Composition) -> Iterator[Table | Text]:
         words = ", ".join(f"{count:,} {what}" for count, what in apart if count)
         table.add_row(quantity.label, quantity.unit, *values, words)
     yield table
-    yield Text(" over all that is stored, exact to 1 part in 2000; what stands apart is in no quantile\n", style="dim")
+    yield Text(" over all stored experiences, with a relative error of 1/2000\n", style="dim")
 
 
 def number(value: float, whole: bool) -> str:
-    """Return a quantile as text."""
+    """Write a quantile."""
     if not np.isfinite(value):
         return "–"
     return f"{value:,.0f}" if whole else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""From a file, or a run folder and words about one of its cells, to the file and the member that are meant."""
+"""Find the file and member that a user means by a file, or by a run folder and a choice of its cells."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from replaybench.experiments.inspection.cells import AXES, Choice, chosen_file
 
 
 def find_recording(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Return the buffer file and the place of the member that a user means; `chosen` are fields of a `Choice`."""
+    """Return a buffer file and the place of a member; `chosen` are fields of a `Choice`."""
     return _with_member(*chosen_file(path, Choice(**chosen)), member)
 
 
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Return the file that `inspect` is to show: of a chosen cell its buffer, else what there is of it.
+    """Return the file for `inspect`: the buffer of the chosen cell, else its scores or checkpoint.
 
-    A run folder without words about a cell is meant itself.
+    Without a choice, this is the run folder itself.
     """
     choice = Choice(**chosen)
     if path.is_dir() and not choice.given():
@@ -29,7 +29,7 @@ def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path,
 
 
 def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Return the policy file and the place of the member that a user means; `chosen` are fields of a `Choice`."""
+    """Return a policy file and the place of a member; `chosen` are fields of a `Choice`."""
     return _with_member(*chosen_file(path, Choice(**chosen), ("policy",)), member)
 
 
@@ -47,12 +47,12 @@ def load_policy(
     """Load one member's policy from a file that `sweep` or `replay` wrote, or from a run folder.
 
     Args:
-        path: a policy file (`.safetensors`), or a run folder, of which the last arguments choose a cell.
+        path: a policy file (`.safetensors`), or a run folder, in which the last arguments choose a cell.
         member: place of the member in the file, from 0; 0 if not given.
-        learner: learner of the cell of a run folder; of a file its own, where that lies in a Python file
-            (`path/to/file.py:ClassName`): a file's word is not enough to run one.
-        plant, strategy, noise, frequency: those of the cell.
-        seed: a seed of the cell, in place of a member.
+        learner: learner of the cell of a run folder; of a file, its learner in a Python file
+            (`path/to/file.py:ClassName`), because opening a file never executes code that it names.
+        plant, strategy, noise, frequency: of the cell.
+        seed: a seed of the cell, instead of a member.
 
     Raises:
         UserError: the file is missing, damaged or foreign, has no such member, or its learner is in a Python file that

@@ -1,9 +1,9 @@
-"""A table of cells that fits the terminal it is printed on: names stay whole, and what gives way does so in order.
+"""Tables for terminals.
 
-First all columns stand side by side. Where they do not fit, columns in which all rows agree are said once above the
-table; if that is not enough, the names get a line of their own above the numbers of each row; and if even the numbers
-are too wide, columns are left out, the last of `droppable` first, and named below. Only a name that is wider than the
-terminal by itself goes on in the next line. Nothing is ever replaced by an ellipsis.
+`FittedTable` fits the width of the terminal. If its columns do not fit side by side, columns in which all rows agree
+are written once above the table; then names are written on a line of their own above the numbers of each row; then
+columns are left out, the last of `droppable` first, and named below. Only a name wider than the terminal is broken, and
+nothing is replaced by an ellipsis.
 """
 
 from __future__ import annotations
@@ -20,18 +20,28 @@ from rich.text import Text
 _GAP = "  "
 
 
+def plain_table(
+    headings: Sequence[str], right: Sequence[str] = (), title: str | None = None, no_wrap: bool = False
+) -> Table:
+    """Return an empty table; the columns in `right` are aligned to the right."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=no_wrap)
+    return table
+
+
 @dataclass(frozen=True)
 class FittedTable:
     """Rows of texts under headings.
 
     Attributes:
         headings: of the columns.
-        names: those of them that hold names.
-        right: those that are set against the right edge.
-        droppable: those that may be left out where there is no room, the least needed last.
+        names: headings of columns with names.
+        right: headings of columns that are aligned to the right.
+        droppable: headings of columns that may be left out, the least important last.
         rows: a text for each heading.
-        title: above it, empty for none.
-        caption: below it, empty for none.
+        title: text above it; may be empty.
+        caption: text below it; may be empty.
     """
 
     headings: Sequence[str]
@@ -51,26 +61,28 @@ class FittedTable:
             yield Text(self.title, style="italic", overflow="fold")
         shown = self._shown(options.max_width)
         shared = {heading: str(self._column(heading)[0]) for heading in self.headings if heading not in shown}
-        if said := ", ".join(f"{heading} {value}" for heading, value in shared.items() if value):
-            yield Text(f"all: {said}", overflow="fold")
+        if values := ", ".join(f"{heading} {value}" for heading, value in shared.items() if value):
+            yield Text(f"all: {values}", overflow="fold")
         if self._width(shown) <= options.max_width:
-            yield self._side_by_side(shown)
+            table = plain_table(shown, self.right, no_wrap=True)
+            for row in zip(*map(self._column, shown), strict=True):
+                table.add_row(*row)
+            yield table
         else:
             yield from self._on_two_lines(shown, options.max_width)
         if self.caption:
             yield Text(self.caption, style="italic", overflow="fold")
 
     def lines_a_row(self, width: int) -> int:
-        """Return the lines that the longest row takes in a terminal of this width, if no name is wider than that."""
+        """Return the lines of the longest row in a terminal of this width, if no name is wider than that."""
         shown = self._shown(width)
         if self._width(shown) <= width:
             return 1
         names = [heading for heading in shown if heading in self.names]
-        named = ([row[heading] for heading in names] for row in self._cells())
-        return 1 + max((len(list(_lines(parts, width))) for parts in named), default=1)
+        return 1 + max((len(_lines([row[heading] for heading in names], width)) for row in self._cells()), default=1)
 
     def _shown(self, width: int) -> list[str]:
-        """Return the headings of the columns that are not said above the table."""
+        """Return the headings of the columns that are not written above the table."""
         if self._width(self.headings) <= width or len(self.rows) < 2:
             return list(self.headings)
         return [heading for heading in self.headings if len(set(map(str, self._column(heading)))) > 1]
@@ -83,18 +95,10 @@ class FittedTable:
         return max(cell_len(heading), *(cell.cell_len for cell in self._column(heading)), 0)
 
     def _width(self, headings: Sequence[str]) -> int:
-        """Return the width of these columns side by side, with what `box.SIMPLE_HEAD` puts between and around them."""
+        """Return the width of these columns side by side, with the gaps of `box.SIMPLE_HEAD`."""
         return sum(self._size(heading) + 3 for heading in headings) + 1
 
-    def _side_by_side(self, headings: Sequence[str]) -> Table:
-        table = Table(box=box.SIMPLE_HEAD)
-        for heading in headings:
-            table.add_column(heading, justify="right" if heading in self.right else "left", no_wrap=True)
-        for row in zip(*map(self._column, headings), strict=True):
-            table.add_row(*row)
-        return table
-
-    def _on_two_lines(self, headings: Sequence[str], width: int) -> RenderResult:
+    def _on_two_lines(self, headings: Sequence[str], width: int) -> Iterator[Text]:
         names = [heading for heading in headings if heading in self.names]
         numbers = [heading for heading in headings if heading not in names]
         left_out: list[str] = []
@@ -109,28 +113,22 @@ class FittedTable:
         if left_out:
             yield Text(f"no room for {', '.join(left_out)}", style="italic", overflow="fold")
 
-    def _cells(self) -> Iterator[dict[str, Text]]:
-        """Yield the texts of each row by heading."""
-        return (dict(zip(self.headings, row, strict=True)) for row in self.rows)
+    def _cells(self) -> list[dict[str, Text]]:
+        return [dict(zip(self.headings, row, strict=True)) for row in self.rows]
 
     def _padded(self, heading: str, cell: Text) -> Text:
         blank = Text(" " * (self._size(heading) - cell.cell_len))
         return blank + cell if heading in self.right else cell + blank
 
 
-def _lines(parts: Sequence[Text], width: int) -> Iterator[Text]:
-    """Join texts, going on in a new line between two of them."""
-    line: list[Text] = []
+def _lines(parts: Sequence[Text], width: int) -> list[Text]:
+    """Join texts; lines are broken between two of them."""
+    lines: list[Text] = []
     for part in parts:
-        if line and sum(each.cell_len + len(_GAP) for each in line) + part.cell_len > width:
-            yield _joined(line)
-            line = []
-        line.append(part)
-    if line:
-        yield _joined(line)
-
-
-def _joined(parts: Sequence[Text]) -> Text:
-    line = Text(_GAP).join(parts)
-    line.overflow = "fold"
-    return line
+        if lines and lines[-1].cell_len + len(_GAP) + part.cell_len <= width:
+            lines[-1] = lines[-1] + _GAP + part
+        else:
+            lines.append(part.copy())
+    for line in lines:
+        line.overflow = "fold"
+    return lines

@@ -1,8 +1,7 @@
-"""Counts of numbers by their leading bits, from which quantiles and histograms of any amount of data follow.
+"""Counts of numbers by their leading bits, for quantiles and histograms of any amount of data of unknown range.
 
-A buffer may be larger than memory, and nobody knows the range of its TD errors beforehand. So numbers are counted in
-the 2^20 classes that sign, exponent and 11 leading bits of a float32 make: 8 MB, one pass, nothing sampled, and a
-quantile that is right to 1 part in 2048 of itself (exact for whole numbers below 4096).
+Numbers are counted in at most 2^20 classes of equal sign, exponent and 11 leading bits of a float32: one pass, no
+sampling, and quantiles with a relative error of 1/2048 (exact for integers below 4096).
 """
 
 from __future__ import annotations
@@ -13,46 +12,38 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-_DROPPED: Final = 12
-_SIGN: Final = np.uint32(1 << 31)
+_KEPT: Final = np.uint32(~0xFFF & 0xFFFFFFFF)
 
 
 class FloatHistogram:
-    """Counts of the numbers handed over so far.
+    """Counts of numbers.
 
     Attributes:
-        infinite, undefined: how many were infinite or NaN; these are in no quantile.
+        numbers: the number next to zero of each class that occurs, float32 ascending; counts: of each, int64.
+        infinite, undefined: number of infinite values and of NaN, which have no class.
     """
 
     def __init__(self) -> None:
-        self._counts = np.zeros(1 << (32 - _DROPPED), np.int64)
+        self.numbers, self.counts = np.zeros(0, np.float32), np.zeros(0, np.int64)
         self.infinite = self.undefined = 0
 
     def add(self, values: NDArray[Any]) -> None:
         """Count numbers of any shape."""
         with np.errstate(over="ignore"):
             numbers = np.asarray(values, np.float32).reshape(-1)
-        finite = numbers[np.isfinite(numbers)]
-        undefined = int(np.isnan(numbers).sum())
+        finite, undefined = numbers[np.isfinite(numbers)], int(np.isnan(numbers).sum())
         self.undefined += undefined
         self.infinite += numbers.size - finite.size - undefined
-        bits = (finite + np.float32(0)).view(np.uint32)  # −0 becomes 0
-        ordered = np.where(bits < _SIGN, bits | _SIGN, ~bits)  # ascending as the numbers do
-        np.add.at(self._counts, ordered >> _DROPPED, 1)
-
-    def classes(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return the classes that occur, each as its number next to zero, ascending; and the count of each."""
-        found = np.flatnonzero(self._counts)
-        low = found.astype(np.uint32) << _DROPPED
-        bits = np.where(low >= _SIGN, low ^ _SIGN, ~(low | np.uint32((1 << _DROPPED) - 1)))
-        return bits.view(np.float32).astype(np.float64), self._counts[found]
+        near = (finite.view(np.uint32) & _KEPT).view(np.float32)
+        self.numbers, place = np.unique(np.concatenate([self.numbers, near]), return_inverse=True)
+        weights = np.concatenate([self.counts, np.ones(len(near), np.int64)])
+        self.counts = np.bincount(place, weights, len(self.numbers)).astype(np.int64)
 
     def quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
-        """Return the least numbers that these shares of all finite ones do not exceed; NaN where there are none."""
-        numbers, counts = self.classes()
-        if not numbers.size:
+        """Return the least numbers that these shares of all finite ones do not exceed; NaN without any."""
+        if not self.numbers.size:
             return np.full(len(shares), np.nan)
-        upto = np.cumsum(counts)
+        upto = np.cumsum(self.counts)
         rank = np.maximum(np.ceil(np.array(shares) * upto[-1]), 1)
-        found: NDArray[np.float64] = numbers[np.searchsorted(upto, rank)]
+        found: NDArray[np.float64] = self.numbers[np.searchsorted(upto, rank)].astype(np.float64)
         return found

@@ -1,4 +1,4 @@
-"""Say what is in a file, and what a study can name."""
+"""Print the content of a file or run folder, and the names that a study can use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -22,12 +21,11 @@ from replaybench.data.records.record import is_record, open_record, read_header
 from replaybench.experiments.inspection.array_table import array_row, check_buffer, parts
 from replaybench.experiments.inspection.cell_table import cell_table
 from replaybench.experiments.inspection.cells import no_run_folder
+from replaybench.experiments.inspection.fitted_table import plain_table
 from replaybench.replay.files.buffer_schema import BufferFile
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from replaybench.envs.interface.plant import Parameter
 
 _MOST_SIGNALS: Final = 8
 _FEW_SIGNALS: Final = 4
@@ -41,16 +39,16 @@ def show_file(
     plant: str | None = None,
     figure: Path | None = None,
 ) -> None:
-    """Print what a file or run folder holds, of a buffer also its composition; every checksum is verified on the way.
+    """Print the content of a file or run folder and the composition of a buffer; every checksum is verified.
 
     Args:
         member: place of the member whose composition to show; None for all, pooled.
-        plant: the buffer's plant, in place of the one that the file names.
+        plant: the buffer's plant, instead of the one that the file names.
         figure: file to draw the composition into.
 
     Raises:
-        UserError: the file is missing, damaged or not one of ours, or (with `verify`) contradicts itself; or it is no
-            buffer and an option asks for the composition of one; or there is a figure already.
+        UserError: the file is missing, damaged or of another program, or (with `verify`) contradicts itself; or it is
+            no buffer and an option concerns the composition of one; or the figure exists already.
     """
     buffer = path.is_file() and is_record(path) and read_header(path).kind == "buffer"
     for option, value in (("--member", member), ("--plant", plant), ("--figure", figure)):
@@ -61,7 +59,7 @@ def show_file(
 
         check_figure(figure)
     if buffer:
-        from replaybench.experiments.inspection.show_composition import check_choice
+        from replaybench.experiments.inspection.show_composition import check_choice, show_composition
 
         check_choice(path, member, plant)
     if path.is_dir():
@@ -69,8 +67,6 @@ def show_file(
     else:
         _show_one(console, path, verify)
     if buffer:
-        from replaybench.experiments.inspection.show_composition import show_composition
-
         show_composition(console, path, member, plant, figure)
     if verify:
         console.print("verified: checksums and structure are sound", style="green")
@@ -82,9 +78,8 @@ def _show_one(console: Console, path: Path, verify: bool) -> None:
     elif path.suffix == ".safetensors":
         facts, weights = read_policy(path)
         members_in(path, weights)
-        _show(
-            console, path, "policy", facts, [array_row(name, array.shape, [array]) for name, array in weights.items()]
-        )
+        rows = [array_row(name, array.shape, [array]) for name, array in weights.items()]
+        _show(console, path, "policy", facts, rows)
         if failed := failed_members(weights):
             numbers = ", ".join(map(str, failed))
             console.print(f"warning: unusable, weights are NaN or infinite: member {numbers}", soft_wrap=True)
@@ -102,16 +97,14 @@ def _show_one(console: Console, path: Path, verify: bool) -> None:
         _show(console, path, header.kind, header.facts, rows)
 
 
-def _show(console: Console, path: Path, kind: str, facts: dict[str, Any], rows: Iterable[Sequence[str]]) -> None:
+def _show(console: Console, path: Path, content: str, facts: dict[str, Any], rows: Iterable[Sequence[str]]) -> None:
     size = path.stat().st_size / 1e6
-    console.print(f"{path}: {kind} file, {size:.2f} MB", style="bold", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{path}: {content} file, {size:.2f} MB", style="bold", highlight=False, markup=False, soft_wrap=True)
     about = Table(show_header=False, box=None)
     for key, value in _flat(facts).items():
         about.add_row(escape(key), escape(value))
     console.print(about)
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("array", "shape", "type", "minimum", "mean", "maximum"):
-        table.add_column(heading)
+    table = plain_table(("array", "shape", "type", "minimum", "mean", "maximum"))
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
@@ -135,9 +128,8 @@ def _show_results(console: Console, path: Path) -> xr.Dataset:
     from replaybench.experiments.results.tables import score_tables
 
     data = read_results(path)
-    console.print(
-        f"{path}: results, written by replaybench {data.attrs['version']}", style="bold", markup=False, soft_wrap=True
-    )
+    title = f"{path}: results, written by replaybench {data.attrs['version']}"
+    console.print(title, style="bold", markup=False, soft_wrap=True)
     console.print(describe(data), markup=False, soft_wrap=True)
     for table in score_tables(data):
         console.print(table)
@@ -145,15 +137,15 @@ def _show_results(console: Console, path: Path) -> xr.Dataset:
 
 
 def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
-    """Return the mean final score over the seeds of each cell of results, and how many of its runs failed, by id."""
+    """Return the mean final score over the seeds of each cell and the number of its failed runs, by id."""
     if "cell" not in data.coords:
         return {}
     blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
     found = {}
     for place in np.ndindex(data["cell"].shape):
-        first, end = blocks[place[-1]], blocks[place[-1] + 1]
-        scores = data["mu_final"].values[place[:-1]][first:end]
-        runs = data["reward"].values[place[:-1]][first:end]
+        seeds = slice(blocks[place[-1]], blocks[place[-1] + 1])
+        scores = data["mu_final"].values[place[:-1]][seeds]
+        runs = data["reward"].values[place[:-1]][seeds]
         there = ~np.isnan(runs).all(axis=-1)
         if there.any():
             sound = scores[np.isfinite(scores)]
@@ -166,7 +158,7 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
     folder = RunFolder(path)
     if not folder.study.is_file():
         raise no_run_folder(path)
-    read_toml(folder.study)  # damage is one line
+    read_toml(folder.study)  # raises the error of a damaged file
     complete = sorted(folder.path.glob("cells/*/scores.h5"))
     started = sorted(folder.path.glob("cells/*/checkpoint.h5"))
     state = f"{path}: run folder, {len(complete)} cells complete, {len(started)} under way"
@@ -175,57 +167,50 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
     results = _show_results(console, folder.results) if folder.results.is_file() else None
     console.print(cell_table(folder, {} if results is None else _finals(results)))
     if verify:
-        for suffix in (".h5", ".safetensors"):  # beside them may lie what was exported
+        for suffix in (".h5", ".safetensors"):  # the folders of cells may hold exported files too
             for file in sorted(folder.path.glob(f"cells/*/[!.]*{suffix}")):
                 _show_one(Console(quiet=True), file, verify=True)
 
 
 def show_names(console: Console, what: str) -> None:
     """Print plants with their parameters, strategies and learners."""
-    if what in ("all", "plants"):
-        console.print(_plants())
-    if what in ("all", "strategies"):
-        console.print(_strategies())
-    if what in ("all", "learners"):
-        console.print(_learners())
+    for group, table in (("plants", _plants), ("strategies", _strategies), ("learners", _learners)):
+        if what in ("all", group):
+            console.print(table())
 
 
 def _plants() -> Table:
     from replaybench.envs.registry import PLANTS, missing, plant_class
 
-    table = Table(title="Plants (or path/to/file.py:ClassName for your own, or gymnasium:Name-v0)", box=box.SIMPLE_HEAD)
-    for heading in ("name", "states and actions", "parameters", "episode"):
-        table.add_column(heading)
+    title = "Plants (or path/to/file.py:ClassName for your own, or gymnasium:Name-v0)"
+    table = plain_table(("name", "states and actions", "parameters", "episode"), title=title)
     for name in PLANTS:
         if lacking := missing(name):
             table.add_row(name, f"not available here: {escape(lacking)}", end_section=True)
             continue
         plant = plant_class(name)()
-        states = [f"{n} [{u}]" for n, u in zip(plant.state_names, plant.state_units, strict=True)]
-        actions = [f"{n} [{u}]" for n, u in zip(plant.action_names, plant.action_units, strict=True)]
-        signals = "\n".join([*_abridged(states, "states"), *_abridged(actions, "actions")])
-        parameters = "\n".join(f"{f.name} = {_short(getattr(plant, f.name))}" for f in dataclasses.fields(plant))
+        signals = [
+            *_abridged(plant.state_names, plant.state_units, "states"),
+            *_abridged(plant.action_names, plant.action_units, "actions"),
+        ]
+        values = {f.name: getattr(plant, f.name) for f in dataclasses.fields(plant)}
+        parameters = [f"{key} = {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items()]
         episode = f"{plant.steps_per_episode(plant.frequency)} steps\nat {plant.frequency:.4g} Hz"
-        table.add_row(name, escape(signals), parameters, episode, end_section=True)
+        table.add_row(name, escape("\n".join(signals)), "\n".join(parameters), episode, end_section=True)
     return table
 
 
-def _abridged(lines: list[str], what: str) -> list[str]:
-    """Return the lines; of very many the first few, and how many there are."""
+def _abridged(names: Sequence[str], units: Sequence[str], what: str) -> list[str]:
+    """Return names with units; of very many the first few, and their number."""
+    lines = [f"{name} [{unit}]" for name, unit in zip(names, units, strict=True)]
     return lines if len(lines) <= _MOST_SIGNALS else [*lines[:_FEW_SIGNALS], f"… {len(lines)} {what} in all"]
-
-
-def _short(value: Parameter) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _strategies() -> Table:
     from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
     title = escape("Strategies: Entry*Retention[Sampling+Modifier], for example Drop(0.5)*TDE(1.2)[PER+IS]")
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    for heading in ("part", "name", "parameters", ""):
-        table.add_column(heading)
+    table = plain_table(("part", "name", "parameters", ""), title=title)
     parts: dict[str, Mapping[str, Any]] = {
         "entry": ENTRIES,
         "retention": RETENTIONS,
@@ -233,9 +218,9 @@ def _strategies() -> Table:
         "modifier": {**WEIGHTINGS, **REFER},
     }
     for part, names in parts.items():
-        for name, kind in names.items():
-            written = ", ".join(f"{f.name}={str(f.default).lower()}" for f in kind.parameters().values())
-            table.add_row(part, name, written, _first_line(kind))
+        for name, described in names.items():
+            written = ", ".join(f"{f.name}={str(f.default).lower()}" for f in described.parameters().values())
+            table.add_row(part, name, written, _first_line(described))
     return table
 
 
@@ -243,18 +228,16 @@ def _learners() -> Table:
     from replaybench.controllers.registry import LEARNERS, SB3, load_learner
     from replaybench.controllers.setting_words import SETTING_WORDS
 
-    table = Table(title="Learners", box=box.SIMPLE_HEAD)
-    for heading in ("name", "setting", "what it is"):
-        table.add_column(heading)
+    table = plain_table(("name", "setting", "what it is"), title="Learners")
     for name in LEARNERS:
-        kind, config = load_learner(name)
+        learner, config = load_learner(name)
         also = f"; also {name}:sb3, with Stable-Baselines3's defaults" if name in SB3 else ""
-        table.add_row(name, "", f"{_first_line(kind).removesuffix('.')}{also}")
+        table.add_row(name, "", f"{_first_line(learner).removesuffix('.')}{also}")
         for key, value in _flat(dataclasses.asdict(config())).items():
             table.add_row("", escape(f"{key} = {value}"), SETTING_WORDS.get(key, ""))
         table.add_section()
     return table
 
 
-def _first_line(kind: type) -> str:
-    return (kind.__doc__ or "").strip().splitlines()[0]
+def _first_line(described: type) -> str:
+    return (described.__doc__ or "").strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""From a buffer file to its composition as text and figure; what does not fit is refused before anything is shown."""
+"""Print and draw the composition of a buffer file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from replaybench.data.errors import UserError
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import stored_plant
-from replaybench.experiments.inspection.buffer_pieces import BufferPieces
+from replaybench.experiments.inspection.buffer_pieces import choose
 from replaybench.experiments.inspection.composition import measure
 from replaybench.experiments.inspection.composition_report import composition_tables
 from replaybench.experiments.inspection.state_visits import Axis, plant_axes
@@ -19,11 +19,11 @@ from replaybench.replay.files.buffer_schema import BufferFile, open_buffer
 def show_composition(
     console: Console, path: Path, member: int | None, plant_name: str | None, figure: Path | None
 ) -> None:
-    """Print what a buffer file is composed of; draw it too if `figure` names a file.
+    """Print the composition of a buffer file, and draw it if `figure` names a file.
 
     Args:
         member: place of the member to show; None for all, pooled.
-        plant_name: the plant, in place of the one that the file names.
+        plant_name: the plant, instead of the one that the file names.
 
     Raises:
         UserError: there is no such member or plant, or the file is damaged or contradicts itself.
@@ -41,35 +41,31 @@ def show_composition(
 
 
 def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
-    """Refuse a buffer file that is none, or a member or a plant that it does not have, before anything is shown.
+    """Check a buffer file, member and plant before anything is printed.
 
     Raises:
-        UserError: it is damaged or contradicts itself, or there is no such member or plant.
+        UserError: the file is damaged or contradicts itself, or there is no such member or plant.
     """
     with open_buffer(path) as file:
         _known_plant(file, plant_name)
-        BufferPieces(file).choose(member)
+        choose(file, member)
 
 
 def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[Axis] | None]:
-    """Return the plant of a buffer and its states, if they are known.
+    """Return the plant of a buffer and its states, or None twice.
 
-    A file's word is not enough to run a Python file: a plant that lives in one is named by the user.
-
-    Raises:
-        UserError: the plant that the user names is not there or does not fit.
+    A plant in a Python file is used only if the user names it: opening a file never executes code that it names.
     """
     facts, states = file.facts, file.facts.fields.get("observation", 0)
-    named = facts.plant or ""
     try:
-        plant = stored_plant(named, plant_name, facts.parameters)
+        plant = stored_plant(facts.plant or "", plant_name, facts.parameters)
         axes = None if plant is None else plant_axes(plant)
     except (UserError, ArithmeticError) as error:
         if plant_name is not None:
             raise UserError(f"{plant_name} does not fit {file.path}: {error}") from None
         return None, None
-    if plant is None or axes is None or len(axes) != states:
-        if plant is not None and plant_name is not None:
-            raise UserError(f"{file.path} holds {states} states, {plant_name} has {len(plant.state_names)}")
-        return None, None
-    return plant, axes
+    if axes is not None and len(axes) == states:
+        return plant, axes
+    if plant is not None and plant_name is not None:
+        raise UserError(f"{file.path} holds {states} states, {plant_name} has {len(plant.state_names)}")
+    return None, None

@@ -1,6 +1,6 @@
-"""Where in the state space experiences lie: counts over each state and over planes of two states.
+"""Counts of experiences over each state and over planes of two states.
 
-Coverage is what `import` says of a recording: the share of 21 equal bins over the plant's range that hold a state. The
+Coverage is defined as for imported recordings: the share of 21 equal bins over the plant's range that hold a state. The
 counts are three times finer, for pictures.
 """
 
@@ -24,7 +24,7 @@ MOST_PLANES: Final = 6
 
 @dataclass(frozen=True)
 class Axis:
-    """One state: its range [low, high] in `unit`, and how a normalised state is brought there."""
+    """One state: its range [low, high] in `unit`, and centre and scale of its normalisation."""
 
     name: str
     unit: str
@@ -36,17 +36,18 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """Name and unit, as on an axis."""
+        """Name and unit."""
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
 def plant_axes(plant: Plant) -> list[Axis] | None:
-    """Return the states of a plant, over its grid or else over what is normalised to [−1, 1].
+    """Return the states of a plant, over its grid, or over the normalised range [−1, 1] without one.
 
-    None where its parameters make a range that is none.
+    Returns:
+        None if its parameters make an impossible range.
     """
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
-    with np.errstate(all="ignore"):  # parameters may be those that a file claims
+    with np.errstate(all="ignore"):  # parameters may be those of a file
         limits = state_range(plant)
     if not (np.isfinite([*limits, center, scale]).all() and (limits[0] < limits[1]).all()):
         return None
@@ -55,7 +56,7 @@ def plant_axes(plant: Plant) -> list[Axis] | None:
 
 
 def nameless_axes(states: int) -> list[Axis]:
-    """Return the axes of so many normalised states of a plant that is not known."""
+    """Return the axes of the normalised states of an unknown plant."""
     return [Axis(f"state {number}", "normalised") for number in range(states)]
 
 
@@ -64,9 +65,9 @@ class Visits:
 
     Attributes:
         axes: S of them.
-        planes: pairs of axes, all of them if they are at most six, else the first neighbours.
+        planes: pairs of axes: all if there are at most six, else the first neighbours.
         along: int64 `[S, BINS]`; plane: int64 `[P, BINS, BINS]`; outside: int64 `[S]`, states beyond an axis's range.
-        least, most: float64 `[S]`, range of the finite states, physical; least > most where there are none.
+        least, most: float64 `[S]`, range of the finite states, physical; least > most without any.
         total: number of states.
     """
 
@@ -81,28 +82,19 @@ class Visits:
 
     def add(self, observation: NDArray[np.float32]) -> None:
         """Count normalised states `[n, S]`."""
-        bins = [self._bins(s, axis, observation[:, s]) for s, axis in enumerate(self.axes)]
-        for plane, (a, b) in enumerate(self.planes):
-            both = (bins[a] >= 0) & (bins[b] >= 0)
-            cells = bins[a][both] * BINS + bins[b][both]
-            self.plane[plane] += np.bincount(cells, minlength=BINS * BINS).reshape(BINS, BINS)
+        states = []
+        for s, axis in enumerate(self.axes):
+            x = axis.center + axis.scale * observation[:, s].astype(np.float64)
+            x = np.where(np.isfinite(x), x, np.nan)
+            states.append(around(x, axis.low) if axis.periodic else x)
+            finite = states[-1][np.isfinite(x)]
+            self.least[s], self.most[s] = finite.min(initial=self.least[s]), finite.max(initial=self.most[s])
+            self.along[s] += np.histogram(finite, BINS, (axis.low, axis.high))[0]
+            self.outside[s] += ((finite < axis.low) | (finite > axis.high)).sum()
+        for counts, (a, b) in zip(self.plane, self.planes, strict=True):
+            ranges = [(self.axes[s].low, self.axes[s].high) for s in (a, b)]
+            counts += np.histogram2d(states[a], states[b], BINS, ranges)[0].astype(np.int64)
         self.total += len(observation)
-
-    def _bins(self, s: int, axis: Axis, normalised: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Count one state `[n]`; return the bin of each, −1 where it lies outside."""
-        x = axis.center + axis.scale * normalised.astype(np.float64)
-        finite = np.isfinite(x)
-        if axis.periodic:
-            x = around(np.where(finite, x, 0.0), axis.low)
-        known = x[finite]
-        if known.size:
-            self.least[s], self.most[s] = min(self.least[s], known.min()), max(self.most[s], known.max())
-        inside = finite & (x >= axis.low) & (x <= axis.high)
-        share = np.where(inside, x - axis.low, 0.0) / (axis.high - axis.low)
-        bins = np.where(inside, np.minimum((share * BINS).astype(np.int64), BINS - 1), -1)
-        self.along[s] += np.bincount(bins[inside], minlength=BINS)
-        self.outside[s] += (finite & ~inside).sum()
-        return bins
 
     def dimensions(self) -> list[Dimension]:
         """Return range and coverage of each state, in physical units."""
@@ -116,7 +108,7 @@ class Visits:
         return found
 
     def plane_coverage(self) -> float | None:
-        """Return the share of the bins of both states that hold one; None unless there are two states."""
+        """Return the share of visited bins of the plane; None unless there are two states."""
         if len(self.axes) != 2:
             return None
         coarse = self.plane[0].reshape(STATE_BINS, FINE, STATE_BINS, FINE).sum(axis=(1, 3))

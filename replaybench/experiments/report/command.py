@@ -1,4 +1,4 @@
-"""What the command `report` does."""
+"""Write the report of a run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from replaybench.data.errors import UserError
 
 
 def show_report(run: Path, output: Path | None) -> None:
-    """Write the report of a run, or of an offline replay, and print where it is.
+    """Write the report of a run or an offline replay, and print its path.
 
     Raises:
-        UserError: the run holds no results, there is a file of that name, or libraries that reports need are missing.
+        UserError: the run holds no results, `output` exists already, or a library for reports is not installed.
     """
     for library in ("jinja2", "plotly"):
         if importlib.util.find_spec(library) is None:
@@ -23,7 +23,7 @@ def show_report(run: Path, output: Path | None) -> None:
     from replaybench.experiments.report.assembly import make_report
     from replaybench.experiments.report.offline import make_offline_report
 
-    if output is not None:  # the page in the run folder is written anew as the run goes on
+    if output is not None:  # the report in the run folder is replaced
         refuse_existing(output)
     target = output or (run if run.is_dir() else run.parent) / "report.html"
     began = time.perf_counter()

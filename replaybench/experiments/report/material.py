@@ -1,7 +1,6 @@
-"""What a report is made of: the results of a run, and whatever else its folder holds.
+"""Results of a run, and the other files of its folder, as a report needs them.
 
-Everything is read, nothing is run: no Python file that a run names is imported here. What is missing is said, in words
-that stand in the report, and what is there is used.
+No Python file that a run names is imported here. The report lists what is missing.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from numpy.typing import NDArray
 
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
-from replaybench.experiments.figures.style import Series, all_series
-from replaybench.experiments.results.dataset import AXES, last_of, mu_r, runs_there, the_last, without_rewards
+from replaybench.experiments.figures.score_bars import Score, read_score, usable_places
+from replaybench.experiments.figures.style import Series, all_series, condition, plant_name
+from replaybench.experiments.results.dataset import mu_r, runs_there, the_last, without_rewards
 from replaybench.experiments.results.references import ReferenceRow, reference_rows, unbeaten
 from replaybench.experiments.results.results_file import read_results
-from replaybench.experiments.results.statistics import Interval, interval
+from replaybench.experiments.results.statistics import Interval
 
 Floats = NDArray[np.float64]
 
@@ -37,19 +37,19 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Material:
-    """A run, read.
+    """Results of a run.
 
     Attributes:
         name: of the study.
-        data: its results.
+        data: dataset of the results.
         series: pairs of learner and strategy that have results, in the order of the study.
-        folder: the run folder; None where there is only a results file.
-        study: text of the study file, empty where there is none.
-        origin: what `provenance.json` says, empty where there is none.
-        missing: what the report cannot show for lack of files, a sentence each.
-        there: which runs there are, failed ones included, `[plant, noise, frequency, learner, strategy, seed]`.
-        rewards: what counts of each training episode, `[plant, noise, frequency, learner, strategy, seed, episode]`.
-        scores: the same as μ_r, NaN where the references do not allow it.
+        folder: the run folder; None for a results file by itself.
+        study: text of the study file; may be empty.
+        origin: content of `provenance.json`; may be empty.
+        missing: what the report cannot show because files are missing, a sentence each.
+        there: runs with results, failed ones included, `[plant, noise, frequency, learner, strategy, seed]`.
+        rewards: of training episodes, `[plant, noise, frequency, learner, strategy, seed, episode]`.
+        scores: the same as μ_r; NaN if the references do not allow it.
     """
 
     name: str
@@ -63,19 +63,23 @@ class Material:
     rewards: Floats
     scores: Floats
 
-    @property
+    @cached_property
     def plants(self) -> list[str]:
-        """Return the plants' names."""
+        """Names of the plants."""
         return [str(name) for name in self.data["plant"].values]
 
-    def points(self) -> Iterator[Point]:
-        """Yield the conditions that have results, in the order of the study."""
-        present = self.there.any(axis=(3, 4, 5))
-        yield from (Point(*map(int, place)) for place in np.argwhere(present))
+    @cached_property
+    def of_plants(self) -> list[xr.Dataset]:
+        """Dataset of each plant."""
+        return [self.data.isel(plant=plant) for plant in range(len(self.plants))]
 
-    def place(self, series: Series) -> tuple[int, int]:
-        """Return the places of a series' learner and strategy on their axes."""
-        return self._places[series]
+    @cached_property
+    def _usable(self) -> list[NDArray[np.bool_]]:
+        return [usable_places(mine) for mine in self.of_plants]
+
+    @cached_property
+    def _unbeaten(self) -> list[NDArray[np.bool_]]:
+        return [unbeaten(mine) for mine in self.of_plants]
 
     @cached_property
     def _places(self) -> dict[Series, tuple[int, int]]:
@@ -83,38 +87,51 @@ class Material:
         return {one: (learners.index(one.learner), strategies.index(one.strategy)) for one in self.series}
 
     @cached_property
-    def _values(self) -> dict[str, Floats]:
-        """What each cell has a number of, as arrays on the axes of cells; labels of a dataset are slow to ask."""
-        axes = ("plant", "noise", "frequency", "learner", "strategy")
-        return {str(name): one.transpose(*axes).values for name, one in self.data.items() if set(one.dims) == set(axes)}
+    def _counts(self) -> dict[str, Floats]:
+        order = ("plant", "noise", "frequency", "learner", "strategy")  # xarray's look-up by label is slow
+        names = ("failed", "dead", "censored", "rise_time_mean")
+        return {name: self.data[name].transpose(*order).values for name in names}
 
     @cached_property
-    def _scaled(self) -> NDArray[np.bool_]:
-        best = mu_r(self.data, self.data["reference_dp"]).transpose("plant", "noise", "frequency")
-        found: NDArray[np.bool_] = np.isfinite(best.values)
-        return found
+    def _scores(self) -> dict[tuple[int, Series, str], Score]:
+        return {}
 
-    @cached_property
-    def _last(self) -> list[int]:
-        """How many of each plant's last training episodes make the final score."""
-        return [last_of(self.data.isel(plant=plant)) for plant in range(len(self.plants))]
+    def points(self) -> Iterator[Point]:
+        """Yield the conditions that have results, in the order of the study."""
+        yield from (Point(*place) for place in np.argwhere(self.there.any(axis=(3, 4, 5))).tolist())
+
+    def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
+        """Return the places of a series, and of a condition, on the study's axes."""
+        learner, strategy = self._places[series]
+        return {**(point._asdict() if point else {}), "learner": learner, "strategy": strategy}
+
+    def condition(self, point: Point) -> str:
+        """Return the name of a noise level and control rate."""
+        return condition(self.data["noise"].values[point.noise], self.data["frequency"].values[point.frequency])
+
+    def numbers(self, point: Point) -> list[str]:
+        """Return noise and control rate as text."""
+        return [f"{self.data[axis].values[getattr(point, axis)]:g}" for axis in ("noise", "frequency")]
+
+    def title(self, point: Point, series: Series | None = None) -> str:
+        """Return the name of plant, condition and, if given, series."""
+        label = f", {series.label}" if series else ""
+        return f"{plant_name(self.plants[point.plant])}, {self.condition(point)}{label}"
 
     @property
     def late(self) -> str:
-        """Say what final scores are the mean of; plants that are counted in rounds have shorter ends."""
-        plants = [self.data.isel(plant=plant) for plant in range(len(self.plants))]
-        return " or ".join(dict.fromkeys(the_last(mine, "training") for mine in plants))
+        """Name the episodes that count for final scores: "the last 100 training episodes"."""
+        return " or ".join(dict.fromkeys(the_last(mine, "training") for mine in self.of_plants))
 
     def runs(self, point: Point, series: Series, normalised: bool) -> Floats:
-        """Return what the training episodes of the runs that are there came to, `[runs, episodes]`."""
-        source = self.scores if normalised else self.rewards
-        place = (*point, *self.place(series))
-        found: Floats = source[place][self.there[place]]
+        """Return the rewards of training episodes of the runs with results, `[runs, episodes]`."""
+        place = (*point, *self._places[series])
+        found: Floats = (self.scores if normalised else self.rewards)[place][self.there[place]]
         return found
 
-    @cached_property
-    def _unbeaten(self) -> list[NDArray[np.bool_]]:
-        return [unbeaten(self.data.isel(plant=plant)) for plant in range(len(self.plants))]
+    def started(self, point: Point, series: Series) -> int:
+        """Return the number of runs with results, failed ones included."""
+        return int(self.there[(*point, *self._places[series])].sum())
 
     def unbeaten(self, point: Point) -> bool:
         """Tell whether no learner beats random control at a condition."""
@@ -129,45 +146,36 @@ class Material:
         return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
 
     def normalised(self, point: Point) -> bool:
-        """Tell whether μ_r is defined at a condition, where some run may have a score."""
-        return bool(self._scaled[point])
+        """Tell whether μ_r is defined at a condition."""
+        return bool(self._usable[point.plant][point.noise, point.frequency])
+
+    def _score(self, point: Point, series: Series, normalised: bool) -> Score:
+        name = "mu_final" if normalised else "raw_final"
+        key = point.plant, series, name
+        if key not in self._scores:
+            self._scores[key] = read_score(self.of_plants[point.plant], series, name)
+        return self._scores[key]
 
     def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
-        """Return each seed's final score `[seed]`: μ_r, or raw rewards where that is not defined, or asked for.
+        """Return each seed's final score `[seed]`: μ_r, or raw rewards if that is not defined or `raw`.
 
-        NaN where a run failed or is not there.
+        NaN for runs that failed or have no results.
         """
-        source = self.scores if self.normalised(point) and not raw else self.rewards
-        curves = source[(*point, *self.place(series))]
-        whole = np.isfinite(curves).all(axis=1)
-        late = np.where(whole[:, None], curves, 0.0)[:, -self._last[point.plant] :]
-        return np.where(whole, late.mean(axis=1), np.nan)
+        runs = self._score(point, series, self.normalised(point) and not raw).runs
+        found: Floats = runs[point.noise, point.frequency]
+        return found
 
     def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
-        """Return the mean over seeds of the final score with its interval; that of μ_r is what the results hold."""
-        if not normalised:
-            return interval(self.final(point, series, raw=True))
-        mean, low, high = (self.value(f"mu_final_{bound}", point, series) for bound in ("mean", "low", "high"))
-        return Interval(mean, low, high, degenerate=low == high)
+        """Return the mean over seeds of the final score with its interval."""
+        return self._score(point, series, normalised).at(point.noise, point.frequency)
 
     def count(self, name: str, point: Point, series: Series) -> int:
-        """Return how many runs are `failed`, `dead` or `censored`."""
-        value = self.value(name, point, series)
-        return 0 if np.isnan(value) else int(value)
+        """Return the number of runs that are `failed`, `dead` or `censored`."""
+        return int(np.nan_to_num(self.value(name, point, series)))
 
     def value(self, name: str, point: Point, series: Series) -> float:
-        """Return a number of the dataset that each cell has."""
-        return float(self._values[name][(*point, *self.place(series))])
-
-    def started(self, point: Point, series: Series) -> int:
-        """Return how many runs are there, failed ones included."""
-        return len(self.runs(point, series, False))
-
-    def condition(self, point: Point) -> str:
-        """Say at which noise and control rate."""
-        return (
-            f"noise {self.data['noise'].values[point.noise]:g}, {self.data['frequency'].values[point.frequency]:g} Hz"
-        )
+        """Return a number of a cell: one of the counts, or `rise_time_mean`."""
+        return float(self._counts[name][(*point, *self._places[series])])
 
 
 def read_material(path: Path) -> Material:
@@ -183,13 +191,13 @@ def read_material(path: Path) -> Material:
     rewards = data["reward"].transpose(*axes)
     if not rewards.notnull().any():
         raise without_rewards(results, data, "a report needs")
-    there, missing = runs_there(data).transpose(*AXES, "seed").values, []
+    missing = []
     study, origin = "", dict[str, Any]()
     if folder is not None and folder.study.is_file():
-        read_toml(folder.study)  # damage is one line
+        read_toml(folder.study)  # raises the error of a damaged file
         study = folder.study.read_text(encoding="utf-8")
     else:
-        missing.append("The study file is not beside the results, so settings are not listed.")
+        missing.append("There is no study file next to the results, so settings are not listed.")
     if folder is not None and folder.provenance.is_file():
         origin = read_json(folder.provenance)
     else:
@@ -203,7 +211,7 @@ def read_material(path: Path) -> Material:
         study=study,
         origin=origin,
         missing=tuple(missing),
-        there=there.transpose(0, 3, 4, 1, 2, 5),
+        there=runs_there(data).transpose(*axes[:-1]).values,
         rewards=rewards.values,
         scores=mu_r(data, data["reward"]).transpose(*axes).values,
     )

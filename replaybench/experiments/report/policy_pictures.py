@@ -1,4 +1,4 @@
-"""Pictures of a policy of two states: value and action as colours over the plane, and a trajectory on both."""
+"""Figures of a policy over two states: value and action as colours, and a trajectory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.experiments.figures.style import minus
+from replaybench.experiments.figures.surfaces import cut_path
 from replaybench.experiments.report.look import INK, PAPER, Figure, Trace, new_figure, plain, small
-from replaybench.experiments.report.snapshots import ActionAxis, SnapshotFacts, StateAxis
+from replaybench.experiments.report.snapshots import ActionAxis, SnapshotFacts
 from replaybench.experiments.snapshots.surfaces import PIXELS
 
 _SHADES: Final = 255
 _SIDES: Final = [0.0, 0.46], [0.54, 1.0]
-"""Parts of the width that value and action have."""
+"""Parts of the width for value and action."""
+_SECOND: Final = {"xaxis": "x2", "yaxis": "y2"}
 _MOST_POINTS: Final = 140
 """Of a trajectory."""
-_ON_VALUES: Final = "#fdfdfd"
-_ON_ACTIONS: Final = "#161616"
-"""Colours of trajectories, the same on a dark page: what they are drawn on does not change either."""
+_STROKES: Final = "#fdfdfd", "#161616"
+"""Colours of the trajectory on value and action, the same on a dark page."""
 
 Floats = NDArray[np.floating[Any]]
 
@@ -27,49 +29,40 @@ Floats = NDArray[np.floating[Any]]
 def moment(
     facts: SnapshotFacts, value: Floats, action: Floats, path: Floats, span: tuple[float, float], step: int | None
 ) -> list[Trace]:
-    """Return the traces of one moment: value, first action, and the trajectory on both."""
+    """Return the traces of one time: value, first action, and the trajectory on both."""
     meta = {} if step is None else {"step": step}
     first, line = facts.actions[0], _line(facts, path)
     found: list[Trace] = []
     for side, (shown, low, high) in enumerate(((value, *span), (action[..., 0], first.low, first.high))):
-        axes: dict[str, Any] = {"xaxis": "x2", "yaxis": "y2"} if side else {}
-        steps = [(axis.high - axis.low) / PIXELS for axis in facts.states]
+        axes = _SECOND if side else {}
+        (x, dx), (y, dy) = ((axis.low, (axis.high - axis.low) / PIXELS) for axis in facts.states)
+        share = (np.nan_to_num(shown.T, nan=low) - low) / (high - low)
+        shades = small(np.round(_SHADES * np.clip(share, 0, 1)), np.uint8)  # a byte each: a page has thousands
         found.append(
             {
                 "type": "heatmap",
-                "z": small(_shades(shown.T, low, high), np.uint8),
-                "x0": facts.states[0].low + steps[0] / 2,
-                "dx": steps[0],
-                "y0": facts.states[1].low + steps[1] / 2,
-                "dy": steps[1],
+                "z": shades,
+                "x0": x + dx / 2,
+                "dx": dx,
+                "y0": y + dy / 2,
+                "dy": dy,
                 "coloraxis": "coloraxis2" if side else "coloraxis",
                 "hoverinfo": "skip",
                 "meta": meta,
                 **axes,
             }
         )
-        stroke = {"color": _ON_ACTIONS if side else _ON_VALUES, "width": 2}
+        stroke = {"color": _STROKES[side], "width": 2}
         found.append(
             {"type": "scatter", "mode": "lines", "line": stroke, "hoverinfo": "skip", "meta": meta, **line, **axes}
         )
     return found
 
 
-def _shades(values: Floats, low: float, high: float) -> NDArray[np.uint8]:
-    """Return values as shades, 0 at `low`: a byte each, because thousands of them stand in the page."""
-    share = (np.nan_to_num(values, nan=low) - low) / (high - low)
-    shades: NDArray[np.uint8] = np.round(_SHADES * np.clip(share, 0, 1)).astype(np.uint8)
-    return shades
-
-
 def _line(facts: SnapshotFacts, path: Floats) -> dict[str, Any]:
-    """Return both states along a path, cut where an angle wraps."""
     path = path[np.isfinite(path).all(axis=1)].astype(np.float64)
     path = path[:: -(-len(path) // _MOST_POINTS) or 1]
-    for axis, state in enumerate(facts.states):
-        if state.periodic:
-            jumps = np.abs(np.diff(path[:, axis])) > (state.high - state.low) / 2
-            path = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
+    path = cut_path(path, [state.high - state.low if state.periodic else np.inf for state in facts.states])
     return {"x": small(path[:, 0]), "y": small(path[:, 1])}
 
 
@@ -82,7 +75,7 @@ def surface_figure(facts: SnapshotFacts, traces: Sequence[Trace], span: tuple[fl
         marker = {"color": PAPER, "size": 9, "symbol": sign, "line": {"color": INK, "width": 1.5}}
         point: Trace = {"type": "scatter", "x": [x], "y": [y], "mode": "markers", "marker": marker}
         point |= {"hoverinfo": "skip", "cliponaxis": False}
-        marks += [point, {**point, "xaxis": "x2", "yaxis": "y2"}]
+        marks += [point, {**point, **_SECOND}]
     ticks = {"tickvals": [-np.pi, 0, np.pi], "ticktext": ["−π", "0", "π"]} if across.periodic else {"nticks": 4}
     view = {"range": [across.low, across.high], "showgrid": False, **ticks}
     rows = {"range": [up.low, up.high], "showgrid": False}
@@ -104,8 +97,6 @@ def surface_figure(facts: SnapshotFacts, traces: Sequence[Trace], span: tuple[fl
 
 
 def _scale(colors: str, title: str, low: float, high: float, side: list[float]) -> dict[str, Any]:
-    """Return an axis of colours below a picture, where a phone has room, with its ends and middle written out."""
-    ends = [f"{value:.3g}".replace("-", "−") for value in (low, (low + high) / 2, high)]
     bar = {
         "title": {"text": plain(title), "side": "bottom", "font": {"size": 11}},
         "orientation": "h",
@@ -116,11 +107,11 @@ def _scale(colors: str, title: str, low: float, high: float, side: list[float]) 
         "ypad": 4,
         "len": 0.9 * (side[1] - side[0]),
         "tickvals": [0, _SHADES / 2, _SHADES],
-        "ticktext": ends,
+        "ticktext": [minus(f"{value:.3g}") for value in (low, (low + high) / 2, high)],
         "outlinewidth": 0,
     }
     return {"cmin": 0, "cmax": _SHADES, "colorscale": colors, "colorbar": bar}
 
 
-def _labelled(axis: StateAxis | ActionAxis) -> str:
+def _labelled(axis: ActionAxis) -> str:
     return plain(f"{axis.name} [{axis.unit}]" if axis.unit else axis.name)

@@ -1,4 +1,4 @@
-"""A plane of squares, each with its colour and its number, of which filters can take single ones away."""
+"""Response surfaces and strategy maps: squares, each with its colour and number, which filters choose one by one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from plotly.colors import sample_colorscale
 
 from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.style import luminance
-from replaybench.experiments.report.look import MU, Figure, new_figure, number, plain
+from replaybench.experiments.report.look import MU, Panel, new_figure, number, plain, worded
 from replaybench.experiments.report.material import Material
+from replaybench.experiments.results.statistics import Interval
 
 _MIDDLE: Final = 0.179
-"""The luminance on which black and white text stand out alike."""
-_COLORS: Final = "Cividis"  # of even lightness, and the same to the colour-blind
+"""Luminance on which black and white text have the same contrast."""
+_COLORS: Final = "Cividis"  # perceptually uniform, also for colour-blind readers
 
 
 class Square(NamedTuple):
@@ -23,61 +24,59 @@ class Square(NamedTuple):
 
     Attributes:
         across, up: its place.
-        value: what decides its colour and stands in it.
-        told: what is said when one points at it.
-        meta: the places on the study's axes that it belongs to.
+        score: score that is written in it and decides its colour.
+        label: name of the score.
+        meta: its places on the study's axes.
     """
 
     across: int
     up: int
-    value: float
-    told: str
+    score: Interval
+    label: str
     meta: Mapping[str, int]
 
 
 def same_colours(material: Material) -> str:
-    """Say in which squares of the page colours mean the same."""
+    """Name the squares of the page that share a scale of colours."""
     scales = {material.normalised(point) for point in material.points()}
-    told = [
-        *(
-            [f"all squares of this page that show {MU}, from 0 (random control) to 1 (dynamic programming)"]
-            * (True in scales)
-        ),
-        *(["all that show rewards of one plant"] * (False in scales)),
-    ]
-    return f"Lighter is better. A colour means the same in {', and in '.join(told)}."
+    named = [f"all squares of this page that show {MU}, from 0 (random control) to 1 (dynamic programming)"]
+    named = named * (True in scales) + ["all that show rewards of one plant"] * (False in scales)
+    return f"Lighter is better. A colour means the same in {', and in '.join(named)}."
 
 
 def colour_span(material: Material, plant: int, normalised: bool) -> tuple[float, float]:
-    """Return what the darkest and the lightest colour mean: one scale for each unit of the page.
+    """Return the values of the darkest and the lightest colour.
 
-    That of μ_r is the same for all plants, that of rewards spans all mean final rewards of a plant.
+    They are 0 and 1 for μ_r; rewards span all mean final rewards of a plant.
     """
     if normalised:
         return 0.0, 1.0
     points = [point for point in material.points() if point.plant == plant]
-    finals = [material.final(point, one, raw=True) for point in points for one in material.series]
-    means = [float(np.nanmean(final)) for final in finals if np.isfinite(final).any()]
-    return (min(means), max(means)) if means else (0.0, 1.0)
+    means = [material.mean_final(point, one, False).mean for point in points for one in material.series]
+    known = [mean for mean in means if np.isfinite(mean)]
+    return (min(known), max(known)) if known else (0.0, 1.0)
 
 
-def square_figure(
+def square_panel(
+    title: str,
+    words: str,
     squares: Sequence[Square],
-    across: Sequence[str],
-    up: Sequence[str],
-    titles: tuple[str, str],
+    labels: tuple[Sequence[str], Sequence[str]],
+    axes: tuple[str, str],
     span: tuple[float, float],
-) -> Figure:
-    """Draw squares.
+    places: Mapping[str, int],
+) -> Panel:
+    """Draw squares, a trace each.
 
     Args:
-        squares: a trace each, so that filters choose them one by one.
-        across: labels of the columns, from the left; up: of the rows, from below.
-        titles: of both axes.
+        words: beginning of the panel's description.
+        labels: of the columns, from the left, and of the rows, from below.
+        axes: titles of both axes.
         span: values of the darkest and the lightest colour.
+        places: of the panel.
     """
-    low, high = span
-    digits = decimals(one.value for one in squares)
+    low, high = span[0], span[1] if span[1] > span[0] else span[0] + 1
+    digits = decimals(one.score.mean for one in squares)
     traces = [
         {
             "type": "heatmap",
@@ -85,40 +84,33 @@ def square_figure(
             "dx": 1,
             "y0": one.up,
             "dy": 1,
-            "z": [[one.value]],
+            "z": [[one.score.mean]],
             "zmin": low,
-            "zmax": high if high > low else low + 1,
+            "zmax": high,
             "colorscale": _COLORS,
             "showscale": False,
             "xgap": 2,
             "ygap": 2,
-            "text": [[number(one.value, digits)]],
+            "text": [[number(one.score.mean, digits)]],
             "texttemplate": "%{text}",
-            "textfont": {"color": _ink(one.value, low, high)},
-            "hovertemplate": f"{plain(one.told)}<extra></extra>",
+            "textfont": {"color": _ink(float(np.clip((one.score.mean - low) / (high - low), 0.0, 1.0)))},
+            "hovertemplate": f"{plain(f'{one.label}: {worded(one.score)}')}<extra></extra>",
             "meta": dict(one.meta),
         }
         for one in squares
     ]
-    return new_figure(
-        traces, titles[0], titles[1], height=96 + 42 * len(up), xaxis=_labelled(across), yaxis=_labelled(up)
-    )
+    across, up = map(_labelled, labels)
+    figure = new_figure(traces, *axes, height=96 + 42 * len(labels[1]), xaxis=across, yaxis=up)
+    scores = "; ".join(f"{one.label}: {number(one.score.mean)}" for one in squares)
+    return Panel(title, f"{words} {scores}.", figure, places)
 
 
-def _ink(value: float, low: float, high: float) -> str:
-    """Return the colour of text on a square, black or white, whichever stands out more."""
-    place = float(np.clip((value - low) / (high - low if high > low else 1.0), 0.0, 1.0))
+def _ink(place: float) -> str:
+    """Return the colour of text, black or white, at a place in [0, 1] on the scale of colours."""
     (color,) = sample_colorscale(_COLORS, [place], colortype="tuple")
     return "#000000" if luminance(color) > _MIDDLE else "#ffffff"
 
 
 def _labelled(labels: Sequence[str]) -> dict[str, Any]:
-    """Return what an axis of columns or rows is like."""
-    return {
-        "showgrid": False,
-        "tickmode": "array",
-        "showline": False,
-        "tickvals": list(range(len(labels))),
-        "ticktext": [plain(one) for one in labels],
-        "range": [-0.5, len(labels) - 0.5],
-    }
+    ticks = {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": [plain(one) for one in labels]}
+    return {"showgrid": False, "showline": False, "range": [-0.5, len(labels) - 0.5], **ticks}

@@ -1,4 +1,4 @@
-"""Curves from elsewhere: how they are read, and where they lie over a sweep's own."""
+"""Curves of other programs: reading them, and drawing them over a sweep's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_studies import DP, RANDOM, results
+from drawn_studies import DP, RANDOM, line, plant_results
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.figures.curves import read_others
@@ -20,10 +20,10 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_stable_baselines3s_monitor_and_plain_csv_are_read(tmp_path: Path) -> None:
+def test_monitor_files_and_plain_csv_are_read(tmp_path: Path) -> None:
     monitor = write(tmp_path / "monitor.csv", MONITOR)
     plain = write(tmp_path / "plain.csv", "\ufeffSeed,Step,Return\n1,0,-5\n\n1,100,-4\n")
-    first, second = read_others([f"SB3={monitor}", f"SB3={monitor}", f"own=a={plain}".replace("own=a=", "own=")])
+    first, second = read_others([f"SB3={monitor}", f"SB3={monitor}", f"own={plain}"])
     assert [len(first.runs), len(second.runs)] == [2, 1]
     steps, returns, lengths = first.runs[0]
     assert (steps.tolist(), returns.tolist()) == ([2.0, 6.0, 9.0], [-20.0, -40.0, -30.0])
@@ -42,30 +42,22 @@ def test_stable_baselines3s_monitor_and_plain_csv_are_read(tmp_path: Path) -> No
         ("", "no column"),
     ],
 )
-def test_other_files_are_refused_in_a_line(text: str, words: str, tmp_path: Path) -> None:
+def test_other_files_are_refused(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=words):
         read_others([f"x={write(tmp_path / 'x.csv', text)}"])
 
 
 def test_they_are_drawn_in_the_unit_of_the_panel_over_steps(tmp_path: Path) -> None:
-    data, _, _ = results(tmp_path)
-    here = data.sel(plant="PendulumDCSC")
-    # An episode of 10 steps whose mean reward is half-way between random control and dynamic programming.
-    middle = 10 * (RANDOM + DP) / 2
+    middle = 10 * (RANDOM + DP) / 2  # of an episode of 10 steps, half-way between the references
     file = write(tmp_path / "monitor.csv", "r,l,t\n" + f"{middle},10,1\n" * 3)
-    (axes,) = learning_curves(here, others=read_others([f"SB3={file}"])).axes
+    (axes,) = learning_curves(plant_results(tmp_path), others=read_others([f"SB3={file}"])).axes
     assert axes.get_xlabel() == STEPS_LABEL
-    [drawn] = [line for line in axes.lines if line.get_label() == "SB3"]
-    np.testing.assert_allclose(np.asarray(drawn.get_ydata()), 0.5)
-    x = np.asarray(drawn.get_xdata())
+    x, y = line(axes, "SB3")
+    np.testing.assert_allclose(y, 0.5)
     assert (x[0], x[-1]) == (10.0, 30.0)
 
 
 def test_own_curves_lie_at_the_steps_after_their_episodes(tmp_path: Path) -> None:
-    data, _, _ = results(tmp_path)
-    here = data.sel(plant="PendulumDCSC")
-    by_episode, by_steps = (learning_curves(here, in_steps).axes[0] for in_steps in (False, True))
-    lengths = here["episode_steps"].values[np.isfinite(here["episode_steps"].values)]
-    assert np.ptp(lengths) == 0, "episodes of this plant are of one length"
-    mine, theirs = (np.asarray(axes.lines[0].get_xdata(), float) for axes in (by_episode, by_steps))
-    np.testing.assert_allclose(theirs, mine * lengths[0])
+    data = plant_results(tmp_path)
+    by_episode, by_steps = (line(learning_curves(data, steps).axes[0], "FULL[PER]")[0] for steps in (False, True))
+    np.testing.assert_allclose(by_steps, by_episode * 200)  # the length of every episode

@@ -1,4 +1,4 @@
-"""Tables of cells in terminals of all widths: names stay in one piece, and what gives way does so in order."""
+"""Tables in terminals of all widths: names stay whole, and other content gives way in order."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def table(*strategies: str) -> FittedTable:
     return found
 
 
-def printed(what: FittedTable, width: int) -> list[str]:
+def printed(content: FittedTable, width: int) -> list[str]:
     with open(os.devnull, "w") as nowhere:
         console = Console(width=width, record=True, file=nowhere)
-        console.print(what)
+        console.print(content)
         return console.export_text().splitlines()
 
 
-def test_what_fits_stands_side_by_side() -> None:
+def test_columns_that_fit_stand_side_by_side() -> None:
     title, _, headings, _, row, *_ = printed(table("FIFO[Uniform]"), 80)
     assert title == "t"
     assert headings.split() == ["cell", "strategy", "noise", "state", "reward"]
@@ -37,24 +37,24 @@ def test_what_fits_stands_side_by_side() -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_names_stay_in_one_piece(width: int) -> None:
-    told = printed(table(LONG, "FIFO[Uniform]"), width)
-    assert any(LONG in line for line in told)
-    assert max(map(len, told)) <= width
-    assert "…" not in "".join(told)
+    lines = printed(table(LONG, "FIFO[Uniform]"), width)
+    assert any(LONG in line for line in lines)
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
 
 
-def test_what_all_rows_share_is_said_once() -> None:
-    told = printed(table("FIFO[Uniform]", "FULL[PER+IS(0.45→0.95)]"), 76)
-    assert "all: noise 0.02" in told
-    assert not any("noise" in line for line in told[2:])
-    assert any("FULL[PER+IS(0.45→0.95)]   complete 1" in line for line in told)
+def test_values_that_all_rows_share_are_written_once() -> None:
+    lines = printed(table("FIFO[Uniform]", "FULL[PER+IS(0.45→0.95)]"), 76)
+    assert "all: noise 0.02" in lines
+    assert not any("noise" in line for line in lines[2:])
+    assert any("FULL[PER+IS(0.45→0.95)]   complete 1" in line for line in lines)
 
 
 def test_names_get_lines_of_their_own_before_columns_are_left_out() -> None:
     assert table(LONG, "FIFO[Uniform]").lines_a_row(200) == 1
     assert table(LONG, "FIFO[Uniform]").lines_a_row(80) == 2
-    told = printed(table(LONG, "FIFO[Uniform]"), 80)
-    assert told[told.index(LONG) + 1].split() == ["0" * 16, "complete", "0", "-023.45"]
+    lines = printed(table(LONG, "FIFO[Uniform]"), 80)
+    assert lines[lines.index(LONG) + 1].split() == ["0" * 16, "complete", "0", "-023.45"]
     narrow = printed(table("FIFO[Uniform]", "FULL[PER]"), 30)
     assert narrow[narrow.index("FIFO[Uniform]") + 1].split() == ["0" * 16, "complete", "0"]
     assert "no room for reward" in narrow

@@ -1,4 +1,4 @@
-"""One report, rendered once, and one browser for all tests of it."""
+"""A report and a browser for all tests of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from replaybench.experiments.results.dataset import add_scores
 from replaybench.experiments.results.results_file import write_results
 
 ENDS = (0.9, 0.7, 0.71, 0.3, 0.5)
-"""Where the curves of the five strategies end."""
+"""Ends of the curves of the five strategies."""
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Snapshots of others: what is wrong with them is one line."""
+"""Damaged snapshots are refused in one line."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CELL = {"plant": "none", "parameters": {}, "fingerprint": ""}
 
 
 @pytest.mark.parametrize(
-    ("cell", "origin", "said"),
+    ("cell", "origin", "words"),
     [(CELL, (3,), "origin is not of shape"), (CELL, (), "origin is not of shape"), (3, (1, 3, 10), "is missing")],
 )
-def test_damaged_snapshots_are_one_line(cell: Any, origin: tuple[int, ...], said: str, tmp_path: Path) -> None:
+def test_damaged_snapshots_are_one_line(cell: Any, origin: tuple[int, ...], words: str, tmp_path: Path) -> None:
     data = made_results(
         ["Magman"], ["DDPG"], ["FULL[Uniform]"], [0.0], [100.0], seeds=2, episodes=60, ends=lambda *_: 0.5, exact=False
     )
@@ -31,5 +31,5 @@ def test_damaged_snapshots_are_one_line(cell: Any, origin: tuple[int, ...], said
     arrays = {"origin": np.zeros(origin, np.int64), "collected": np.zeros((1, 10)), "exploration": np.zeros((1, 3))}
     (path,) = tmp_path.glob("cells/*/snapshots.h5")
     write_record(path, "snapshots", {"cell": cell, "rounds": ROUNDS}, arrays)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=words):
         make_report(tmp_path)

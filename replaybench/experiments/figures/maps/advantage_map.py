@@ -1,4 +1,4 @@
-"""When does it matter what is kept and replayed: a map of how far the best strategy is ahead of the usual ones."""
+"""Map of the lead of the best strategy over the usual ones, by condition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import xarray as xr
 
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.figures.maps.difference_squares import add_color_bar, draw_squares, ink, signed
-from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
+from replaybench.experiments.figures.style import GREY, MU, new_panels, span
 from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantages
 from replaybench.experiments.results.dataset import the_last
 
@@ -20,17 +20,14 @@ if TYPE_CHECKING:
 
 _LEAST_CONDITIONS: Final = 4
 _FEW_COLUMNS: Final = 4
-"""So many leave room for larger letters."""
+"""At most this many leave room for larger letters."""
 
 
 def advantage_map(data: xr.Dataset) -> Figure | None:
     """Draw one plant's map: noise over control rate, a row of panels a baseline, a column a capacity and learner.
 
-    Args:
-        data: dataset of one plant.
-
     Returns:
-        None where it would show fewer than four conditions; those where μ_r means nothing are left out.
+        None for fewer than four conditions, of those in which μ_r is defined.
     """
     found = {name: advantages(data, name) for name in BASELINES}
     places = list(dict.fromkeys(place[:2] for each in found.values() for place in each))
@@ -38,21 +35,16 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
         return None
     noises, rates = data["noise"].values.astype(float), data["frequency"].values.astype(float)
     wide, high = max(1.8, 0.95 * len(rates)), max(1.2, 0.55 * len(noises))
-    seeds = sorted({one.seeds for each in found.values() for one in each.values()})
-    caption = f"How far the best strategy is ahead, in {MU} of {the_last(data, 'training')} "
-    caption += f"of {data.sizes['episode']:,}: "
-    caption += (
-        "chosen on one half of the seeds, measured on the other, both ways round. Below: which all seeds choose. "
+    seeds = span(one.seeds for each in found.values() for one in each.values())
+    caption = (
+        f"Lead of the best strategy in {MU} of {the_last(data, 'training')} of {data.sizes['episode']:,}: chosen on "
+        "one half of the seeds and measured on the other, both ways. Below: the strategy that all seeds choose. "
+        f"Framed: a strategy is significantly more than {MATTERS:g} ahead (paired sign-flip test, p < 0.05, Holm over "
+        f"all). n = {seeds} seeds."
     )
-    caption += f"Framed: one is surely more than {MATTERS:g} ahead (flipped signs of pairs, p < 0.05, Holm over all). "
-    caption += f"n = {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} seeds."
-    figure = new_figure(
-        max(6.2, wide * len(places) + 1.4),
-        high * len(BASELINES) + 1.5,
-        f"{plant_name(str(data['plant'].item()))}: when does experience selection matter?",
-        caption,
-    )
-    panels = figure.subplots(len(BASELINES), len(places), squeeze=False, sharex=True, sharey=True)
+    size = max(6.2, wide * len(places) + 1.4), high * len(BASELINES) + 1.5
+    shape, title = (len(BASELINES), len(places)), "when does experience selection matter?"
+    figure, panels = new_panels(data, title, caption, size, shape, sharex=True, sharey=True)
     learners = shortened([str(name) for name in data["learner"].values])
     for number, (row, baseline) in enumerate(zip(panels, BASELINES, strict=True)):
         for axes, (learner, capacity) in zip(row, places, strict=True):
@@ -72,21 +64,19 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
 def _draw(
     axes: Axes, found: dict[tuple[float, float], Advantage], noises: list[float], rates: list[float], panels: int
 ) -> AxesImage:
-    """Draw one panel; return its image, which the colour bar explains."""
     from matplotlib.patches import Rectangle
 
     sizes = np.full((len(noises), len(rates)), np.nan)
-    for (noise, rate), one in found.items():
-        sizes[noises.index(noise), rates.index(rate)] = one.size
-    image = draw_squares(axes, sizes, upward=True)
-    size = 7.5 if panels * len(rates) <= _FEW_COLUMNS else 5.5
+    letters = 7.5 if panels * len(rates) <= _FEW_COLUMNS else 5.5
     for (noise, rate), one in found.items():
         x, y = rates.index(rate), noises.index(noise)
+        sizes[y, x] = one.size
         text = f"{signed(one.size)}\n{one.best}"
-        axes.text(x, y, text, ha="center", va="center", size=size, color=ink(one.size))
+        axes.text(x, y, text, ha="center", va="center", size=letters, color=ink(one.size))
         if one.certain:
             frame = Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, edgecolor="0.05", linewidth=1.8, zorder=4)
             axes.add_patch(frame)
+    image = draw_squares(axes, sizes, upward=True)
     axes.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
     axes.set_yticks(range(len(noises)), [f"{noise:g}" for noise in noises])
     return image

@@ -1,4 +1,4 @@
-"""Every strategy under every condition: how far it is from one of them, and where that is sure."""
+"""Map of the differences of every strategy from a baseline in every condition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import xarray as xr
 
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.figures.maps.difference_squares import add_color_bar, draw_squares, ink, signed
-from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
+from replaybench.experiments.figures.style import GREY, MU, new_panels, span
 from replaybench.experiments.results.advantage import by_capacity
 from replaybench.experiments.results.comparison_tables import Comparison, baseline_of, compared, scaled
 from replaybench.experiments.results.dataset import last_of, the_last
@@ -22,19 +22,16 @@ if TYPE_CHECKING:
 
 _LEAST_CONDITIONS: Final = 3
 _LEAST_STRATEGIES: Final = 3
-"""Fewer are seen as well in the figure of differences, with their intervals."""
+"""The figure of paired differences shows fewer, with their intervals."""
 _Place = tuple[float, float]
 
 
 def condition_map(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's differences to the study's first strategy: strategies over noise and rate, a panel a learner.
-
-    Args:
-        data: dataset of one plant.
+    """Draw one plant's differences from the study's first strategy: strategies over noise and rate, a panel a learner.
 
     Returns:
-        None where there are fewer than three strategies, or pairs of condition and learner, or a single condition, or
-        where μ_r means nothing.
+        None for fewer than three strategies or pairs of condition and learner, for a single condition, or if μ_r is
+        not defined in every condition.
     """
     baseline = baseline_of(data, None)
     rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]
@@ -44,37 +41,32 @@ def condition_map(data: xr.Dataset) -> Figure | None:
     measured = scaled(data)
     if few or not all(bool(measured.sel(noise=noise, frequency=rate)) for noise, rate in places):
         return None
-    names, told, room = shortened(strategies), shortened(learners), ""
+    names, titles, room = shortened(strategies), shortened(learners), ""
     capacities = by_capacity([baseline, *strategies])
     if len(capacities) == 1:
         ((capacity, plain),) = capacities.items()
         names |= {name: short for short, name in plain.items()}
-        room = f"Memories that do not keep all hold {capacity:,}. " if capacity is not None else ""
-    pairs = sorted({row.effect.n for row in rows if row.effect is not None})
+        room = f"Capacity of buffers that evict: {capacity:,}. " if capacity is not None else ""
     of = f" of {data.sizes['episode']:,}" if last_of(data) < data.sizes["episode"] else ""
-    caption = f"Mean differences of paired seeds in {MU} of {the_last(data, 'training')}{of}"
-    caption += f", exploration included. Bold: p < {SIGNIFICANT:g} (flipped signs, Holm "
-    caption += "within a condition). " + "Same: equal rewards in all episodes. " * any(row.same for row in rows)
-    caption += f"Strategies in the order of their means. {room}"
-    caption += f"n = {' to '.join(map(str, dict.fromkeys((pairs[0], pairs[-1]))))} pairs."
-    figure = new_figure(
-        0.062 * max(map(len, names.values())) + max(3.6, 0.6 * len(places) * len(learners)) + 1.4,
-        max(1.8, 0.27 * len(strategies) + 1.0),
-        f"{plant_name(str(data['plant'].item()))}: compared with {baseline}, condition by condition",
-        caption,
+    caption = (
+        f"Mean differences of paired seeds in {MU} of {the_last(data, 'training')}{of}, exploration included. "
+        f"Bold: p < {SIGNIFICANT:g} (paired sign-flip test, Holm within a condition). "
+        f"{'Same: equal rewards in all episodes. ' * any(row.same for row in rows)}Strategies in the order of their "
+        f"means. {room}n = {span(row.effect.n for row in rows if row.effect is not None)} pairs."
     )
-    panels = figure.subplots(1, len(learners), squeeze=False, sharey=True)[0]
+    width = 0.062 * max(map(len, names.values())) + max(3.6, 0.6 * len(places) * len(learners)) + 1.4
+    size, title = (width, max(1.8, 0.27 * len(strategies) + 1.0)), f"compared with {baseline}, condition by condition"
+    figure, (panels,) = new_panels(data, title, caption, size, (1, len(learners)), sharey=True)
     for axes, learner in zip(panels, learners, strict=True):
         image = _draw(axes, [row for row in rows if row.learner == learner], strategies, places)
         if len(learners) > 1:
-            axes.set_title(told[learner], color=GREY)
+            axes.set_title(titles[learner], color=GREY)
     panels[0].set_yticks(range(len(strategies)), [names[strategy] for strategy in strategies])
     add_color_bar(figure, image, panels)
     return figure
 
 
 def _ordered(rows: list[Comparison]) -> list[str]:
-    """Return the strategies beside the baseline, the best on average first."""
     sizes: dict[str, list[float]] = {}
     for row in rows:
         assert row.effect is not None
@@ -83,16 +75,14 @@ def _ordered(rows: list[Comparison]) -> list[str]:
 
 
 def _draw(axes: Axes, rows: list[Comparison], strategies: list[str], places: list[_Place]) -> AxesImage:
-    """Draw one learner's panel; return its image, which the colour bar explains."""
     sizes = np.full((len(strategies), len(places)), np.nan)
     for row in rows:
         assert row.effect is not None
         y, x = strategies.index(row.strategy), places.index((row.noise, row.frequency))
         sizes[y, x] = size = row.effect.estimate
-        sure = row.chance < SIGNIFICANT
-        color, weight = ink(size, "0.1" if sure else "0.3"), "bold" if sure else "normal"
-        told = "same" if row.same else signed(size)
-        axes.text(x, y, told, ha="center", va="center", size=7, color=color, weight=weight)
+        color, weight = ("0.1", "bold") if row.chance < SIGNIFICANT else ("0.3", "normal")
+        text = "same" if row.same else signed(size)
+        axes.text(x, y, text, ha="center", va="center", size=7, color=ink(size, color), weight=weight)
     image = draw_squares(axes, sizes, upward=False)
     noises, rates = zip(*places, strict=True)
     varied = {name: values for name, values in {"noise": noises, "Hz": rates}.items() if len(set(values)) > 1}

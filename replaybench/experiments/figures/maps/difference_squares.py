@@ -1,4 +1,4 @@
-"""Differences in μ_r as coloured squares with text in them: the ground that maps are drawn on."""
+"""Differences in μ_r as coloured squares with text in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.figures.style import MU, luminance
+from replaybench.experiments.figures.style import MU, luminance, minus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,25 +17,29 @@ if TYPE_CHECKING:
 
 _COLORS: Final = "PuOr_r"
 _READABLE: Final = 4.5
-"""What WCAG asks of text."""
+"""Least contrast of text (WCAG)."""
 _RANGE: Final = 0.4
-"""Differences from which on colours are alike."""
+"""Larger differences have the same colour."""
 
 
 def draw_squares(axes: Axes, sizes: NDArray[np.float64], upward: bool) -> AxesImage:
-    """Colour a panel's squares by differences `[rows, columns]`, NaN where there is none; rows go up, or down."""
+    """Colour a panel's squares by differences `[rows, columns]`, NaN for none; the first row is the lowest if `upward`.
+
+    Returns:
+        The image, for the colour bar.
+    """
     axes.tick_params(length=0)
     origin: Literal["lower", "upper"] = "lower" if upward else "upper"
     return axes.imshow(sizes, cmap=_COLORS, vmin=-_RANGE, vmax=_RANGE, origin=origin, aspect="auto")
 
 
 def ink(size: float, otherwise: str = "0.1") -> str:
-    """Return the colour of text on the square of a difference: the one asked for, where it can be read there."""
+    """Return the colour of text on the square of a difference: `otherwise` if it is readable there."""
     return next((text for text in (otherwise, "white") if contrast(size, text) >= _READABLE), "black")
 
 
 def contrast(size: float, text: str) -> float:
-    """Return how much text stands out from the square of a difference, as WCAG measures it."""
+    """Return the contrast (WCAG) of text on the square of a difference."""
     import matplotlib
     from matplotlib.colors import to_rgb
 
@@ -45,10 +49,10 @@ def contrast(size: float, text: str) -> float:
 
 
 def signed(size: float) -> str:
-    """Return a difference as it stands in its square."""
-    return f"{round(size, 2) + 0.0:+.2f}".replace("-", "−")
+    """Return the text of a difference."""
+    return minus(f"{round(size, 2) + 0.0:+.2f}")
 
 
 def add_color_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes] | NDArray[np.object_]) -> None:
-    """Explain the colours beside the panels."""
+    """Add the colour bar next to the panels."""
     figure.colorbar(image, ax=panels, label=f"difference in {MU}", shrink=0.8, extend="both")

@@ -1,4 +1,4 @@
-"""What buffers held along the run: shares by the tenth of the run that experiences come from."""
+"""Contents of buffers over the run: shares by the tenth of the run in which experiences were collected."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 from plotly.colors import sample_colorscale
 
-from replaybench.experiments.figures.learning_curves import EPISODE_LABELS
-from replaybench.experiments.figures.style import plant_name
+from replaybench.experiments.figures.curves import EPISODE_LABELS
 from replaybench.experiments.report.look import INK, Panel, Row, Section, Table, new_figure, number, small
 from replaybench.experiments.report.material import Material
 from replaybench.experiments.report.snapshots import Kept, of_first_block, share_out
@@ -17,25 +16,25 @@ from replaybench.experiments.results.dataset import counted_in, in_rounds
 
 MOST_PANELS: Final = 40
 _TENTHS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "last")
+_TITLE: Final = "Contents of buffers"
 
 
 def buffers_section(material: Material, kept: Sequence[Kept]) -> Section:
     """Draw the composition of each cell's buffers over time."""
     if not kept:
-        return Section("buffers", "What buffers held", [])
+        return Section("buffers", _TITLE, [])
     lead = (
-        "Of all that is stored at a time, the share that each tenth of the run has brought in: dark from the first, "
-        "bright from the last. A buffer that forgets the oldest becomes all bright, one that keeps everything has "
-        f"equal layers. All seeds of a cell together{of_first_block(material)}."
+        "Share of the stored experiences that was collected in each tenth of the run: dark for the first, bright for "
+        "the last. The picture of a buffer that evicts the oldest experiences becomes bright; that of a buffer that "
+        f"keeps everything has equal layers. All seeds of a cell together{of_first_block(material)}."
     )
     shown = share_out(kept, MOST_PANELS)
-    notes = ["Pictures are of the first cells of each plant; the table has all."] if len(shown) < len(kept) else []
+    notes = ["Pictures are of the first cells of each plant; the table lists all."] if len(shown) < len(kept) else []
     panels = [_panel(material, one) for one in shown]
-    return Section("buffers", "What buffers held", [lead], panels, [_table(material, kept)], notes=notes)
+    return Section("buffers", _TITLE, [lead], panels, [_table(material, kept)], notes=notes)
 
 
 def _panel(material: Material, kept: Kept) -> Panel:
-    data = material.data.isel(plant=kept.point.plant)
     total = np.maximum(kept.origin.sum(axis=1), 1)
     colors = sample_colorscale("Viridis", list(np.linspace(0.0, 1.0, len(_TENTHS))), colortype="rgb")
     traces = [
@@ -54,37 +53,29 @@ def _panel(material: Material, kept: Kept) -> Panel:
     ]
     figure = new_figure(
         traces,
-        EPISODE_LABELS[in_rounds(data)],
+        EPISODE_LABELS[in_rounds(material.of_plants[kept.point.plant])],
         "share of the buffer [%]",
         height=230,
         hovermode="x unified",
         xaxis={"range": [kept.rounds[0], kept.rounds[-1]], "color": INK},
         yaxis={"range": [0, 100]},
     )
-    title = f"{plant_name(material.plants[kept.point.plant])}, {material.condition(kept.point)}, {kept.series.label}"
-    learner, strategy = material.place(kept.series)
-    words = f"What the buffers of {title} held. {_told(kept)}"
-    return Panel(title, words, figure, {**kept.point._asdict(), "learner": learner, "strategy": strategy})
-
-
-def _told(kept: Kept) -> str:
-    """Say what was stored at the end."""
-    last = kept.origin[-1]
-    total, collected = int(last.sum()), int(kept.collected.sum())
-    halves = 100 * np.array([last[:5].sum(), last[5:].sum()]) / max(1, total)
-    return (
-        f"At the end {total:,} of {collected:,} collected experiences were stored, {halves[0]:.0f} % from the first "
-        f"half of the run and {halves[1]:.0f} % from the second."
+    title, last, collected = material.title(kept.point, kept.series), kept.origin[-1], kept.collected.sum()
+    stored = int(last.sum())
+    early, late = 100 * np.array([last[:5].sum(), last[5:].sum()]) / max(1, stored)
+    words = (
+        f"Contents of the buffers of {title}. At the end {stored:,} of {collected:,} collected experiences were "
+        f"stored, {early:.0f} % from the first half of the run and {late:.0f} % from the second."
     )
+    return Panel(title, words, figure, material.places(kept.series, kept.point))
 
 
 def _table(material: Material, kept: Sequence[Kept]) -> Table:
     rows = []
     for one in kept:
-        learner, strategy = material.place(one.series)
         last, stored = one.origin[-1], int(one.origin[-1].sum())
         cells = [
-            f"{plant_name(material.plants[one.point.plant])}, {material.condition(one.point)}",
+            material.title(one.point),
             one.series.label,
             f"{stored:,}",
             f"{100 * stored / max(1, int(one.collected.sum())):.3g} %",
@@ -93,11 +84,10 @@ def _table(material: Material, kept: Sequence[Kept]) -> Table:
             number(float(one.exploration[0]), 3),
             number(float(one.exploration[-1]), 3),
         ]
-        rows.append(Row(cells, {**one.point._asdict(), "learner": learner, "strategy": strategy}))
+        rows.append(Row(cells, material.places(one.series, one.point)))
     heads = (
         "condition", "learner and strategy", "stored at the end", "of those collected", "from the first tenth",
-        "from the last tenth", "mean exploration in it at first", "at the end",
+        "from the last tenth", "mean exploration at first", "at the end",
     )  # fmt: skip
-    counted = counted_in(material.data.isel(plant=0))[:-1]
-    caption = f"What was stored after {counted} {kept[0].rounds[0]:,} and at the end"
-    return Table(caption, heads, rows, 2)
+    counted = counted_in(material.of_plants[0])[:-1]
+    return Table(f"Stored experiences after {counted} {kept[0].rounds[0]:,} and at the end", heads, rows, 2)

@@ -1,4 +1,4 @@
-"""What papers claim, judged by the cells of this study that are the same."""
+"""Verdicts on published claims that compare cells of this study."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "s
 
 
 def claims_section(material: Material) -> Section:
-    """Judge all published claims that the package knows; without tables where none is about this study's cells."""
+    """Judge all published claims that the package contains; without tables if none compares cells of this study."""
     title, families = "Published claims", [read_claims(name) for name in claim_files()]
     count = sum(len(family.claim) for family in families)
     if material.folder is None or not material.folder.study.is_file():
@@ -33,12 +33,12 @@ def claims_section(material: Material) -> Section:
     if not run:
         return Section("claims", title, [])
     words = Counter(verdict.word for _, verdict, _ in run)
-    told = ", ".join(f"{number} {word}" for word, number in words.items())
+    verdicts = ", ".join(f"{number} {word}" for word, number in words.items())
     lead = (
-        f"Of {count} published claims that this version of replaybench knows, {len(run)} can be judged by cells of "
-        f"this study, which have the settings of the paper: {told}. Effects are interquartile means of the differences "
-        "of paired seeds; p values are adjusted for all of a paper's claims, run or not (Holm 1979). "
-        "Verdicts are of these runs, as long as they are: the last column says how long the paper's were."
+        f"{len(run)} of {count} published claims compare cells of this study, which have the settings of the paper: "
+        f"{verdicts}. Effects are interquartile means of the differences of paired seeds. p values are adjusted for "
+        "all of a paper's claims, run or not (Holm 1979). The last column gives the length of these runs, and that of "
+        "the paper's."
     )
     rows = [_row(material, family, verdict, finding) for family, verdict, finding in run]
     return Section("claims", title, [lead], tables=[Table("Claims and verdicts", _HEADS, rows, 4, open=True)])
@@ -68,7 +68,7 @@ def _row(material: Material, family: Claims, verdict: Verdict, found: Finding) -
 
 
 def _places(material: Material, claim: Claim) -> dict[str, int]:
-    """Return the places of those axes on which all cells of a claim are the same."""
+    """Return the places on the axes on which all cells of a claim agree."""
     found = {}
     for axis in ("plant", "noise", "frequency", "learner", "strategy"):
         values = {place.get(axis) for place in claim.places()}

@@ -1,4 +1,4 @@
-"""Where results come from: who computed them, with what, against which references, from which study file."""
+"""Provenance of results: code, machine, references and study file."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.style import plant_name
-from replaybench.experiments.report.look import Listing, Row, Section, Table, number
+from replaybench.experiments.report.look import Row, Section, Table, number
 from replaybench.experiments.report.material import Material
 from replaybench.experiments.training.learning_task import horizon
 
 
 def provenance_section(material: Material) -> Section:
-    """List what the files of a run say of their origin."""
+    """List the origin of a run from its files."""
     origin, data = material.origin, material.data
     facts = [("results made by", f"replaybench {data.attrs.get('version', '?')}")]
     facts.append(("numerics", f"version {data.attrs.get('numerics_version', '?')}"))
@@ -29,42 +29,40 @@ def provenance_section(material: Material) -> Section:
         facts.append(("Runge-Kutta steps", ", ".join(f"{n}: at most {s:.4g} s" for n, s in steps if np.isfinite(s))))
     written = origin.get("written")
     if isinstance(written, Mapping):
-        facts += [("results written", _told(written.get("at"))), ("command", _told(written.get("argv")))]
-        facts.append(("system", _told(written.get("system"))))
+        names = {"results written": "at", "command": "argv", "system": "system"}
+        facts += [(what, _text(written.get(name))) for what, name in names.items()]
         if isinstance(versions := written.get("versions"), Mapping):
-            facts.append(("libraries", ", ".join(f"{name} {_told(value)}" for name, value in versions.items())))
+            facts.append(("libraries", ", ".join(f"{name} {_text(value)}" for name, value in versions.items())))
     if "complete" in origin:
         complete = "yes" if origin["complete"] is True else "no: it was interrupted, or is still running"
         facts.append(("study complete", complete))
     rows = [Row(fact, {}) for fact in facts if fact[1]]
-    tables = [Table("Origin", ("what", "as the files say"), rows, 2, open=True), _references(material)]
-    listings = [Listing("Study file, with every setting", material.study)] if material.study else []
-    return Section("provenance", "Provenance", [], tables=tables, listings=listings)
+    tables = [Table("Origin", ("what", "value in the files"), rows, 2, open=True), _references(material)]
+    return Section("provenance", "Provenance", [], tables=tables, study=material.study)
 
 
 def _discounts(material: Material) -> list[tuple[str, str]]:
-    """Say how far each learner's discount looks, on each plant and at each rate."""
+    """Return the horizon of each learner's discount, on each plant and at each rate."""
     if "discount" not in material.data:
         return []
-    told: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     data = material.data["discount"].transpose("plant", "learner", "frequency")
     for plant, learner, rate in np.argwhere(np.isfinite(data.values)):
         frequency = float(data["frequency"].values[rate])
         words = horizon(float(data.values[plant, learner, rate]), frequency)
         who = str(data["learner"].values[learner])
-        told.setdefault(f"{words} at {frequency:g} Hz", []).append(f"{plant_name(material.plants[plant])} {who}")
-    return [("discount", f"{words}: {', '.join(whose)}") for words, whose in told.items()]
+        found.setdefault(f"{words} at {frequency:g} Hz", []).append(f"{plant_name(material.plants[plant])} {who}")
+    return [("discount", f"{words}: {', '.join(whose)}") for words, whose in found.items()]
 
 
-def _told(value: Any) -> str:
-    """Write a value of a file that may come from a stranger."""
+def _text(value: Any) -> str:
+    """Write a value of a file from elsewhere, cut to a sane length."""
     if isinstance(value, list):
         return " ".join(map(str, value))[:400]
     return "" if value is None else str(value)[:400]
 
 
 def _references(material: Material) -> Table:
-    """List what scores are measured against at each condition."""
     data, rows = material.data, []
     ends = [f"reference_{name}" for name in ("random", "dp")]
     digits = decimals((value for name in ends for value in data[name].values.ravel()), least=3)
@@ -75,13 +73,10 @@ def _references(material: Material) -> Table:
         cells = [
             plant_name(material.plants[point.plant]),
             grid or "–",
-            f"{data['noise'].values[point.noise]:g}",
-            f"{data['frequency'].values[point.frequency]:g}",
+            *material.numbers(point),
             *(number(float(here[name]), digits) for name in ends),
             f"{100 * change:.2f} %" if np.isfinite(change) else "–",
         ]
         rows.append(Row(cells, point._asdict()))
     heads = ("plant", "grid of dynamic programming", "noise", "Hz", "random", "dynamic programming", "last refinement")
-    return Table(
-        "What scores are measured against: μᵣ is 0 at random control, 1 at dynamic programming", heads, rows, 2
-    )
+    return Table("References of scores: μᵣ is 0 at random control, 1 at dynamic programming", heads, rows, 2)

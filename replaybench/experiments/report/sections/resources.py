@@ -1,4 +1,4 @@
-"""What a study cost: seconds and memory of every cell, and who computed it."""
+"""Computing time and memory of every cell."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from replaybench.data.quantities import duration
 from replaybench.experiments.figures.style import Series, plant_name
 from replaybench.experiments.report.look import Panel, Row, Section, Table, new_figure, number, plain, symbol
 from replaybench.experiments.report.material import Material, Point
@@ -14,126 +15,110 @@ from replaybench.experiments.results.dataset import in_rounds
 
 
 class Cost(NamedTuple):
-    """What one cell took, its blocks of seeds together.
+    """Cost of one cell, its blocks of seeds together.
 
     Attributes:
         seconds: of all processes that computed it.
-        steps: of the plant, all members and training episodes; 0 where the results do not say.
-        memory: most bytes of any process that computed it; NaN where the results do not say.
-        processor: its model name.
+        rate: of the plant's steps, over all members and training episodes [1/s]; 0 if not known.
+        memory: largest memory of a process that computed it [B]; NaN if not known.
+        processor: model name.
     """
 
     seconds: float
-    steps: float
+    rate: float
     memory: float
     processor: str
 
 
+Costs = dict[tuple[Point, Series], Cost]
+
+
 def resources_section(material: Material) -> Section:
-    """Draw how long cells took, and list it."""
+    """Draw and list the computing time of cells."""
     costs = _costs(material)
     if not costs:
         return Section("resources", "Resources", [])
-    total = sum(cost.seconds for cost in costs.values())
+    seconds = [cost.seconds for cost in costs.values()]
     processors = dict.fromkeys(cost.processor for cost in costs.values() if cost.processor)
     where = f", on {' and '.join(processors)}" if 0 < len(processors) < 4 else ""
-    lead = f"{amount(len(costs), 'cell')} took {duration(total)} of computing in all{where}."
-    lead += f" The longest took {duration(max(cost.seconds for cost in costs.values()))}"
+    lead = f"{amount(len(costs), 'cell')} took {duration(sum(seconds))} of computing in all{where}."
+    lead += f" The longest took {duration(max(seconds))}"
     memory = [cost.memory for cost in costs.values() if np.isfinite(cost.memory)]
-    lead += f"; the process that needed most had {max(memory) / 1e6:,.0f} MB of memory." if memory else "."
+    lead += f"; the largest process had {max(memory) / 1e6:,.0f} MB of memory." if memory else "."
     lead += " A dot is a cell: one series in one condition, all of its seeds together."
-    plants = sorted({point.plant for point, _ in costs})
-    panels = [_panel(material, plant, costs) for plant in plants]
+    panels = [_panel(material, plant, costs) for plant in sorted({point.plant for point, _ in costs})]
     return Section("resources", "Resources", [lead], panels, [_table(material, costs)])
 
 
-def duration(seconds: float) -> str:
-    """Write a time for people."""
-    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def _costs(material: Material) -> dict[tuple[Point, Series], Cost]:
+def _costs(material: Material) -> Costs:
     data = material.data
     if "seconds" not in data:
         return {}
-    # In a round, several episodes may have ended, and only their mean length is known.
-    counted = ["episode_steps" in data and not in_rounds(data.isel(plant=p)) for p in range(len(material.plants))]
+    # In a round several episodes may end, of which only the mean length is known.
+    counted = ["episode_steps" in data and not in_rounds(mine) for mine in material.of_plants]
     found = {}
     for point in material.points():
         for series in material.series:
-            learner, strategy = material.place(series)
-            here = data.isel(point._asdict() | {"learner": learner, "strategy": strategy})
+            here = data.isel(material.places(series, point))
             seconds = float(here["seconds"].sum())
             if not seconds > 0:
                 continue
             steps = float(here["episode_steps"].sum()) if counted[point.plant] else 0.0
-            memory = here["memory"].values if "memory" in data else np.array([np.nan])
-            told = dict.fromkeys(str(name) for name in here["processor"].values) if "processor" in here.coords else {}
-            most = float(np.max(memory[np.isfinite(memory)], initial=-np.inf))
-            found[point, series] = Cost(
-                seconds, steps, most if most > 0 else np.nan, ", ".join(name for name in told if name)
-            )
+            memory = float(here["memory"].max()) if "memory" in data else np.nan
+            names = dict.fromkeys(map(str, here["processor"].values)) if "processor" in here.coords else {}
+            found[point, series] = Cost(seconds, steps / seconds, memory, ", ".join(filter(None, names)))
     return found
 
 
-def _panel(material: Material, plant: int, costs: dict[tuple[Point, Series], Cost]) -> Panel:
+def _panel(material: Material, plant: int, costs: Costs) -> Panel:
     mine = {key: cost for key, cost in costs.items() if key[0].plant == plant}
-    names = [one.label for one in reversed(material.series) if any(series == one for _, series in mine)]
+    means = {
+        one.label: float(np.mean(own))
+        for one in material.series
+        if (own := [cost.seconds for (_, series), cost in mine.items() if series == one])
+    }
+    order = list(means)
     traces = []
-    for (point, series), cost in sorted(mine.items(), key=lambda pair: -names.index(pair[0][1].label)):
-        learner, strategy = material.place(series)
-        rate = f", {cost.steps / cost.seconds:,.0f} steps/s" if cost.steps else ""
+    for (point, series), cost in sorted(mine.items(), key=lambda pair: order.index(pair[0][1].label)):
+        rate, name = f", {cost.rate:,.0f} steps/s" if cost.rate else "", plain(series.label)
         traces.append(
             {
                 "type": "scatter",
                 "x": [cost.seconds],
-                "y": [plain(series.label)],
+                "y": [name],
                 "mode": "markers",
                 "marker": {"color": series.color, "size": 9, "symbol": symbol(series), "opacity": 0.8},
-                "name": plain(series.label),
+                "name": name,
                 "hovertemplate": f"{material.condition(point)}: {duration(cost.seconds)}{rate}<extra></extra>",
-                "meta": {"noise": point.noise, "frequency": point.frequency, "learner": learner, "strategy": strategy},
+                "meta": material.places(series, point),
             }
         )
+    names = {"categoryorder": "array", "categoryarray": [plain(name) for name in reversed(order)]}
     figure = new_figure(
         traces,
         "seconds of a cell",
         "",
-        height=76 + 26 * len(names),
+        height=76 + 26 * len(order),
         xaxis={"showgrid": True, "range": [0, 1.08 * max(cost.seconds for cost in mine.values())]},
-        yaxis={
-            "type": "category",
-            "showgrid": True,
-            "categoryorder": "array",
-            "categoryarray": list(map(plain, names)),
-        },
+        yaxis={"type": "category", "showgrid": True, **names},
     )
     title = plant_name(material.plants[plant])
-    told = []
-    for name in reversed(names):
-        own = [cost.seconds for (_, series), cost in mine.items() if series.label == name]
-        told.append(f"{name} {number(float(np.mean(own)), 1)}")
-    words = f"Mean seconds of a cell on {title}: {'; '.join(told)}."
-    return Panel(title, words, figure, {"plant": plant})
+    words = "; ".join(f"{name} {number(mean, 1)}" for name, mean in means.items())
+    return Panel(title, f"Mean seconds of a cell on {title}: {words}.", figure, {"plant": plant})
 
 
-def _table(material: Material, costs: dict[tuple[Point, Series], Cost]) -> Table:
+def _table(material: Material, costs: Costs) -> Table:
     rows = []
     for (point, series), cost in costs.items():
-        learner, strategy = material.place(series)
         cells = [
             plant_name(material.plants[point.plant]),
             series.label,
-            f"{material.data['noise'].values[point.noise]:g}",
-            f"{material.data['frequency'].values[point.frequency]:g}",
+            *material.numbers(point),
             str(material.started(point, series)),
             f"{cost.seconds:,.1f}",
-            f"{cost.steps / cost.seconds:,.0f}" if cost.steps else "–",
+            f"{cost.rate:,.0f}" if cost.rate else "–",
             f"{cost.memory / 1e6:,.0f}" if np.isfinite(cost.memory) else "–",
         ]
-        rows.append(Row(cells, {**point._asdict(), "learner": learner, "strategy": strategy}))
+        rows.append(Row(cells, material.places(series, point)))
     heads = ("plant", "learner and strategy", "noise", "Hz", "seeds", "seconds", "steps per second", "memory [MB]")
     return Table("Seconds and memory of all cells", heads, rows, 2)
