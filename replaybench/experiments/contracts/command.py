@@ -52,9 +52,9 @@ def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
     """
     strategy = name if name.endswith("]") else _part(name)
     if strategy:
-        from replaybench.experiments.contracts.strategy import STRATEGY
+        from replaybench.experiments.contracts.strategy import STRATEGY, Case
 
-        return "strategy", checked(STRATEGY, parse(strategy).at(50.0))
+        return "strategy", checked(STRATEGY, Case(parse(strategy).at(50.0)))
     if _is_in(PLANTS, name) or name.startswith(GYMNASIUM):
         from replaybench.experiments.contracts.plant import PLANT
 
