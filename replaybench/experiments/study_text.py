@@ -44,23 +44,24 @@ def write_toml(study: Study) -> str:
     grids = table.pop("grid")
     tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
     lines = [
-        f"{key} = {_toml(value)}" for key, value in table.items() if value is not None and (value or key != "folder")
+        f"{key} = {toml_value(value)}" for key, value in table.items() if value is not None and (value or key != "folder")
     ]
     for grid in grids:
-        lines += ["", "[[grid]]", *(f"{key} = {_toml(value)}" for key, value in grid.items() if value)]
+        lines += ["", "[[grid]]", *(f"{key} = {toml_value(value)}" for key, value in grid.items() if value)]
     for kind, entries in tables.items():
         for name, settings in entries.items():
             lines += [
                 "",
-                f"[{kind}.{_toml(name)}]",
-                *(f"{key} = {_toml(value)}" for key, value in _without_none(settings).items()),
+                f"[{kind}.{toml_value(name)}]",
+                *(f"{key} = {toml_value(value)}" for key, value in _without_none(settings).items()),
             ]
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a value as TOML; a table is an inline one."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {toml_value(entry)}" for key, entry in value.items()) + " }"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The paper's recommendations as data: which trait speaks for or against which part of a strategy, and why."""
+"""The paper's recommendations as data: which trait favours which retention or sampling, and why."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Rule:
 
     Attributes:
         id: its name.
-        trait: which of `Traits` it looks at.
-        least, most: the trait's values, inclusive, at which it holds.
-        for_, against: retentions and samplings that it speaks for, and against.
-        because: the reason, in our words.
-        section: where the paper says so.
+        trait: field of `Traits`.
+        least, most: range of the trait, inclusive, in which it holds.
+        for_, against: retentions and samplings that it favours, and advises against.
+        because: the reason.
+        section: section of the paper.
         claims: ids of the paper's claims behind it.
         evidence: names of contrasts in evidence.json.
     """
@@ -59,17 +59,17 @@ class Rule:
             raise UserError(f"rule {self.id}: there is no evidence {missing[0]!r}")
 
     def value(self, traits: Traits) -> float | None:
-        """Return what its trait was measured to be."""
+        """Return the value of its trait."""
         found: float | None = getattr(traits, self.trait)
         return found
 
     def holds(self, traits: Traits) -> bool:
-        """Tell whether its trait is known and within its bounds."""
+        """Return whether its trait is known and within its bounds."""
         value = self.value(traits)
         return value is not None and self.least <= value <= self.most
 
     def ends(self) -> str:
-        """Say from where to where the rule holds."""
+        """Describe the range in which the rule holds."""
         if self.least > float("-inf"):
             return f"at least {self.least:g}"
         return f"at most {self.most:g}"
@@ -85,11 +85,11 @@ class Candidate(NamedTuple):
 
     @property
     def votes(self) -> int:
-        """How many more rules are for it than against."""
+        """Number of rules for it less those against."""
         return len(self.for_) - len(self.against)
 
     def strategy(self, capacity: int | None = None) -> str:
-        """Return it in the notation, with a capacity of its own if one is given."""
+        """Return its notation, with a capacity if one is given."""
         if capacity is None or self.retention == "FULL":
             return f"{self.retention}[{self.sampling}]"
         inner = f"capacity={capacity}" if self.retention in ("TDE", "Expl") else f"{capacity}"
@@ -120,6 +120,6 @@ def rules() -> Sequence[Rule]:
 
 @functools.cache
 def stored_evidence() -> dict[str, dict[str, Any]]:
-    """Return contrasts of stored results by name: what was found, over how many seeds, and where it is stored."""
+    """Return contrasts of stored results by name: effect, number of seeds, and file."""
     found: dict[str, dict[str, Any]] = read_json(FOLDER / "evidence.json")
     return found

@@ -1,4 +1,4 @@
-"""Options that the command line's parser does not know by itself: plant parameters, and what was mistyped."""
+"""Checks of options that the parser lacks: plant parameters as options, misspelt options, values out of bounds."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
 
 
 def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str, str]:
-    """Return the parameters of the plant named in `words`, by the options that they are; none if none is named.
+    """Return the parameters of the plant named in `words`, by option; none if no plant is named.
 
-    One that is called as an option of the command itself is none: `--parameters NAME=VALUE` sets it.
+    A parameter with the name of an option of the command is left out: `--parameters NAME=VALUE` sets it.
     """
     if words[:1] not in (["baseline"], ["import"]):
         return {}
@@ -41,12 +41,12 @@ def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str,
     from replaybench.envs.registry import plant_class
 
     own = inspect.signature(command).parameters
-    called = (field.name for field in dataclasses.fields(plant_class(names[-1])) if field.name not in own)
-    return {f"--{name.replace('_', '-')}": name for name in called}
+    free = (field.name for field in dataclasses.fields(plant_class(names[-1])) if field.name not in own)
+    return {f"--{name.replace('_', '-')}": name for name in free}
 
 
 def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[str]:
-    """Turn options that are parameters of the plant, as `plant_parameters` has them, into entries of `--parameters`."""
+    """Turn options that are parameters of the plant (see `plant_parameters`) into entries of `--parameters`."""
     kept: list[str] = []
     taken: list[str] = []
     rest = iter(words)
@@ -80,16 +80,11 @@ def check_options(words: Sequence[str], command: Callable[..., int], also: Itera
     """Refuse an option that the command does not have, naming the nearest, and a value that cannot be one of it.
 
     Args:
-        also: options that it has by what else was named, and which are taken already.
+        also: options by parameters of the plant, which are taken out already.
     """
-    named = typing.get_type_hints(command, include_extras=True)
-    hints = {name.replace("_", "-"): hint for name, hint in named.items()}
-    positional = {
-        name.replace("_", "-")
-        for name, parameter in inspect.signature(command).parameters.items()
-        if is_positional(parameter)
-    }
-    valid = {f"--{name}": hint for name, hint in hints.items() if name not in {*positional, "return"}}
+    hints = typing.get_type_hints(command, include_extras=True)
+    parameters = inspect.signature(command).parameters.items()
+    valid = {f"--{name.replace('_', '-')}": hints[name] for name, each in parameters if not is_positional(each)}
     valid["--help"] = bool
     for word, after in itertools.pairwise([*words[1:], ""]):
         option, equals, value = word.partition("=")
@@ -101,11 +96,11 @@ def check_options(words: Sequence[str], command: Callable[..., int], also: Itera
         _check_value(option, value if equals else after, valid[option])
 
 
-def together(words: Sequence[str], command: Callable[..., int]) -> list[str]:
-    """Bring the values of an option that is given more than once together, as if they had followed it at once.
+def merged_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
+    """Merge the values of an option that is given more than once, as if they had followed it at once.
 
     Raises:
-        UserError: it takes one value, of which the parser would heed the last.
+        UserError: it takes one value, of which the parser would use the last.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     found: dict[str, list[str]] = {"": []}
@@ -130,18 +125,18 @@ def _check_value(option: str, value: str, hint: Any) -> None:
     optional = type(None) in kinds and value == "None"
     if choices and value not in choices and not optional:
         raise UserError(f"{option} must be one of {', '.join(choices)}, not {value!r}")
-    for kind, called in ((int, "a whole number"), (float, "a number")):
+    for kind, needed in ((int, "a whole number"), (float, "a number")):
         if kind in kinds and not optional:
             try:
                 number = kind(value)
             except ValueError:
-                raise UserError(f"{option} must be {called}, not {shown(value)}") from None
+                raise UserError(f"{option} must be {needed}, not {shown(value)}") from None
             for bound in bounds:
                 bound.check(number, option)
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
-    """Parse NAME=VALUE entries: numbers where they can be, else names; which of them fits is the plant's to say.
+    """Parse NAME=VALUE entries: numbers where they can be, else text, which the plant checks.
 
     Raises:
         UserError: an entry is given twice.
@@ -187,7 +182,7 @@ def setting_values(entries: Sequence[str]) -> dict[str, Any]:
 
 
 def _toml_value(text: str) -> Any:
-    """Return what TOML reads in the place of a value; text that needs no quotes here is text."""
+    """Parse a TOML value; anything else is text without quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
