@@ -43,9 +43,8 @@ def write_toml(study: Study) -> str:
     table = dataclasses.asdict(study)
     grids = table.pop("grid")
     tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
-    lines = [
-        f"{key} = {toml_value(value)}" for key, value in table.items() if value is not None and (value or key != "folder")
-    ]
+    kept = {key: value for key, value in table.items() if value is not None and (value or key != "folder")}
+    lines = [f"{key} = {toml_value(value)}" for key, value in kept.items()]
     for grid in grids:
         lines += ["", "[[grid]]", *(f"{key} = {toml_value(value)}" for key, value in grid.items() if value)]
     for kind, entries in tables.items():

@@ -239,7 +239,11 @@ def _conclude(
             f"nothing that was run on {question.plant} fits into --memory {question.memory}, the least keeps "
             f"{min(sizes.values()):.0f}; raise it, or run FIFO({question.memory})[Uniform] there too"
         )
-    place: dict[str, Any] = {"learner": [question.learner], "noise": [question.noise], "frequency": [question.frequency]}
+    place: dict[str, Any] = {
+        "learner": [question.learner],
+        "noise": [question.noise],
+        "frequency": [question.frequency],
+    }
     headline, causes = no_learning(data.sel(plant=question.plant, **place))
     chosen = None if headline else choose(affordable)
     return Advice(

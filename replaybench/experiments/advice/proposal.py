@@ -204,7 +204,7 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
         return []
     low, high = between.interval()
     ends = f" [{low:+z.3f}, {high:+z.3f}]" if np.isfinite(low) else ""
-    sure = f"{'' if flipped(between.differences) < SIGNIFICANT else 'not '}significantly different"
+    sure = "significant" if flipped(between.differences) < SIGNIFICANT else "not significant"
     mine, its = chosen.candidate.votes, rival.candidate.votes
     if mine == its:
         why, turn = "as many rules speak for both", "be better"
@@ -231,9 +231,7 @@ def cautions_of(
     """Return the limits of the advice; `counted`: whether the number of experiences is known."""
     said = []
     if not counted:
-        said.append(
-            "how many experiences an iteration gave is known by the plant's file only; name it with --plant"
-        )
+        said.append("how many experiences an iteration gave is known by the plant's file only; name it with --plant")
     elif capacity is None and episodes < LEAST_EPISODES:
         said.append(
             f"{episodes} episodes are too few for the 90 % rule, which gives no capacity; --episodes "

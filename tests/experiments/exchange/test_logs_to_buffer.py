@@ -551,7 +551,7 @@ def test_a_plant_without_equations_takes_a_log_that_tells_its_rewards() -> None:
     np.testing.assert_array_equal(arrays["action"], whole["action"])
     assert not arrays["terminated"].any()
     assert any("is not checked" in warning for warning in summary.warnings)
-    assert any("no step is taken for an end" in warning for warning in summary.warnings)
+    assert any("no step counts as an end" in warning for warning in summary.warnings)
     assert all(state.mismatch is None for state in summary.states)
 
 
@@ -576,7 +576,7 @@ def test_events_that_no_log_tells_of_are_told() -> None:
     state = np.array([[0.02, 0.0], [TRACK_HIGH - 1e-4, 0.3], [TRACK_HIGH - 1e-3, -0.01], [0.03, 0.0]])
     table = {"time": np.arange(4) / 50, "position": state[:, 0], "velocity": state[:, 1]}
     table |= {name: np.zeros(4) for name in plant.action_names}
-    told = "in 1 steps the plant's model tells of an event between samples"
+    told = "in 1 steps the plant's model has an event between samples"
     assert any(told in each and "(reward and terminated)" in each for each in convert(log_of(table), plant)[2].warnings)
     whole = table | {"reward": np.zeros(4), "terminated": np.zeros(4)}
     assert not any(told in each for each in convert(log_of(whole), plant)[2].warnings)

@@ -72,7 +72,7 @@ def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: pytest.C
     write_record(tmp_path / "scores.h5", "scores", {}, {"reward_greedy": np.zeros((3, 0))})
     export_policy(path, None, "torch", None, None, None)
     told = capsys.readouterr().out
-    assert "member 0 (the first; no greedy episode tells which is best)" in told
+    assert "member 0 (the first; there are no greedy episodes to compare)" in told
     assert "takes    observation [N, 1]" in told
     assert "gives    action [N, 1]" in told
     assert "allocation" not in told  # that is said of C
