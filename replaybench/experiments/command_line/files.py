@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 from tyro.conf import Positional
 
-from replaybench.data.bounds import Hertz, Noise, Whole
-from replaybench.experiments.command_line.options import parameter_values
+from replaybench.data.bounds import Hertz, Whole
+from replaybench.experiments.command_line.options import CellOptions, parameter_values
 
 
 def import_log(
@@ -64,10 +64,7 @@ def export(
     plant: str | None = None,
     output: Path | None = None,
     learner: str | None = None,
-    strategy: str | None = None,
-    noise: Noise | None = None,
-    frequency: Hertz | None = None,
-    seed: Whole | None = None,
+    **cell: Unpack[CellOptions],
 ) -> int:
     """Write the whole episodes of a stored buffer as a Minari dataset, or all its steps as a table.
 
@@ -83,9 +80,7 @@ def export(
     from replaybench.experiments.exchange.commands import show_export
     from replaybench.experiments.inspection.finding import find_recording
 
-    chosen, member = find_recording(
-        buffer, member, plant=plant, learner=learner, strategy=strategy, noise=noise, frequency=frequency, seed=seed
-    )
+    chosen, member = find_recording(buffer, member, plant=plant, learner=learner, **cell)
     show_export(make_console(), chosen, dataset, member, plant, output)
     return 0
 
@@ -97,10 +92,7 @@ def export_policy(
     output: Path | None = None,
     plant: str | None = None,
     learner: str | None = None,
-    strategy: str | None = None,
-    noise: Noise | None = None,
-    frequency: Hertz | None = None,
-    seed: Whole | None = None,
+    **cell: Unpack[CellOptions],
 ) -> int:
     """Write a learned policy for use without replaybench: C for a microcontroller, PyTorch, ONNX.
 
@@ -117,8 +109,6 @@ def export_policy(
     from replaybench.experiments.inspection.finding import find_policy
 
     named = learner if policy.is_dir() else None  # of a file it is no choice, but trust in a file of one's own
-    chosen, place = find_policy(
-        policy, member, plant=plant, learner=named, strategy=strategy, noise=noise, frequency=frequency, seed=seed
-    )
+    chosen, place = find_policy(policy, member, plant=plant, learner=named, **cell)
     export_policy(chosen, place, format, output, plant, learner)
     return 0

@@ -9,9 +9,9 @@ import re
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from replaybench.data.bounds import Within
+from replaybench.data.bounds import Hertz, Noise, Whole, Within
 from replaybench.data.configuration import UNIONS
 from replaybench.data.errors import UserError, shown, unknown
 
@@ -40,7 +40,7 @@ def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str,
         return {}
     from replaybench.envs.registry import plant_class
 
-    own = inspect.signature(command).parameters
+    own = signature_of(command).parameters
     free = (field.name for field in dataclasses.fields(plant_class(names[-1])) if field.name not in own)
     return {f"--{name.replace('_', '-')}": name for name in free}
 
@@ -60,8 +60,31 @@ def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[s
     return [*kept, "--parameters", *taken] if taken else kept
 
 
+class CellOptions(TypedDict, total=False):
+    """Options that choose a cell of a run folder, and by its seed a member of it."""
+
+    strategy: str | None
+    noise: Noise | None
+    frequency: Hertz | None
+    seed: Whole | None
+
+
+def signature_of(command: Callable[..., int]) -> inspect.Signature:
+    """Return a command's signature with evaluated annotations; an unpacked `TypedDict` stands as its keys."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    parameters = []
+    for name, each in inspect.signature(command).parameters.items():
+        if each.kind is not each.VAR_KEYWORD:
+            parameters.append(each.replace(annotation=hints[name]))
+            continue
+        (options,) = typing.get_args(hints[name])
+        for key, hint in typing.get_type_hints(options, include_extras=True).items():
+            parameters.append(inspect.Parameter(key, each.KEYWORD_ONLY, default=None, annotation=hint))
+    return inspect.Signature(parameters)
+
+
 def is_positional(parameter: inspect.Parameter) -> bool:
-    """Tell whether a command takes a parameter by its place."""
+    """Return whether a command takes a parameter by its place."""
     return "Positional" in str(parameter.annotation)
 
 
@@ -82,9 +105,8 @@ def check_options(words: Sequence[str], command: Callable[..., int], also: Itera
     Args:
         also: options by parameters of the plant, which are taken out already.
     """
-    hints = typing.get_type_hints(command, include_extras=True)
-    parameters = inspect.signature(command).parameters.items()
-    valid = {f"--{name.replace('_', '-')}": hints[name] for name, each in parameters if not is_positional(each)}
+    parameters = [each for each in signature_of(command).parameters.values() if not is_positional(each)]
+    valid = {f"--{each.name.replace('_', '-')}": each.annotation for each in parameters}
     valid["--help"] = bool
     for word, after in itertools.pairwise([*words[1:], ""]):
         option, equals, value = word.partition("=")
@@ -102,7 +124,7 @@ def merged_options(words: Sequence[str], command: Callable[..., int]) -> list[st
     Raises:
         UserError: it takes one value, of which the parser would use the last.
     """
-    hints = typing.get_type_hints(command, include_extras=True)
+    hints = {name: each.annotation for name, each in signature_of(command).parameters.items()}
     found: dict[str, list[str]] = {"": []}
     option = ""
     for word in words:

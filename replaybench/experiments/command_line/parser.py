@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import tyro
 
 from replaybench.data.errors import UserError
-from replaybench.experiments.command_line.options import is_positional, kinds_and_bounds
+from replaybench.experiments.command_line.options import is_positional, kinds_and_bounds, signature_of
 
 _SHARED: Final = {
     "strategy": "Strategy of the cell of a run folder.",
@@ -71,9 +71,10 @@ def _deferred(command: Callable[..., int]) -> type[Any]:
 
     class Deferred:
         def __init__(self, *arguments: Any, **named: Any) -> None:
-            self.call = functools.partial(command, **inspect.signature(command).bind(*arguments, **named).arguments)
+            self.call = functools.partial(command, **signature.bind(*arguments, **named).arguments)
 
-    hints, signature = _readable_hints(command), inspect.signature(command)
+    signature = signature_of(command)
+    hints = _readable_hints(signature)
     described = [each.replace(annotation=hints[name]) for name, each in signature.parameters.items()]
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     method: Any = Deferred.__init__
@@ -85,14 +86,14 @@ def _deferred(command: Callable[..., int]) -> type[Any]:
     return Deferred
 
 
-def _readable_hints(command: Callable[..., Any]) -> dict[str, Any]:
+def _readable_hints(signature: inspect.Signature) -> dict[str, Any]:
     """Return a command's annotations with what its help writes in the place of each value.
 
     Files and names are called as their parameters are, numbers by their units. Defaults of None are not shown: the
     description says what happens then.
     """
-    hints = typing.get_type_hints(command, include_extras=True)
-    for name, parameter in inspect.signature(command).parameters.items():
+    hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    for name, parameter in signature.parameters.items():
         if hints[name] is bool:
             hints[name] = tyro.conf.FlagCreatePairsOff[bool]
             continue

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 from tyro.conf import Positional
 
-from replaybench.data.bounds import Hertz, Noise, RootSeed, Seconds, Whole
+from replaybench.data.bounds import RootSeed, Seconds, Whole
 from replaybench.data.errors import UserError
+from replaybench.experiments.command_line.options import CellOptions
 
 
 def watch(run: Positional[Path]) -> int:
@@ -70,11 +71,8 @@ def show(
     seconds: Seconds | None = None,
     member: Whole | None = None,
     learner: str | None = None,
-    strategy: str | None = None,
-    noise: Noise | None = None,
-    frequency: Hertz | None = None,
-    seed: Whole | None = None,
     root_seed: RootSeed = 0,
+    **cell: Unpack[CellOptions],
 ) -> int:
     """Show an episode of a plant in motion, under random actions or a learned policy: in a window, or as a film.
 
@@ -95,15 +93,16 @@ def show(
 
     found = None
     if policy is None:
-        given = {"strategy": strategy, "member": member, "learner": learner, "seed": seed}
+        given = {"strategy": cell.get("strategy"), "member": member, "learner": learner, "seed": cell.get("seed")}
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
             raise UserError(f"there is no policy for {', '.join(names)}; name its file or run folder with --policy")
-    elif frequency is not None and not policy.is_dir():
+    elif policy.is_dir():
+        found = find_policy(policy, member, plant=plant, learner=learner, **cell)
+    elif cell.get("frequency") is not None:
         raise UserError("--frequency chooses a cell of a run folder; a policy file acts at the rate that it learned at")
     else:
-        axes = {"noise": noise, "frequency": frequency, "learner": learner} if policy.is_dir() else {}
-        found = find_policy(policy, member, plant=plant, strategy=strategy, seed=seed, **axes)
-    show_film(Asked(plant, found, learner, noise, frequency, root_seed, seconds), output)
+        found = find_policy(policy, member, plant=plant, strategy=cell.get("strategy"), seed=cell.get("seed"))
+    show_film(Asked(plant, found, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds), output)
     return 0
 
 
@@ -114,10 +113,7 @@ def inspect(
     figure: Path | None = None,
     plant: str | None = None,
     learner: str | None = None,
-    strategy: str | None = None,
-    noise: Noise | None = None,
-    frequency: Hertz | None = None,
-    seed: Whole | None = None,
+    **cell: Unpack[CellOptions],
 ) -> int:
     """Print what is in any file that replaybench writes; of a buffer, what its experiences are.
 
@@ -133,8 +129,6 @@ def inspect(
     from replaybench.experiments.inspection.finding import find_inspected
     from replaybench.experiments.inspection.inspect import show_file
 
-    chosen, member = find_inspected(
-        file, member, plant=plant, learner=learner, strategy=strategy, noise=noise, frequency=frequency, seed=seed
-    )
+    chosen, member = find_inspected(file, member, plant=plant, learner=learner, **cell)
     show_file(make_console(), chosen, verify, member, plant, figure)
     return 0
