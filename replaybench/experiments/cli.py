@@ -77,7 +77,6 @@ def _fail(status: int, *lines: str) -> NoReturn:
 
 
 def _overview() -> str:
-    """Return the help that lists all commands, by groups."""
     width = shutil.get_terminal_size().columns
 
     def row(name: str, text: str) -> str:

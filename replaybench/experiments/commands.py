@@ -256,7 +256,6 @@ def _check_unfinished(policy: Path, about: Mapping[str, Any]) -> None:
 
 
 def _of_updates(done: int, updates: int, seconds: float) -> str:
-    """Return how far offline learning is after so many seconds."""
     if done == updates:
         return "references"
     left = f", {duration(seconds * (updates - done) / done)} left" if done else ""
@@ -269,7 +268,6 @@ def metric_words(found: Reference) -> str:
 
 
 def _print_offline(console: Console, scores: OfflineScores) -> None:
-    """Print what offline learners reach, next to the recording itself and to controllers that learn nothing."""
     found = scores.reference
     title = f"{found.plant}, {found.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
     table = Table(title=title, box=box.SIMPLE_HEAD)

@@ -129,7 +129,6 @@ def advise_from(
 
 
 def _batch(question: Question) -> int:
-    """Return the experiences of a batch: single ones, or segments of them."""
     settings = question.study([FULL], question.episodes or LEAST_EPISODES, _ROOM).cells()[0].settings
     return int(settings["batch_size"]) * int(settings.get("segment", 1))
 
@@ -144,7 +143,6 @@ def _advise_stored(
     noise: float,
     rate: float,
 ) -> Advice:
-    """Advise by one condition of stored results."""
     here = condition(data, plant, learner, noise, rate)
     capacity = _capacity(here, experiences(here, known))
     settings = _part(table, "learner", learner)
@@ -167,7 +165,6 @@ def _advise_stored(
 
 
 def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return a table within the study next to results; empty where it is none."""
     for name in names:
         found = table.get(name)
         table = found if isinstance(found, dict) else {}

@@ -120,7 +120,6 @@ def _about_the_file(recording: Recording, noise: float | None) -> list[str]:
 
 
 def _about_the_curve(recording: Recording, episodes: int, capacity: Capacity | None) -> list[str]:
-    """Return why there is no capacity by the 90 % rule."""
     if capacity is not None:
         return []
     turns = zip(recording.members, recording.orders, strict=True)
@@ -136,7 +135,6 @@ def _about_the_curve(recording: Recording, episodes: int, capacity: Capacity | N
 
 
 def _about_capacities(collected: int, room: int, asked: int | None) -> list[str]:
-    """Return why bounded retentions are left out, where they would overwrite nothing."""
     if room < collected:
         return []
     why = "gives no capacity" if asked is None else f"asks for {asked}"

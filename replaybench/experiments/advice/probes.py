@@ -130,7 +130,6 @@ def planned(question: Question, folder: Path, workers: int) -> Budget:
 
 
 def _tables(**tables: Mapping[str, Any]) -> str:
-    """Return tables as TOML."""
     rows = ([f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]
             for name, table in tables.items())  # fmt: skip
     return "\n\n".join(map("\n".join, rows)) + "\n"

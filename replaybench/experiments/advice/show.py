@@ -65,7 +65,6 @@ def _print_advice(console: Console, advice: Advice) -> None:
 
 
 def _print_reasons(line: Callable[..., None], advice: Advice, chosen: Probe) -> None:
-    """Print the rules for and against the proposal, with their evidence."""
     line("reasons", "bold")
     for verb, rules in (("for", chosen.candidate.for_), ("against", chosen.candidate.against)):
         for rule in rules:
@@ -113,7 +112,6 @@ def _table(advice: Advice) -> Table:
 
 
 def _ranking(advice: Advice) -> Table:
-    """Return what would be tried first, where nothing was."""
     table = Table(title="by rules alone", box=box.SIMPLE_HEAD)
     table.add_column("strategy")
     table.add_column("votes", justify="right")

@@ -56,7 +56,6 @@ def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figur
 
 
 def _lines(claim: Claim) -> list[str]:
-    """Wrap a statement to as few lines as possible, of about equal length."""
     statement = claim.statement.replace(" %", "\N{NO-BREAK SPACE}%")
     fewest = len(textwrap.wrap(statement, _LETTERS))
     narrower = (textwrap.wrap(statement, letters) for letters in range(_LETTERS // 3, _LETTERS + 1))
@@ -64,7 +63,6 @@ def _lines(claim: Claim) -> list[str]:
 
 
 def _height(claim: Claim) -> float:
-    """Return the height of a claim in inches."""
     return _LINE * len(_lines(claim)) + _GAP
 
 

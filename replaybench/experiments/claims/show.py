@@ -128,7 +128,6 @@ def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], ever
 
 
 def _described(claim: Claim) -> str:
-    """Return a claim's name, statement and source."""
     return f"[bold]{escape(claim.id)}[/]\n{escape(claim.statement)} [dim]{escape(claim.source)}[/]"
 
 

@@ -125,7 +125,6 @@ def _along(claim: Claim, effect: Effect) -> Effect:
 
 
 def _size(claim: Claim, effect: Effect) -> float:
-    """Return the size of an effect in the direction of the claim."""
     return abs(effect.estimate) if claim.expects == "same" else _along(claim, effect).estimate
 
 

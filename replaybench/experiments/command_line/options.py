@@ -204,7 +204,6 @@ def setting_values(entries: Sequence[str]) -> dict[str, Any]:
 
 
 def _toml_value(text: str) -> Any:
-    """Parse a TOML value; anything else is text without quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):

@@ -113,7 +113,6 @@ def _union(hint: Any) -> Any:
 
 
 def _metavar(name: str, hint: Any) -> str:
-    """Return what stands for an option's value in help."""
     kinds, bounds = kinds_and_bounds(hint)
     choices = [str(choice) for kind in kinds for choice in typing.get_args(kind) if typing.get_origin(kind) is Literal]
     if choices:

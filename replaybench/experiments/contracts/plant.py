@@ -101,7 +101,6 @@ def _finite(plant: Plant) -> str:
 
 
 def _beyond(plant: Plant, furthest: NDArray[np.float32], limits: NDArray[np.float32]) -> str:
-    """Say which normalised states `[S]` got out of the observation space, and what to do."""
     told = [
         f"{name} gets {far:.3g} times its scale away from its center, beyond its observation_limit of {limit:g}"
         for name, far, limit in zip(plant.state_names, furthest, limits, strict=True)

@@ -82,7 +82,6 @@ def show_import(
 
 
 def _check_target(path: Path) -> None:
-    """Refuse a file that exists or cannot be written, before anything is computed."""
     refuse_existing(path)
     folder = next(above for above in path.absolute().parents if above.exists())
     try:

@@ -55,7 +55,6 @@ def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
 
 
 def _refuse_wrong_unit(plant: Plant, measured: float, possible: float | None) -> None:
-    """Raise if the rate fits the plant in another unit of time than s."""
     units = _fitting(measured, plant.frequency, _LONG_UNITS)
     if measured < _TOO_SLOW * plant.frequency:
         units = [min(_UNITS, key=lambda unit: abs(math.log(measured * _UNITS[unit] / plant.frequency)))]
@@ -87,7 +86,6 @@ def _possible(plant: Plant, measured: float) -> float | None:
 
 
 def _no_rate(log: Log) -> UserError:
-    """Return the error for a log without usable times."""
     named = log.time_from or time_column(log.unusable)
     if named and named in log.unusable:
         return UserError(f"column {named!r} cannot be used: {log.unusable[named]}; mend it, or give --frequency")

@@ -110,22 +110,21 @@ def convert(
     recorded = {name: log.columns[mapping[name]][first] for name in OPTIONAL if name in mapping}
     reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
-    latched = _latched(first, terminated) if "terminated" in recorded else 0
     ends = np.union1d(first[terminated], flagged_ends(log, mapping))  # of steps that are left out, too
+    notes = [*log.notes, *_irregular(log.time, starts, rate)]
+    if "terminated" not in mapping and not isinstance(plant, OdePlant):
+        notes.append(f"{plant.name} has no equations here and the log no column terminated: no step counts as an end")
+    successive = terminated[1:] & terminated[:-1] & (np.diff(first) == 1)
     kept = ~np.isin(first, ends + 1)  # no step starts where an episode ended
     first, reward, terminated = first[kept], reward[kept], terminated[kept]
     x, u, x_next = x[kept], u[kept], x_next[kept]
     episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)
-
-    notes = (
-        *log.notes,
-        *_irregular(log.time, starts, rate),
-        *_without_ends(plant, mapping),
-        *_events(plant, mapping, x, u, rate),
-        *_counted(clipped, "actions were clipped to the plant's bounds"),
-        *_counted(latched, _LATCHED),
-        *_counted(_lost_ends(log, mapping, starts), "terminated steps lack the state in which they ended: left out"),
-    )
+    notes += _events(plant, mapping, x, u, rate)
+    notes += _counted(clipped, "actions were clipped to the plant's bounds")
+    if "terminated" in mapping:
+        lost = int((log.columns[mapping["terminated"]][~starts] > 0).sum())
+        notes += _counted(int(successive.sum()), _LATCHED)
+        notes += _counted(lost, "terminated steps lack the state in which they ended: left out")
     summary = summarise(
         plant, x, u, x_next, source=log.path.name, rows=rows, episodes=int(episode[-1]) + 1, frequency=rate,
         inferred=inferred, reward_from=mapping.get("reward"), reward=reward, notes=notes,
@@ -184,7 +183,6 @@ def _finite(log: Log, column: str | None, used: Bools, problems: Problems) -> Fl
 
 
 def _beyond(bounds: Floats, unit: str) -> str:
-    """Return the problem of a value beyond its bounds (low, high), and the remedy."""
     return (
         f"beyond {bounds[0]:.4g} … {bounds[1]:.4g} {unit}: is the column in {unit}, not in mA, mV, deg or the like? "
         f"Give it in {unit}"
@@ -192,7 +190,6 @@ def _beyond(bounds: Floats, unit: str) -> str:
 
 
 def _report(log: Log, name: str, column: str | None, wrong: Bools, reason: str, problems: Problems) -> None:
-    """Add the first row of a column that is `wrong`, if any."""
     if column is not None and wrong.any():
         row = int(wrong.argmax())
         value, rows = shown_number(log.columns[column][row]), such_rows(int(wrong.sum()))
@@ -200,14 +197,12 @@ def _report(log: Log, name: str, column: str | None, wrong: Bools, reason: str, 
 
 
 def _rewards(plant: Plant, x: Floats, u: Floats, x_next: Floats) -> Floats:
-    """Return the plant's reward `[N]` of recorded steps, with event 0."""
     assert isinstance(plant, OdePlant)
     p = plant.params()
     return np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in range(len(x))], np.float64)
 
 
 def _terminations(plant: Plant, x_next: Floats) -> Bools:
-    """Return whether the plant's task ends `[N]` in recorded states, with event 0."""
     if not isinstance(plant, OdePlant):
         return np.zeros(len(x_next), np.bool_)
     ended: Any = plant.terminated
@@ -222,21 +217,6 @@ def _irregular(time: Floats | None, starts: Bools, frequency: float) -> Iterator
         share = float((error > IRREGULAR).mean())
         if share > 0.01:
             yield f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period (worst {error.max():.0%})"
-
-
-def _latched(first: NDArray[np.int64], terminated: Bools) -> int:
-    """Count the terminated steps right behind another."""
-    return int((terminated[1:] & terminated[:-1] & (np.diff(first) == 1)).sum())
-
-
-def _lost_ends(log: Log, mapping: Mapping[str, str], starts: Bools) -> int:
-    """Count terminated rows where no step can start."""
-    return int((log.columns[mapping["terminated"]][~starts] > 0).sum()) if "terminated" in mapping else 0
-
-
-def _without_ends(plant: Plant, mapping: Mapping[str, str]) -> Iterator[str]:
-    if "terminated" not in mapping and not isinstance(plant, OdePlant):
-        yield f"{plant.name} has no equations here and the log no column terminated: no step counts as an end"
 
 
 def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:

@@ -87,7 +87,6 @@ def convert_dataset(
 
 
 def _normalised(episode: Episode, plant: Plant) -> Episode:
-    """Return an episode of a Gymnasium task in the plant's normalised states and commands."""
     observations, actions = episode.observations, episode.actions
     if observations.shape[1] == len(plant.state_names):  # else it is refused below
         observations = plant.normalise_state(observations.astype(np.float64)).astype(np.float32)
@@ -97,7 +96,6 @@ def _normalised(episode: Episode, plant: Plant) -> Episode:
 
 
 def _check_plant(dataset_id: str, ours: dict[str, Any], plant: Plant) -> None:
-    """Refuse a dataset of another plant, or of this one with other parameters."""
     if not ours:
         return
     name, own, recorded = str(ours.get("plant")), asdict(plant), ours.get("parameters")
@@ -110,7 +108,6 @@ def _check_plant(dataset_id: str, ours: dict[str, Any], plant: Plant) -> None:
 
 
 def _check_environment(dataset_id: str, metadata: dict[str, Any], plant: Plant) -> None:
-    """Refuse a dataset of others that names another environment."""
     try:
         spec = json.loads(metadata.get("env_spec") or "{}")
         named = spec.get("id") if isinstance(spec, dict) else None
@@ -137,7 +134,6 @@ def _rate(dataset_id: str, ours: dict[str, Any], given: float | None) -> float:
 
 
 def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, noise: float) -> None:
-    """Refuse observations and actions that cannot be the plant's, normalised."""
     limit = np.array(plant.observation_limit) * (1 + STATE_TOLERANCE) + _NOISE_LIMIT * noise
     for number, each in enumerate(episodes):
         for kind, array, names, bound in (

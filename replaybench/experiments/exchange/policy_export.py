@@ -81,7 +81,6 @@ def export_policy(
 
 
 def _form_of(output: Path, asked: ExportForm | None) -> ExportForm:
-    """Return the form of a file's suffix, which must agree with the one asked for."""
     forms = {suffix: form for form, suffix in _SUFFIXES.items()}
     form = forms.get(output.suffix.lower())
     if form is None:
@@ -93,7 +92,6 @@ def _form_of(output: Path, asked: ExportForm | None) -> ExportForm:
 
 
 def _identifier(target: Path) -> str:
-    """Return the prefix of a header's functions, from its file name."""
     name = re.sub(r"\W", "_", target.stem.lower(), flags=re.ASCII).strip("_")
     if not name or name[0].isdigit() or name in _KEYWORDS:
         raise UserError(f"functions in C are called after the file, and {target.stem!r} is no name; choose --output")
@@ -101,7 +99,6 @@ def _identifier(target: Path) -> str:
 
 
 def _provenance(origin: Origin, policy: Policy, member: int) -> list[str]:
-    """Return the lines on the origin of an exported policy."""
     learner = origin.learner or policy.facts["policy"]["learner"]
     lines = [f"A policy for {origin.plant or 'a plant'}, learned by {learner} with replaybench {VERSION}."]
     if origin.strategy:
@@ -113,7 +110,6 @@ def _provenance(origin: Origin, policy: Policy, member: int) -> list[str]:
 
 
 def _units(made: Plant, observe: Sequence[str]) -> Units:
-    """Return the units of the plant's signals."""
     rows = seen_states(made.name, made.state_names, observe)
     center, scale, limit = (
         np.array(values, np.float64)[rows] for values in (made.state_center, made.state_scale, made.observation_limit)

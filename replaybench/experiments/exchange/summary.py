@@ -183,7 +183,6 @@ def _turned(plant: Plant, x: Floats) -> Floats:
 
 
 def _rms(plant: Plant, difference: Floats) -> list[float]:
-    """Return the root mean square of each column of state differences `[N, S]`, angles the short way round."""
     with np.errstate(all="ignore"):  # a model far off its range may overflow
         shortest = np.where(plant.periodic, wrap(difference), difference)
         rms: list[float] = np.sqrt(np.square(shortest).mean(axis=0)).tolist()

@@ -155,7 +155,6 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
 
 
 def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start: int) -> None:
-    """Refuse normalised actions `[n, A]` that are none of the plant's choices."""
     if not (chosen := plant.is_choice(action)).all():
         row, column = np.argwhere(~chosen)[0]
         found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
@@ -166,12 +165,10 @@ def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start:
 
 
 def _parts(stored: int) -> Iterator[slice]:
-    """Cut a recording into parts that fit in memory."""
     return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
 
 
 def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> bool:
-    """Return whether a recording is finite, read in parts."""
     return all(np.isfinite(record.read(name, member, rows)).all() for rows in _parts(stored) for name in fields)
 
 

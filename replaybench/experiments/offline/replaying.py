@@ -124,7 +124,6 @@ def _filled(
     members: range,
     model: PlantModel,
 ) -> Replay:
-    """Return buffers that were offered the recordings."""
     missing = [name for name in strategy.retention.orders if name not in recording.arrays]
     if missing:
         raise UserError(

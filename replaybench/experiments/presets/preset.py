@@ -148,14 +148,12 @@ def read_preset(name: str) -> Preset:
 
 
 def _figure_table(path: Path) -> dict[str, Any]:
-    """Read a figure's file, over the file that it is `like`."""
     table = read_toml(path)
     other = table.pop("like", None)
     return table if other is None else merged(_figure_table(path.with_name(f"{other}.toml")), table)
 
 
 def _no_preset(name: str, known: list[str]) -> UserError:
-    """Return the error for an unknown name, offering the preset that shows such a figure."""
     paper, _, asked = name.casefold().rpartition("/")
     if of_it := [each for each in known if each.startswith(f"{asked}/")]:
         return UserError(f"{name} is a paper; name one of its presets: {', '.join(of_it)}")

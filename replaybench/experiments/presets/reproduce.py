@@ -73,7 +73,6 @@ def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> No
 
 
 def _time(console: Console, cells: list[Cell], workers: int) -> None:
-    """Time kinds of cells that are new on this machine, with progress."""
     tried = [0, 1]
 
     def report(done: int, due: int) -> None:
