@@ -17,6 +17,7 @@ import pytest
 import xarray as xr
 
 import replaybench
+from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.registry import LEARNERS
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
@@ -26,9 +27,13 @@ from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.experiments.cli import COMMANDS, main
 from replaybench.experiments.command_line.options import plant_parameters, take_plant_parameters
 from replaybench.experiments.commands import no_regulator
+from replaybench.experiments.offline.recording import read_recording
+from replaybench.experiments.offline.replaying import offer
 from replaybench.experiments.offline.scores import OfflineScores
 from replaybench.experiments.progress import plain_lines
 from replaybench.experiments.results.results_file import write_results
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
@@ -126,16 +131,11 @@ def test_help_of_a_command_describes_its_options(command: str, capsys: pytest.Ca
             assert shown in out
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_knows_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--tyro-print-completion", shell) == 0
-    script = capsys.readouterr().out
-    for word in (*COMMANDS, "checkpoint-seconds"):
-        assert word in script
-
-
 def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The script is given to a shell, which then completes a command and an option."""
+    assert call("--tyro-print-completion", "zsh") == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in (*COMMANDS, "checkpoint-seconds"))
     assert call("--tyro-print-completion", "bash") == 0
     (tmp_path / "completion").write_text(capsys.readouterr().out)
     for line, completed in (
@@ -191,6 +191,10 @@ def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -
         expected = ((point["reward"] - point["reference_random"]) / span)[:, -100:].mean("episode")
         np.testing.assert_allclose(point["mu_final"], expected)
         assert (point["mu_final_low"] <= point["mu_final_mean"]) & (point["mu_final_mean"] <= point["mu_final_high"])
+        assert set(data["cell"].values.ravel().tolist()) == {path.name for path in run.glob("cells/*")}
+        for axis in data.dims:
+            named = axis in ("plant", "learner", "strategy")
+            assert data[axis].attrs.get("units") == (None if named else "Hz" if axis == "frequency" else "1"), axis
     assert len(list(run.glob("cells/*/scores.h5"))) == 4
     assert len(list(run.glob("cells/*/buffer.h5"))) == 4
     assert read_policy(next(run.glob("cells/*/policy.safetensors")))[1]["actor.0.weight"].shape[0] == 3
@@ -272,16 +276,10 @@ def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "4 cells, 4 to run" in told
     assert all(word in told for word in ("time", "memory", "disk"))
     assert not (tmp_path / "none").exists()
-
-
-def test_names_are_printed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not as pictures, which `:a:` would be elsewhere."""
-    study = tmp_path / "study.toml"
     text = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nlearners = ["DDPG:a:b"]\nepisodes = 2\n'
-    study.write_text(text + '[learner."DDPG:a:b"]\nexploration = { decay_episodes = 500 }\n', encoding="utf-8")
-    assert call("sweep", study, "--dry-run", "--output", tmp_path / "run") == 0
-    told = capsys.readouterr().out
-    assert "warning: DDPG:a:b explores" in told
+    (tmp_path / "x.toml").write_text(text + '[learner."DDPG:a:b"]\nexploration = { decay_episodes = 500 }\n')
+    assert call("sweep", tmp_path / "x.toml", "--dry-run", "--output", tmp_path / "run") == 0
+    assert "warning: DDPG:a:b explores" in capsys.readouterr().out, "names are no pictures, as :a: would be"
 
 
 def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
@@ -337,18 +335,11 @@ def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
 
 def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[str, str], Path]) -> None:
     """A FIFO of 100 slots ends up with the last 100 offers of each recording."""
-    from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-    from replaybench.experiments.offline.recording import read_recording
-    from replaybench.experiments.offline.replaying import offer
-    from replaybench.replay.buffer import Replay, step_fields
-    from replaybench.replay.strategies.notation import parse
-
     recording = read_recording(buffers["PendulumDCSC", "FIFO[Uniform]"])
     replay = Replay(parse("FIFO[Uniform]"), step_fields(2, 1), 100, 0, range(3), 4)
     offer(recording, replay, DDPG(DDPGConfig(), LearnerSetting(recording.task(), 0, range(3))))
     for m in range(3):
-        newest = recording.orders[m][-100:]
-        expected = recording.arrays["observation"][m, newest]
+        expected = recording.arrays["observation"][m, recording.orders[m][-100:]]
         order = np.argsort(replay.columns.serial[m])
         np.testing.assert_array_equal(replay.columns.column("observation")[m, order], expected)
 
@@ -438,6 +429,10 @@ def test_inspect_and_verify(run: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert "verified" in told
     (cell / "policy.h").unlink()
     assert "inspect opens .h5" in refused(capsys, "inspect", run / "study.toml")
+    assert call("inspect", cell / "buffer.h5", "--member", 3) == 2
+    out, err = capsys.readouterr()
+    assert "--member must be 0 … 2, not 3" in err
+    assert not out
 
 
 def test_the_interface_takes_paths_as_text(run: Path) -> None:
@@ -484,16 +479,6 @@ def test_a_buffer_of_another_plant_or_of_none_is_refused(
     none = np.zeros((len(arrays["count"]), 0), np.uint8)
     write_record(tmp_path / "b.h5", "buffer", header.facts, {**arrays, "synthetic": none})
     assert call("inspect", tmp_path / "b.h5", "--verify") == 0
-
-
-def test_inspect_refuses_a_member_before_it_shows_anything(
-    buffers: dict[tuple[str, str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert call("inspect", buffers["Magman", "FIFO[Uniform]"], "--member", 3) == 2
-    told = capsys.readouterr()
-    assert "--member must be 0 … 2, not 3" in told.err
-    assert not told.out
 
 
 @pytest.mark.parametrize(
@@ -620,14 +605,6 @@ def test_what_shows_results_says_where_there_are_none(
     assert "holds no finished cell yet; a table needs one at least" in refused(capsys, "table", tmp_path)
     told = refused(capsys, "figures", run / "results.nc")
     assert f"is a file; figures are drawn from its run folder: replaybench figures {run}" in told
-
-
-def test_results_name_their_cells_and_units(run: Path) -> None:
-    with xr.open_dataset(run / "results.nc", engine="h5netcdf") as data:
-        assert set(data["cell"].values.ravel().tolist()) == {path.name for path in run.glob("cells/*")}
-        for axis in data.dims:
-            named = axis in ("plant", "learner", "strategy")
-            assert data[axis].attrs.get("units") == (None if named else "Hz" if axis == "frequency" else "1"), axis
 
 
 def test_replay_of_a_runs_cell_with_changed_settings(

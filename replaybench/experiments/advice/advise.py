@@ -17,14 +17,7 @@ from replaybench.data.user_code.user_file import imports_only
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import make_plant, stored_plant
 from replaybench.experiments.advice.ninety_percent import Capacity, improves, ninety_percent, rounded
-from replaybench.experiments.advice.probes import (
-    LEAST_EPISODES,
-    Question,
-    condition,
-    experiences,
-    planned,
-    run,
-)
+from replaybench.experiments.advice.probes import LEAST_EPISODES, Question, condition, experiences, planned, run
 from replaybench.experiments.advice.proposal import Advice, Probe, cautions_of, changes_of, choose, probes_of, scores_of
 from replaybench.experiments.advice.rules import RETENTIONS, SAMPLINGS, Candidate, candidates
 from replaybench.experiments.advice.traits import Traits, authority_of, decay_of, symmetry_of

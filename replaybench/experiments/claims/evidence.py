@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -34,20 +34,14 @@ from replaybench.replay.strategies.notation import parse
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Correction:
-    """A corrected mistake of a learner; cells computed before are no evidence.
-
-    Attributes:
-        learner: name of the learner, and of all its variants.
-        strategy: regular expression that is found in the names of affected strategies.
-        version: first version of the numerics without the mistake.
-        mistake: description.
-    """
+class Correction(NamedTuple):
+    """A corrected mistake of a learner and its variants; cells computed before are no evidence."""
 
     learner: str
     strategy: str
+    """Regular expression that is found in the names of affected strategies."""
     version: int
+    """First version of the numerics without the mistake."""
     mistake: str
 
 

@@ -17,11 +17,7 @@ from replaybench.experiments.contracts.promises import checked
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS, WEIGHTINGS
 
-_WHOLE = {
-    RETENTIONS.kind: "{}[Uniform]",
-    SAMPLINGS.kind: "FIFO[{}]",
-    WEIGHTINGS.kind: "FIFO[PER+{}]",
-}
+_WHOLE = {RETENTIONS.kind: "{}[Uniform]", SAMPLINGS.kind: "FIFO[{}]", WEIGHTINGS.kind: "FIFO[PER+{}]"}
 """How a part of a strategy becomes a whole one."""
 
 _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")

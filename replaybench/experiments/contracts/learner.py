@@ -174,11 +174,7 @@ def _fails_alone(cell: Cell) -> str:
 
 
 def _policy_file(cell: Cell) -> str:
-    with (
-        tempfile.TemporaryDirectory() as place,
-        _advanced(cell) as run,
-        contextlib.closing(CellRun(cell)) as fresh,
-    ):
+    with tempfile.TemporaryDirectory() as place, _advanced(cell) as run, contextlib.closing(CellRun(cell)) as fresh:
         run_cell(cell, Path(place), "none")
         path = Path(place) / "policy.safetensors"
         fresh.agent.load_weights(read_policy(path)[1])

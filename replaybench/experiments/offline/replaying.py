@@ -117,12 +117,7 @@ def replay_offline(
 
 
 def _filled(
-    recording: Recording,
-    strategy: Strategy,
-    capacity: int | None,
-    root_seed: int,
-    members: range,
-    model: PlantModel,
+    recording: Recording, strategy: Strategy, capacity: int | None, root_seed: int, members: range, model: PlantModel
 ) -> Replay:
     missing = [name for name in strategy.retention.orders if name not in recording.arrays]
     if missing:
