@@ -97,7 +97,7 @@ def improves(rewards: Floats) -> bool:
 
 def moving_mean(curve: Floats, window: int) -> Floats:
     """Return the mean of the last `window` values of a curve `[E]` at each place, of fewer at its beginning."""
-    # Not by a running sum: one huge reward would take the digits of all that come after it.
+    # Not by a running sum, in which one huge reward costs the digits of all later ones.
     begins = np.maximum(0, np.arange(1, len(curve) + 1) - window)
     return np.array([curve[begin : end + 1].mean() for end, begin in enumerate(begins)])
 

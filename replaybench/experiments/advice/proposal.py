@@ -250,7 +250,5 @@ def cautions_of(
     if traits.authority is None:
         said.append("how far single actions move the plant was not measured")
     if traits.decay is None:
-        said.append(
-            "whether exploration decayed is not known: the run's study.toml does not say the learner's settings"
-        )
+        said.append("whether exploration decayed is not known: the run's study.toml lacks the learner's settings")
     return said

@@ -26,8 +26,8 @@ LOOKS: Final[dict[Word, tuple[str, str]]] = {
 """Marker and colour of a verdict."""
 _CAPTION: Final = (
     "Interquartile means of the differences of paired seeds, with 95 % BCa intervals, in units of the smallest effect "
-    "of interest (dashed). Where a claim says more, or less, that is to the right. "
-    "Where it says no more, or no different, that is the band."
+    "of interest (dashed). The expected direction is to the right. "
+    "The band is where a claim expects no more, or no difference."
 )
 _WIDTH: Final = 8.8
 _LETTERS: Final = 72

@@ -50,7 +50,7 @@ def show_claims(
         refuse_existing(output)
     if figure is not None:
         if not paths:
-            raise UserError("--figure draws what runs say of claims: name run folders")
+            raise UserError("--figure draws verdicts by runs: name run folders")
         check_figure(figure)
     runs = [read_evidence(path) for path in paths]
     families = [read_claims(name) for name in papers or claim_files()]
@@ -74,7 +74,7 @@ def show_claims(
     counted = ", ".join(f"{words[word]} {word}" for word in _STYLES if words[word])
     console.print(f"{sum(words.values())} claims: {counted}", highlight=False)
     if not runs:
-        console.print("to judge them, run what they compare (replaybench reproduce --list), then name the run folders")
+        console.print("to test them, run their presets (replaybench reproduce --list), then name the run folders")
     if output is not None:
         write_text(output, json.dumps(records, indent=1, ensure_ascii=False) + "\n")
         print(f"claims   {output}")

@@ -36,7 +36,7 @@ def import_log(
             truncated and episode; columns that bear those names need not be given.
         time: Column of sample times in s.
         frequency: Control rate in Hz; taken from the time column or the dataset if not given.
-        output: Buffer file to write; <log>.h5 beside the log (runs/<dataset>.h5) if not given.
+        output: Buffer file to write; <log>.h5 next to the log (runs/<dataset>.h5) if not given.
         clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
         missing: What to do about empty cells: refuse the log, leave out the steps that have them, or fill states on a
             line and actions by the last.
@@ -98,10 +98,10 @@ def export_policy(
 
     Args:
         policy: Policy file (.safetensors) of a cell or of `replay`; or run folder, of which options choose a cell.
-        format: C99 header without allocation, that tests itself; program of torch.export (.pt2); ONNX model. What the
-            suffix of --output says, else C, if not given.
+        format: C99 header without allocation, that tests itself; program of torch.export (.pt2); ONNX model. That of
+            the suffix of --output, else C, if not given.
         member: Member whose policy to write, from 0; the one that did best in its last greedy episode if not given.
-        output: File to write; policy.h, .pt2 or .onnx beside the policy file if not given. C is named after it.
+        output: File to write; policy.h, .pt2 or .onnx next to the policy file if not given. C is named after it.
         plant: The policy's plant; needed for a file only where it is one of your own (path/to/file.py:ClassName).
         learner: The policy's learner; needed for a file only where it is one of your own (path/to/file.py:ClassName).
     """

@@ -87,10 +87,9 @@ def _deferred(command: Callable[..., int]) -> type[Any]:
 
 
 def _readable_hints(signature: inspect.Signature) -> dict[str, Any]:
-    """Return a command's annotations with what its help writes in the place of each value.
+    """Return a command's annotations with the placeholder of each value in help.
 
-    Files and names are called as their parameters are, numbers by their units. Defaults of None are not shown: the
-    description says what happens then.
+    Defaults of None are not shown: the description covers them.
     """
     hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     for name, parameter in signature.parameters.items():
@@ -127,5 +126,5 @@ def _metavar(name: str, hint: Any) -> str:
 def _one_line(text: str) -> str:
     """Return the text in a box of the parser, up to its advice to read the help, as one line."""
     lines = [line.strip("│╭╮╰╯|+ ") for line in text.splitlines()[1:]]  # its frame is ASCII on plain terminals
-    said = itertools.takewhile(lambda line: "helptext" not in line, [line for line in lines if line.strip("─-")])
-    return " ".join(" ".join(said).split()).rstrip(".") or "the command cannot be read"
+    text_lines = itertools.takewhile(lambda line: "helptext" not in line, [line for line in lines if line.strip("─-")])
+    return " ".join(" ".join(text_lines).split()).rstrip(".") or "the command cannot be read"

@@ -13,7 +13,7 @@ from replaybench.data.errors import UserError, no_such_file
 from replaybench.experiments.command_line.options import setting_values
 
 _FOR_RUNS: Final = ("budget_minutes", "learner", "seeds", "episodes", "probes", "root_seed", "set", "output", "workers")
-"""Options of `advise` that say how to run what is only run where a plant is named."""
+"""Options of `advise` for runs, which need a named plant."""
 
 
 def table(
@@ -166,4 +166,4 @@ def _check_nothing_else(given: dict[str, Any], of_file: bool) -> None:
     for name in (*_FOR_RUNS, "frequency") if of_file else _FOR_RUNS:
         if given[name] != defaults[name].default:
             option, what = name.replace("_", "-"), "buffer file" if of_file else "run folder"
-            raise UserError(f"--{option} means nothing with a {what}, which is only read; leave it out")
+            raise UserError(f"--{option} is for runs, and a {what} is only read; leave it out")

@@ -26,7 +26,7 @@ def watch(run: Positional[Path]) -> int:
 
 
 def report(run: Positional[Path], output: Path | None = None) -> int:
-    """Write a sweep's results as one HTML page: what won and how sure that is, then figures to choose from.
+    """Write a sweep's results as one HTML page: the best strategies with intervals, then figures to choose from.
 
     Args:
         run: Run folder, or a results file (.nc) by itself; or folder that `replay` wrote.
@@ -115,7 +115,7 @@ def inspect(
     learner: str | None = None,
     **cell: Unpack[CellOptions],
 ) -> int:
-    """Print what is in any file that replaybench writes; of a buffer, what its experiences are.
+    """Print the contents of any file that replaybench writes; of a buffer, the composition of its experiences.
 
     Args:
         file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder, all

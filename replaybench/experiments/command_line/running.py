@@ -49,7 +49,7 @@ def sweep(
         progress: A live line, a plain line every 30 s, or a JSON object for each event and nothing else; a live line in
             a terminal and plain ones elsewhere if not given.
         tensorboard: Write TensorBoard event files too, into the run folder.
-        quiet: Print nothing but what went wrong.
+        quiet: Print errors only.
     """
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.training.study import read_study
@@ -83,15 +83,15 @@ def reproduce(
 ) -> int:
     """Run a published figure or table as a study, for example debruin2018/fig12.
 
-    Called again, it continues where it stopped. Cells that another figure in a folder beside this one has in common
-    with it are taken from there.
+    Called again, it continues where it stopped. Finished cells of other figures, in
+    folders next to this one, are reused.
 
     Args:
         preset: Figure or table, as listed by --list.
         list: List all presets with their cells, and what they need on this machine.
         time: With --list: try cells of kinds that were never timed here first, for seconds each (minutes in all).
-        scale: How much to run: quick shows that it works, standard decides claims of large effects, paper is what the
-            paper ran.
+        scale: How much to run: quick to see that it works, standard to decide claims of large effects, paper as in the
+            paper.
         set: Changed keys of its study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
         output: Run folder; runs/<preset>-<scale> if not given.
     """
@@ -116,7 +116,7 @@ def reproduce(
     if set:
         console.print(f"changed: {', '.join(set)}", markup=False, highlight=False)
     if not dry_run and (taken := take_over(study, folder)):
-        print(f"{taken} finished cell(s) taken from folders beside {folder}")
+        print(f"{taken} finished cell(s) taken from folders next to {folder}")
     return _run_study(
         console, study, folder, workers, cluster, dry_run, no_measure, checkpoint_seconds=checkpoint_seconds
     )

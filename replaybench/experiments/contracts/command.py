@@ -1,4 +1,4 @@
-"""`replaybench check`: what is checked is found by its name, and every promise is a line."""
+"""`replaybench check`: find a plant, strategy or learner by its name, and print a line for each promise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
 
 
 def show_check(console: Console, name: str) -> int:
-    """Print a line for every promise of what is named; return 1 if any is broken, else 0.
+    """Print a line for every promise of a plant, strategy or learner; return 1 if any is broken, else 0.
 
     Raises:
         UserError: there is nothing of that name.
@@ -41,7 +41,7 @@ def show_check(console: Console, name: str) -> int:
 
 
 def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
-    """Return what kind of thing a name names, and its promises with what broke, each checked when it is asked for.
+    """Return the category of a name, and its promises with problems, each checked when it is asked for.
 
     Raises:
         UserError: there is nothing of that name.

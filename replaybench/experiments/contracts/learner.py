@@ -121,7 +121,7 @@ def _explores_again(cell: Cell) -> str:
 
 
 def _waits(cell: Cell) -> str:
-    """Members whose episodes are over wait for the others: what they explore later does not depend on how long."""
+    """Check that waiting for other members' episodes does not change later exploration."""
     with contextlib.closing(CellRun(cell)) as run, contextlib.closing(CellRun(cell)) as straight:
         everyone = np.ones(cell.members, np.bool_)
         others = everyone.copy()
@@ -188,8 +188,8 @@ LEARNER: Final[Promises[Cell]] = {
     "weights change, and stay finite": _learns,
     "greedy actions lie in [−1, 1]": _bounded,
     "updates return a TD error of each sample": _annotations,
-    "what is explored can be asked again": _explores_again,
-    "members that wait draw nothing": _waits,
+    "exploration can be recomputed": _explores_again,
+    "inactive members draw no random numbers": _waits,
     "a member is the same bit for bit in any population": _alike_in_any_population,
     "a resumed run equals an uninterrupted one": _resumed,
     "a failed member fails alone and visibly": _fails_alone,

@@ -101,12 +101,12 @@ def _finite(plant: Plant) -> str:
 
 
 def _beyond(plant: Plant, furthest: NDArray[np.float32], limits: NDArray[np.float32]) -> str:
-    told = [
+    problems = [
         f"{name} gets {far:.3g} times its scale away from its center, beyond its observation_limit of {limit:g}"
         for name, far, limit in zip(plant.state_names, furthest, limits, strict=True)
         if far > limit
     ]
-    return f"{', '.join(told)}; declare how far each state may get" if told else ""
+    return f"{', '.join(problems)}; declare how far each state may get" if problems else ""
 
 
 def _angles(plant: Plant) -> str:
@@ -124,12 +124,14 @@ def _angles(plant: Plant) -> str:
             state[angle] = beyond
             states.append(simulate(plant, state[None], plant.action_range()[0][None], 1 / plant.frequency)[0])
     furthest = np.abs(np.concatenate(states))[:, angles].max(axis=0)
-    told = [
+    problems = [
         f"{plant.state_names[angle]} gets to {far:.3g} rad"
         for angle, far in zip(angles, furthest, strict=True)
         if far > np.pi * (1 + _FLOAT32)
     ]
-    return f"{', '.join(told)}; wrap it in project (wrap_angle), or declare the state not periodic" if told else ""
+    return (
+        f"{', '.join(problems)}; wrap it in project (wrap_angle), or declare the state not periodic" if problems else ""
+    )
 
 
 def _masked_reset(plant: Plant) -> str:
@@ -176,7 +178,7 @@ def _noise(plant: Plant) -> str:
 def _held_action(plant: Plant) -> str:
     try:
         slow = PopulationEnv(plant, 2, frequency=plant.frequency / 2)
-    except UserError:  # a plant of a fixed rate says so
+    except UserError:  # a plant of a fixed rate
         return ""
     with contextlib.closing(slow), _population(plant, 2, frequency=plant.frequency) as quick:
         actions = 0.3 * _actions(slow, 4, 2)

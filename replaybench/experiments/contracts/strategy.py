@@ -135,12 +135,12 @@ def _stored_only(case: Case) -> str:
             if wrong := _not_stored(run.replay, batch):
                 return wrong
             if not np.array_equal(rows, run.replay.columns.rows) and case.strategy.synth is None:
-                return "what is stored was changed by drawing it"
+                return "drawing changed stored experiences"
     return ""
 
 
 def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
-    """Return what of a batch is not what its slots hold, and was collected under its number."""
+    """Return how a batch differs from its slots, or from what was collected under its serial numbers."""
     if (batch.idx < 0).any() or (batch.idx >= replay.count[:, None]).any():
         return f"slots {batch.idx.min()} to {batch.idx.max()} were drawn, {replay.count.min()} are stored"
     if not np.array_equal(batch.serial, replay.columns.serial[np.arange(len(batch.idx))[:, None], batch.idx]):

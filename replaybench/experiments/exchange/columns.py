@@ -46,7 +46,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
     units = dict(zip(signals, (*plant.state_units, *plant.action_units), strict=True))
     if len(units) < len(signals):
         twice = next(name for name in signals if signals.count(name) > 1)
-        raise UserError(f"{plant.name} has two signals called {twice!r}, so that a log's columns cannot be told apart")
+        raise UserError(f"{plant.name} has two signals called {twice!r}, so that a log's columns cannot be assigned")
     folded = {_fold(name) for name in units}
     names = (*units, *(name for name in (*OPTIONAL, EPISODE, TRUNCATED) if _fold(name) not in folded))
     titles = (*log.columns, *log.unusable)
@@ -102,10 +102,10 @@ def _stated(
                 raise UserError(f"--columns names {by_fold[_fold(name)]} twice; say which column it is once")
             stated[by_fold[_fold(name)]] = ""  # so that a wrong statement is one problem
             if column not in titles:
-                alike = [title for title in titles if _fold(title) == _fold(column)]
-                if len(alike) != 1:
+                same = [title for title in titles if _fold(title) == _fold(column)]
+                if len(same) != 1:
                     raise unknown("column", column, titles)
-                column = alike[0]
+                column = same[0]
             stated[by_fold[_fold(name)]] = column
     return stated
 

@@ -38,7 +38,7 @@ def best_member(path: Path) -> tuple[int, str]:
             best = int(np.nanargmax(reward[:, -1]))
             return best, f"the best of {len(reward)} in its last greedy episode: {reward[best, -1]:.4g}"
         return 0, "the first; there are no greedy episodes to compare"
-    return 0, "the first; no scores lie beside the file"
+    return 0, "the first; there are no scores next to the file"
 
 
 def origin_of(path: Path, policy: Policy) -> Origin:

@@ -101,7 +101,7 @@ def as_episode(recording: Recording, member: int, slots: Slots, limit: int | Non
     carried = {name: arrays[name][member, slots] for name in CARRIED if name in arrays}
     return Episode(
         observations=np.concatenate([rows["observation"], arrays["next_observation"][member, slots[-1:]]]),
-        actions=np.clip(rows["action"], -1.0, 1.0),  # what samples of an unbounded policy became
+        actions=np.clip(rows["action"], -1.0, 1.0),  # as the plant did with samples of an unbounded policy
         rewards=rows["reward"][:, 0],
         terminations=terminated,
         truncations=truncated,

@@ -66,10 +66,11 @@ BROKEN_LEARNERS = {
     "weights change, and stay finite": "def update(self, b): return {'td_error': np.zeros_like(b.weight)}",
     "greedy actions lie in [−1, 1]": "def policy(self, s): return 2 + self.mean(s)",
     "updates return a TD error of each sample": "def update(self, b): return {'td_error': np.nan * b.weight}",
-    "what is explored can be asked again": """def re_explore(self, s):
+    "exploration can be recomputed": """def re_explore(self, s):
         self.calls += 1
         return super().re_explore(s * self.calls)""",
-    "members that wait draw nothing": "def explore(self, s, active): return super().explore(s, np.ones_like(active))",
+    "inactive members draw no random numbers": """def explore(self, s, active):
+        return super().explore(s, np.ones_like(active))""",
     "a member is the same bit for bit in any population": "def mean(self, s, m=None): return super().mean(s) / len(s)",
     "a resumed run equals an uninterrupted one": """def re_explore(self, s):
         self.calls += 1
