@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.experiments.advice.traits import Traits
-from replaybench.experiments.claims.claim import read_claims
 
 FOLDER: Final = Path(__file__).parent
-PAPER: Final = "debruin2018"
 RETENTIONS: Final = ("FULL", "Resv", "Expl", "TDE", "FIFO")
 SAMPLINGS: Final = ("Uniform", "PER", "PER+IS")
 
@@ -45,18 +42,6 @@ class Rule:
     section: str
     claims: tuple[str, ...]
     evidence: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if self.trait not in Traits.__dataclass_fields__:
-            raise UserError(f"rule {self.id}: there is no trait {self.trait!r}")
-        for part in (*self.for_, *self.against):
-            if part not in (*RETENTIONS, *SAMPLINGS):
-                raise UserError(f"rule {self.id}: {part!r} is neither a retention nor a sampling that is advised on")
-        known = {claim.id for claim in read_claims(PAPER).claim}
-        if missing := [claim for claim in self.claims if claim not in known]:
-            raise UserError(f"rule {self.id}: there is no claim {missing[0]!r} of {PAPER}")
-        if missing := [name for name in self.evidence if name not in stored_evidence()]:
-            raise UserError(f"rule {self.id}: there is no evidence {missing[0]!r}")
 
     def value(self, traits: Traits) -> float | None:
         """Return the value of its trait."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from replaybench.data.configuration import build, merged
 from replaybench.data.errors import UserError, unknown
@@ -48,10 +48,6 @@ class Paper:
     reduced_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     study: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if set(self.scales) != set(get_args(Scale)):
-            raise UserError(f"{self.title}: scales must be {', '.join(get_args(Scale))}")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
@@ -72,11 +68,6 @@ class Figure:
     seeds: int | None = None
     reduced: tuple[str, ...] = ()
     scales: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for scale in self.scales:
-            if scale not in get_args(Scale):
-                raise unknown("scale", scale, get_args(Scale))
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,10 @@ from replaybench.experiments.advice.advise import advise_from
 from replaybench.experiments.advice.ninety_percent import Capacity, moving_mean, ninety_percent, rounded
 from replaybench.experiments.advice.probes import Budget, Question
 from replaybench.experiments.advice.proposal import Advice, Probe, cautions_of, changes_of, choose, edges_of
-from replaybench.experiments.advice.rules import Candidate, candidates, rules, stored_evidence
+from replaybench.experiments.advice.rules import RETENTIONS, SAMPLINGS, Candidate, candidates, rules, stored_evidence
 from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
 from replaybench.experiments.calibration import Estimate
+from replaybench.experiments.claims.claim import read_claims
 from replaybench.experiments.cli import main
 from replaybench.experiments.results.dataset import add_scores
 from replaybench.experiments.results.references import NONE_BEATS_RANDOM
@@ -178,6 +179,15 @@ def test_rules_vote_as_the_paper_says() -> None:
     assert not any(rule.trait in ("authority", "symmetry") for rule in rules() if rule.holds(unknown))
     kept = [Candidate(name, "PER", (), ()).strategy(500) for name in ("FULL", "Resv", "TDE", "FIFO")]
     assert kept == ["FULL[PER]", "Resv(500)[PER]", "TDE(capacity=500)[PER]", "FIFO(500)[PER]"]
+
+
+def test_rules_name_traits_parts_claims_and_evidence_that_exist() -> None:
+    known = {claim.id for claim in read_claims("debruin2018").claim}
+    for rule in rules():
+        assert rule.trait in Traits.__dataclass_fields__
+        assert {*rule.for_, *rule.against} <= {*RETENTIONS, *SAMPLINGS}
+        assert {*rule.claims} <= known
+        assert {*rule.evidence} <= stored_evidence().keys()
 
 
 def test_evidence_is_what_stored_results_say() -> None:

@@ -214,46 +214,34 @@ def test_a_plants_own_end_splits_episodes() -> None:
     assert arrays["terminated"][0, :, 0].tolist() == [0, 0, 0, 0, 1] * 10
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A recording spoiled in one way, and the words that must say so."""
-
-    change: Callable[[Table], Table]
-    message: str
-
-
-FAULTS = {
-    "rate": Fault(lambda t: t | {"time": t["time"] / 2}, r"sampled at 100 Hz, not at 50 Hz: use --frequency 100"),
-    "degrees": Fault(
+FAULTS: dict[str, tuple[Callable[[Table], Table], str]] = {
+    "rate": (lambda t: t | {"time": t["time"] / 2}, r"sampled at 100 Hz, not at 50 Hz: use --frequency 100"),
+    "degrees": (
         lambda t: t | {"angular_velocity": np.rad2deg(t["angular_velocity"])},
         r"angular velocity is \S+ in column 'angular_velocity' at index \d+ \(\d+ such rows\), "
         r"beyond -84.42 … 84.42 rad/s: is the column in rad/s, not in .* deg or the like",
     ),
-    "millivolt": Fault(lambda t: t | {"voltage": 1e3 * t["voltage"]}, r"beyond -3 … 3 V: .*Give it in V, or --clip-a"),
-    "missing": Fault(
+    "millivolt": (lambda t: t | {"voltage": 1e3 * t["voltage"]}, r"beyond -3 … 3 V: .*Give it in V, or --clip-a"),
+    "missing": (
         lambda t: {name: t[name] for name in ("time", "angle", "voltage")},
         r"no column is called 'angular velocity', which Pendulum needs; name it with "
         r"--columns 'angular velocity=COLUMN' \(the log has: time, angle, voltage\)",
     ),
-    "action": Fault(lambda t: {n: t[n] for n in t if n != "voltage"}, r"'voltage', which Pendulum needs"),
-    "units": Fault(
+    "units": (
         lambda t: {
-            "time": t["time"],
-            "w": t["angle"],
-            "Angular-Velocity [deg/s]": t["voltage"],
-            "VOLT (V)": 5 + t["voltage"],
+            "time": t["time"], "w": t["angle"], "Angular-Velocity [deg/s]": t["voltage"], "VOLT (V)": 5 + t["voltage"]
         },
         r"(?s)3 problems:.* is in deg/s, Pendulum has angular velocity in rad/s; .*'angle' or 'voltage', which "
         r"Pendulum needs; name them with --columns 'angle=COLUMN' 'voltage=VOLT \(V\)'.* beyond -3 … 3 V",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_cannot_be_the_plant_is_refused(name: str) -> None:
-    log = log_of(FAULTS[name].change(pendulum_table(300)))
-    with pytest.raises(UserError, match=FAULTS[name].message):
-        convert(log, Pendulum(), frequency=50.0)
+    change, message = FAULTS[name]
+    with pytest.raises(UserError, match=message):
+        convert(log_of(change(pendulum_table(300))), Pendulum(), frequency=50.0)
 
 
 def test_milliamperes_are_refused_with_the_bounds() -> None:
