@@ -32,19 +32,23 @@ class Case(NamedTuple):
     unit: Unit = STEP
 
 
-class _Model:
+class Model:
     """A plant and a policy, for `Synth`."""
 
     def possible(self, action: Any) -> Any:
+        """Return actions as the plant takes them."""
         return action
 
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
+        """Return next observations, rewards and ends."""
         return observation * 0.5, observation[:, 0] + action[:, 0], observation[:, 0] > 0.9
 
     def explore(self, observation: Any) -> tuple[Any, Any, Any]:
+        """Return exploring actions, their deviations and nothing else to store."""
         return observation[:, :1] * 0.1, np.abs(observation[:, 0]), {}
 
     def deviation(self, observation: Any, action: Any) -> Any:
+        """Return how far actions are from the policy's."""
         return np.abs(action[:, 0])
 
 
@@ -74,7 +78,7 @@ class Run:
             capacity = _EPISODES * -(-_STEPS // unit.steps) * unit.steps
         traces = strategy.retention.traces
         rule: Any = _Rule(traces) if traces else None
-        self.replay = Replay(strategy, _FIELDS, capacity, 0, members, _BATCH, unit, _Model(), rule)
+        self.replay = Replay(strategy, _FIELDS, capacity, 0, members, _BATCH, unit, Model(), rule)
         self.traces, self.number = traces, 0
 
     def random(self, number: int, *shape: int) -> NDArray[np.float32]:
