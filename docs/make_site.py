@@ -143,7 +143,7 @@ def examples() -> str:
 
 def gallery() -> str:
     """Return a page with every plant that has a film, and what it is."""
-    parts = ["# Gallery", "Every plant under random actions, as `replaybench show PLANT --out FILE.gif` draws it."]
+    parts = ["# Gallery", "Every plant under random actions, as `replaybench show PLANT --output FILE.gif` draws it."]
     films = ROOT / "docs" / "images" / "plants"
     for name in PLANTS.own:
         film = films / f"{name}.gif"

@@ -1,63 +1,52 @@
-"""The command line: which commands there are, and how words become a call of one. Help is instant."""
+"""The command line: its commands, and how words become a call of one. Help is instant."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.user_code.user_file import imports_only
 from replaybench.experiments.address_space import check_address_space
-from replaybench.experiments.command_line.advising import advise
-from replaybench.experiments.command_line.files import export, import_log, inspect
-from replaybench.experiments.command_line.names import check, list_names
+from replaybench.experiments.command_line.files import export, export_policy, import_log
+from replaybench.experiments.command_line.names import check, examples, list_names
 from replaybench.experiments.command_line.options import (
     check_options,
+    merged_options,
     plant_parameters,
     take_plant_parameters,
-    together,
 )
 from replaybench.experiments.command_line.parser import parse
-from replaybench.experiments.command_line.published import claims, reproduce
-from replaybench.experiments.command_line.results import figures, report, show, table, watch
-from replaybench.experiments.command_line.running import baseline, replay, sweep
-from replaybench.experiments.command_line.taking import examples, export_policy
+from replaybench.experiments.command_line.published import advise, claims, table
+from replaybench.experiments.command_line.results import figures, inspect, report, show, watch
+from replaybench.experiments.command_line.running import baseline, replay, reproduce, sweep
 from replaybench.experiments.interruption import exit_status, stopping_raises
 from replaybench.experiments.terminal import prepare_streams, printable
 
-COMMANDS: dict[str, Callable[..., int]] = {
-    "sweep": sweep,
-    "baseline": baseline,
-    "replay": replay,
-    "import": import_log,
-    "export": export,
-    "export-policy": export_policy,
-    "watch": watch,
-    "report": report,
-    "table": table,
-    "figures": figures,
-    "show": show,
-    "reproduce": reproduce,
-    "claims": claims,
-    "advise": advise,
-    "inspect": inspect,
-    "list": list_names,
-    "check": check,
-    "examples": examples,
+_GROUPS: Final[dict[str, dict[str, Callable[..., int]]]] = {
+    "run": {"sweep": sweep, "reproduce": reproduce, "baseline": baseline, "replay": replay},
+    "look": {"watch": watch, "report": report, "figures": figures, "show": show, "inspect": inspect},
+    "compare": {"table": table, "claims": claims, "advise": advise},
+    "exchange": {"import": import_log, "export": export, "export-policy": export_policy},
+    "extend": {"list": list_names, "check": check, "examples": examples},
 }
+COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 _RUNS_STUDIES = ("sweep", "reproduce")
-"""Commands that may import whatever the study names that they are told to run."""
+"""Commands that may import whatever their study names."""
 _NAMES = ("name", "plant", "learner", "strategy", "from_learner", "from_strategy")
 """Arguments by which a user names what other commands may import."""
 
-DESCRIPTION = """Which experiences should a learning controller keep, and which should it replay?
-
-To begin: replaybench sweep demo, then replaybench report runs/demo. What a command takes: replaybench COMMAND --help.
-
---version prints the version, --tyro-print-completion {bash,zsh} what completes commands and options there."""
+_DESCRIPTION: Final = "Which experiences should a learning controller keep, and which should it replay?"
+_OPTIONS: Final = {
+    "-h, --help": "Print this help.",
+    "-V, --version": "Print the version.",
+    "--tyro-print-completion {bash,zsh}": "Print a script that completes commands and options.",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -87,23 +76,44 @@ def _fail(status: int, *lines: str) -> NoReturn:
     sys.exit(status)
 
 
+def _overview() -> str:
+    width = shutil.get_terminal_size().columns
+
+    def row(name: str, text: str) -> str:
+        return textwrap.fill(f"{name:<15} {text}", width, initial_indent="  ", subsequent_indent=" " * 18)
+
+    lines = [
+        "usage: replaybench [OPTIONS] COMMAND [COMMAND'S OPTIONS]",
+        "",
+        textwrap.fill(_DESCRIPTION, width),
+        textwrap.fill("To begin: replaybench sweep demo, then replaybench report runs/demo.", width),
+        textwrap.fill("Options of a command: replaybench COMMAND --help.", width),
+    ]
+    for title, group in _GROUPS.items():
+        first = {name: (command.__doc__ or "").partition("\n")[0] for name, command in group.items()}
+        lines += ["", title, *(row(name, text) for name, text in first.items())]
+    lines += ["", "options", *(row(option, text) for option, text in _OPTIONS.items())]
+    return "\n".join(lines)
+
+
 def _run(words: list[str]) -> int:
     if words in (["--version"], ["-V"]):
         from replaybench import __version__
 
         print(f"replaybench {__version__}")
         return 0
-    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+    if words[:1] in ([], ["--help"], ["-h"]):
+        print(_overview())
+        return 0
+    if not words[0].startswith("-") and words[0] not in COMMANDS:
         raise unknown("command", words[0], COMMANDS)
-    if not words:
-        words = ["--help"]
     parameters: dict[str, str] = {}
     if words[0] in COMMANDS:
         parameters = plant_parameters(words, COMMANDS[words[0]])
         words = take_plant_parameters(words, parameters)
         check_options(words, COMMANDS[words[0]], parameters)
-        words = together(words, COMMANDS[words[0]])
-    command = parse(words, COMMANDS, DESCRIPTION)
+        words = merged_options(words, COMMANDS[words[0]])
+    command = parse(words, COMMANDS, _DESCRIPTION)
     check_address_space()
     if words[0] in _RUNS_STUDIES:
         return command()

@@ -1,4 +1,4 @@
-"""What the single-shot commands compute and print: `baseline` and `replay`."""
+"""Compute and print what the commands `baseline` and `replay` show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def show_baseline(
     console: Console,
     name: str,
     parameters: Mapping[str, Parameter],
-    frequency: float,
+    frequency: float | None,
     noise: float,
     rule: Rule | None,
     output: Path | None,
@@ -57,6 +57,7 @@ def show_baseline(
     plant = with_equations(make_plant(name, **parameters), "dynamic programming")
     if not plant.grid_nodes:
         raise UserError(f"{plant.name} declares no grid_nodes, so dynamic programming has no grid to work on")
+    frequency = frequency or plant.frequency
     check_effort(plant, frequency, noise)
     changed = (
         f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in parameters.items()
@@ -94,7 +95,7 @@ def show_baseline(
 
 
 def no_regulator(plant: OdePlant, frequency: float) -> str:
-    """Say why a plant has no linear-quadratic regulator; nothing where it has one."""
+    """Return why a plant has no linear-quadratic regulator; empty where it has one."""
     from replaybench.baselines.lqr import linear_quadratic_regulator
 
     try:
@@ -119,9 +120,8 @@ def _convergence(synchronous: NDArray[np.float64], asynchronous: NDArray[np.floa
 def reference_table(plant: Plant, frequency: float, noise: float, found: Reference) -> Table:
     """Return a table of the reference controllers' rewards."""
     table = Table(title=f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(found)}", box=box.SIMPLE_HEAD)
-    table.add_column("controller")
-    table.add_column("reward", justify="right")
-    table.add_column("μ_r", justify="right")
+    for heading in ("controller", "reward", "μ_r"):
+        table.add_column(heading, justify="left" if heading == "controller" else "right")
     zero, one = (" (μ_r = 0)", " (μ_r = 1)") if found.usable else ("", "")
     best = f"DP, best of {plant.reference_episodes:,} episodes" if noise else "DP, greedy policy"
     interpolated = "DP, interpolated policy"
@@ -140,31 +140,28 @@ def reference_table(plant: Plant, frequency: float, noise: float, found: Referen
     digits = decimals(rows.values(), least=3)
     for controller, reward in rows.items():
         if np.isfinite(reward):
-            table.add_row(controller, f"{reward:.{digits}f}", _score(reward, found))
+            score = f"{float(normalise(reward, found)):.3f}" if found.usable else "–"
+            table.add_row(controller, f"{reward:.{digits}f}", score)
     return table
-
-
-def _score(reward: float, found: Reference) -> str:
-    """Write μ_r, a dash where there is none."""
-    return f"{float(normalise(reward, found)):.3f}" if found.usable else "–"
 
 
 def show_replay(
     console: Console,
     path: Path,
-    plant: str | None,
+    output: Path | None,
     strategy_text: str,
+    learner: str,
+    *,
+    plant: str | None,
     stream: bool,
     updates: int,
-    learner: str,
     capacity: int | None,
     seeds: int | None,
     root_seed: int,
-    output: Path | None,
     member: int | None,
     changes: Changes,
 ) -> None:
-    """Train offline from a buffer file, print and store how that compares with online learning and DP."""
+    """Train offline from a buffer file; print and store how that compares with online learning and DP."""
     from replaybench.experiments.figures.all_figures import draw_offline
     from replaybench.experiments.offline.recording import read_recording, recorded_rewards
     from replaybench.experiments.offline.replaying import replay_offline
@@ -221,16 +218,9 @@ def show_replay(
         try:
             with faults_told(f"{label} offline"):
                 outcome = replay_offline(
-                    recording,
-                    strategy,
-                    updates=updates,
-                    learner=learner,
-                    learners=learners,
-                    capacity=capacity,
-                    root_seed=root_seed,
-                    progress=advance,
-                    changes=changes,
-                )
+                    recording, strategy, updates=updates, learner=learner, learners=learners, capacity=capacity,
+                    root_seed=root_seed, progress=advance, changes=changes,
+                )  # fmt: skip
         except KeyboardInterrupt as stop:
             raise type(stop)("stopped; nothing is written, the same command begins anew") from stop
         progress.update(task, description="references")
@@ -241,28 +231,24 @@ def show_replay(
         chosen = slice(None) if member is None else slice(member, member + 1)
         kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
         online = {f"{kind}: {facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
-    told = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, found)
-    _print_offline(console, told)
+    scores_of = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, found)
+    _print_offline(console, scores_of)
     beyond = extrapolation(recording, outcome.agent, learners, updates)
     described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
     write_policy(policy, outcome.agent.weights(), {**about, **described})
-    drawn = draw_offline(told, folder)
-    told.write(scores)  # last: its presence says that all is written
+    drawn = draw_offline(scores_of, folder)
+    scores_of.write(scores)  # last: its presence says that all is written
     for figure in drawn:
         print(f"figure   {figure}")
     print(f"policy   {policy}")
     print(f"scores   {scores}")
     if beyond:
-        console.print(
-            f"warning: {beyond.words(learner, bool(recording.plant.action_choices))}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        words = beyond.words(learner, bool(recording.plant.action_choices))
+        console.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _check_unfinished(policy: Path, about: Mapping[str, Any]) -> None:
-    """Refuse a policy that is there already, unless the same command wrote it and was stopped before its end."""
+    """Refuse a policy that exists, unless the same command wrote it and was stopped before its end."""
     if policy.exists():
         facts, _ = read_policy(policy)
         if {name: facts.get(name) for name in about} != json.loads(json.dumps(about)):
@@ -270,7 +256,6 @@ def _check_unfinished(policy: Path, about: Mapping[str, Any]) -> None:
 
 
 def _of_updates(done: int, updates: int, seconds: float) -> str:
-    """Say how far offline learning is after so many seconds."""
     if done == updates:
         return "references"
     left = f", {duration(seconds * (updates - done) / done)} left" if done else ""
@@ -278,28 +263,27 @@ def _of_updates(done: int, updates: int, seconds: float) -> str:
 
 
 def metric_words(found: Reference) -> str:
-    """Say what numbers of episodes are."""
+    """Name the number that measures an episode."""
     return "return" if found.episode_metric == "return" else "mean reward per step"
 
 
-def _print_offline(console: Console, told: OfflineScores) -> None:
-    """Print what offline learners reach, next to the recording itself and to controllers that learn nothing."""
-    found = told.reference
+def _print_offline(console: Console, scores: OfflineScores) -> None:
+    found = scores.reference
     title = f"{found.plant}, {found.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("", "reward", "μ_r"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, reward, score in told.rows():
+    for name, reward, score in scores.rows():
         table.add_row(escape(name), reward, score)
     console.print(table)
-    for headline in told.headlines():
+    for headline in scores.headlines():
         console.print(f"warning: {headline[0].lower()}{headline[1:]}", style="yellow", highlight=False)
 
 
-def refuse_existing(path: Path, option: str = "--output") -> None:
+def refuse_existing(path: Path) -> None:
     """Refuse to write over an earlier result, before anything is computed."""
     if path.exists():
-        raise UserError(f"{path} exists already; remove it or choose another {option}")
+        raise UserError(f"{path} exists already; remove it or choose another --output")
 
 
 def _file_name(text: str) -> str:

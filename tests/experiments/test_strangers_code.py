@@ -161,7 +161,7 @@ def test_commands_that_read_run_no_code_of_a_run_folder(
         ["inspect", "got", "--verify"], ["inspect", buffer, "--figure", "x.png"], ["advise", buffer],
         ["export-policy", policy], ["export-policy", "got", "--format", "torch", "--output", "x.pt2"],
         ["export", buffer, "a/b-v0", "--output", "minari"], ["replay", buffer, "--updates", "1"],
-        ["show", "Pendulum", "--policy", policy, "--out", "x.gif"],
+        ["show", "Pendulum", "--policy", policy, "--output", "x.gif"],
     ):  # fmt: skip
         if words[0] in ("replay", "show") and old == "FULL[Uniform]":
             continue  # a strategy is only a caption there, and they would compute

@@ -13,6 +13,7 @@ import numpy as np
 from golden_store import Measured
 
 from replaybench.data.errors import UserError
+from replaybench.experiments.contracts.strategy import Model
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.units import STEP, Unit, episode, segment
 from replaybench.replay.strategies.notation import parse
@@ -46,22 +47,6 @@ def combinations() -> list[str]:
 CASES: dict[str, tuple[str, Unit]] = {strategy: (strategy, STEP) for strategy in combinations()}
 """Strategy and unit, by case."""
 CASES |= {f"FIFO[{sampling}]{unit}": (f"FIFO[{sampling}]", UNITS[unit]) for sampling in SAMPLINGS for unit in UNITS}
-
-
-class Model:
-    """A plant and a policy, for `Synth`."""
-
-    def possible(self, action: Any) -> Any:
-        return action
-
-    def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
-        return observation * 0.5, observation[:, 0] + action[:, 0], observation[:, 0] > 0.9
-
-    def explore(self, observation: Any) -> tuple[Any, Any, Any]:
-        return observation[:, :1] * 0.1, np.abs(observation[:, 0]), {}
-
-    def deviation(self, observation: Any, action: Any) -> Any:
-        return np.abs(action[:, 0])
 
 
 class Rule:

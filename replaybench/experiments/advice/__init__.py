@@ -1,1 +1,1 @@
-"""Advice on what to keep and replay, on a user's own plant: section 9 of de Bruin et al. (2018) as a procedure."""
+"""Advice on retention and sampling for a user's plant, after section 9 of de Bruin et al. (2018)."""

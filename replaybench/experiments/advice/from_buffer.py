@@ -1,4 +1,4 @@
-"""Advice from a stored buffer, of a sweep or of a rig's log, by the rules alone: nothing is run, nothing compared."""
+"""Advise by rules alone from a stored buffer, of a sweep or of a log."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import contextlib
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capacity, rounded
+from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capacity, improves, ninety_percent, rounded
 from replaybench.experiments.advice.proposal import Advice, Probe, capacity_change, edges_of
-from replaybench.experiments.advice.recorded import capacity_of, decay
 from replaybench.experiments.advice.rules import candidates
-from replaybench.experiments.advice.traits import Traits, authority_of, symmetry_of
+from replaybench.experiments.advice.traits import Traits, authority_of, decay_of, symmetry_of
 from replaybench.experiments.offline.recording import Recording, curves, read_recording
+
+Floats = NDArray[np.float64]
+
+_START = 20
+"""Learning begins in the first of so many parts of a recording."""
 
 
 def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> Advice:
-    """Advise by what a buffer file holds.
+    """Advise by a buffer file.
 
     Args:
-        plant: the plant, in place of the one that the file names; one of a user's file is loaded only if named here.
+        plant: the plant, in place of the one that the file names; one in a Python file is loaded only if named here.
         memory: most experiences that may be kept; no limit if 0.
-        noise: standard deviation of sensor and actuator noise, normalised; what the file says if None.
+        noise: standard deviation of sensor and actuator noise, normalised; that of the file if None.
 
     Raises:
         UserError: the file is damaged, is no buffer, or does not fit its plant; a batch does not fit into the memory.
@@ -32,7 +37,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
     if memory and memory < batch:
         raise UserError(f"--memory {memory} is smaller than a batch of {batch}; ask for {batch} or more")
     rewards, steps = curves(recording)
-    capacity = capacity_of(rewards, steps)
+    capacity = _capacity(rewards, steps.astype(np.float64))
     asked = None if capacity is None else rounded(capacity.steps)
     authority = symmetry = None
     with contextlib.suppress(UserError):  # a dataset's rate may be none that the plant can have
@@ -41,7 +46,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
     traits = Traits(
         noise=recording.noise if noise is None else noise,
         authority=authority,
-        decay=decay(recording),
+        decay=_decay(recording),
         symmetry=symmetry,
         memory=memory / asked if memory and asked is not None else float("inf"),
     )
@@ -55,7 +60,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
     return Advice(
         plant=recording.plant.name,
         frequency=recording.frequency,
-        noise=traits.noise,
+        noise=recording.facts.noise if noise is None else noise,
         learner=recording.facts.cell.learner if recording.facts.cell else "a recording",
         episodes=rewards.shape[1],
         seeds=len(recording.members),
@@ -76,6 +81,33 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
     )
 
 
+def _capacity(rewards: Floats, steps: Floats) -> Capacity | None:
+    """Apply the 90 % rule to episodes `[recordings, E]`; learning begins in the first twentieth.
+
+    Returns:
+        None for fewer than 20 episodes, or where they do not significantly improve.
+    """
+    episodes = rewards.shape[1]
+    if episodes < LEAST_EPISODES or not improves(rewards):
+        return None
+    return ninety_percent(rewards, steps, float(rewards[:, : episodes // _START].mean()))
+
+
+def _decay(recording: Recording) -> float | None:
+    """Return first over last amplitude of exploration: by its learner's settings, or of its first and last tenth."""
+    arrays = recording.arrays
+    if recording.facts.cell is not None and "episode" in arrays:
+        return decay_of(recording.facts.cell.settings, int(arrays["episode"].max()) + 1)
+    if "exploration" not in arrays:
+        return None
+    ends = []
+    for m, order in zip(recording.members, recording.orders, strict=True):
+        values, tenth = arrays["exploration"][m, order, 0].astype(np.float64), max(1, len(order) // 10)
+        ends.append((values[:tenth].mean(), values[-tenth:].mean()))
+    first, last = np.mean(ends, axis=0).tolist()
+    return 1.0 if first == last else float("inf") if last == 0 else first / last
+
+
 def _about_the_file(recording: Recording, noise: float | None) -> list[str]:
     said = []
     if recording.changed:
@@ -83,12 +115,11 @@ def _about_the_file(recording: Recording, noise: float | None) -> list[str]:
     if recording.failed:
         said.append(f"{recording.failed} recording(s) hold NaN or infinity and are left out")
     if noise is None and recording.facts.noise is None:
-        said.append("how noisy the plant is is not known, and taken as not at all; say so with --noise")
+        said.append("the plant's noise is not known, and taken as 0; state it with --noise")
     return said
 
 
 def _about_the_curve(recording: Recording, episodes: int, capacity: Capacity | None) -> list[str]:
-    """Say why there is no capacity by the 90 % rule."""
     if capacity is not None:
         return []
     turns = zip(recording.members, recording.orders, strict=True)
@@ -99,17 +130,16 @@ def _about_the_curve(recording: Recording, episodes: int, capacity: Capacity | N
     elif episodes < LEAST_EPISODES:
         why = f"{episodes} whole episodes are too few"
     else:
-        why = "its episodes do not surely get better"
-    return [f"the 90 % rule says nothing: {why}"]
+        why = "its episodes do not significantly improve"
+    return [f"the 90 % rule gives no capacity: {why}"]
 
 
 def _about_capacities(collected: int, room: int, asked: int | None) -> list[str]:
-    """Say why retentions that forget are left out, where they would forget nothing."""
     if room < collected:
         return []
     why = "gives no capacity" if asked is None else f"asks for {asked}"
     return [
-        f"retentions that forget are left out: the 90 % rule {why}, and all {collected} experiences are kept; with "
+        f"bounded retentions are left out: the 90 % rule {why}, and all {collected} experiences are kept; with "
         f"--memory below {collected} they are ranked, too"
     ]
 
@@ -121,5 +151,5 @@ def _about_traits(traits: Traits) -> list[str]:
     elif traits.symmetry is None:
         said.append("whether the plant is its own mirror image is not known: it has no equations")
     if traits.decay is None:
-        said.append("what was exploration in it is not known")
+        said.append("which part of its actions was exploration is not known")
     return said

@@ -15,26 +15,26 @@ Floats = NDArray[np.float64]
 
 SHARE: Final = 0.9
 LEAST_EPISODES: Final = 20
-"""Episodes below which a curve has no level to ask for."""
+"""Fewer episodes make no curve."""
 _SMOOTHED: Final = 0.05
-"""Part of a run over which curves are averaged before their level is asked for."""
+"""Part of a run over which curves are averaged."""
 _STILL: Final = 0.02
-"""A rise over the last tenths, in parts of all that was learned, below which a curve has converged."""
+"""A curve whose last rise is below this part of final − start has converged."""
 _PARTS: Final = 4
-"""The last of so many parts must surely be better than the first, or nothing was learned."""
+"""The last of so many parts must be significantly better than the first, or nothing was learned."""
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a learning curve says of the capacity.
+    """The capacity by a learning curve.
 
     Attributes:
         steps: experiences until 90 % of the way from the start to the final performance.
         stored: experiences of the whole run.
         start, final: rewards at 0 % and at 100 %.
-        rise: what the last tenth of the run still added to the tenth before, as a part of final − start.
-        rising: whether that is surely above nothing; then `steps` is a lower bound, unless it is as good as nothing.
-        converged: whether that is surely less than 2 %.
+        rise: rise from the last but one tenth of the run to the last, in parts of final − start.
+        rising: whether the rise is significantly above 0; then `steps` is a lower bound.
+        converged: whether the rise is significantly below 2 %.
     """
 
     steps: int
@@ -47,21 +47,20 @@ class Capacity:
 
     @property
     def state(self) -> str:
-        """Say whether the curve still rises, which a few seeds may not tell."""
+        """Describe whether the curve still rises."""
         if self.converged:
             return "no longer rising"
-        return "still rising" if self.rising else "not known to have settled"
+        return "still rising" if self.rising else "not known to have converged"
 
 
 def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | None:
     """Apply the rule to training rewards `[S, E]` of FULL[Uniform] and the lengths of episodes `[S, E]`.
 
-    The paper's curves are normalised by the final performance, which needs rewards that begin near 0; ours are not so,
-    and "90 %" is read as nine tenths of the way from the random controller's reward, `start`, to the final one. Failed
-    seeds are left out.
+    The paper normalises curves by the final performance, which needs rewards that begin near 0. Here 90 % is nine
+    tenths of the way from the random controller's reward, `start`, to the final one. Failed seeds are left out.
 
     Returns:
-        None where nothing was learned (the final performance is not above the start), or of fewer than 20 episodes.
+        None if the final performance is not above the start, or for fewer than 20 episodes.
     """
     whole = np.isfinite(rewards).all(axis=1)
     rewards, steps = rewards[whole], steps[whole]
@@ -88,11 +87,8 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
     )
 
 
-def surely_improves(rewards: Floats) -> bool:
-    """Tell whether the last quarter of curves `[S, E]` is surely better than the first (Mann and Whitney 1947).
-
-    Of a controller that learns nothing half of all curves end better than they began.
-    """
+def improves(rewards: Floats) -> bool:
+    """Return whether the last quarter of curves `[S, E]` is significantly better than the first (Mann-Whitney)."""
     quarter = max(1, rewards.shape[1] // _PARTS)
     whole = rewards[np.isfinite(rewards).all(axis=1)]
     first, last = whole[:, :quarter].ravel(), whole[:, -quarter:].ravel()
@@ -101,7 +97,7 @@ def surely_improves(rewards: Floats) -> bool:
 
 def moving_mean(curve: Floats, window: int) -> Floats:
     """Return the mean of the last `window` values of a curve `[E]` at each place, of fewer at its beginning."""
-    # Not by a running sum: one huge reward would take the digits of all that come after it.
+    # Not by a running sum, in which one huge reward costs the digits of all later ones.
     begins = np.maximum(0, np.arange(1, len(curve) + 1) - window)
     return np.array([curve[begin : end + 1].mean() for end, begin in enumerate(begins)])
 

@@ -1,4 +1,4 @@
-"""The runs that advice rests on: ordinary cells in run folders beside each other, found again at a second start."""
+"""The runs behind advice: ordinary cells in run folders next to each other, reused at a second start."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from replaybench.data.atomic import write_text
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_toml
-from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.interface.plant import Plant
-from replaybench.experiments.calibration import estimate_seconds
+from replaybench.experiments.calibration import estimate, estimate_seconds
 from replaybench.experiments.presets.reproduce import take_over
 from replaybench.experiments.results.dataset import in_rounds
+from replaybench.experiments.study_text import toml_value
 from replaybench.experiments.sweep import cores, run_sweep
 from replaybench.experiments.training.study import Study
 
@@ -33,13 +33,13 @@ _TRIAL_EPISODES: Final = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked: on which plant and with which learner, and what may be spent.
+    """A plant and a learner to advise on, and what may be spent.
 
     Attributes:
         plant, learner, frequency, noise, seeds, root_seed: as in a study.
         settings: changed settings of the learner.
         episodes: length of the runs; as many as the budget allows if 0.
-        probes: most strategies to try beside FULL[Uniform]; as many as the budget allows if 0.
+        probes: most strategies to try besides FULL[Uniform]; as many as the budget allows if 0.
         memory: experiences that may be kept, 0 for no limit.
         minutes: budget, of wall-clock time.
     """
@@ -76,7 +76,7 @@ class Question:
         )
 
     def _settings(self, episodes: int) -> dict[str, Any]:
-        """Return the learner's settings: exploration that fades does so over the first third, unless it was set."""
+        """Return the learner's settings: exploration that decays does so over the first third, unless it was set."""
         trial = Study(
             name="advice", plants=(self.plant,), learners=(self.learner,), strategies=("FULL[Uniform]",),
             seeds=1, episodes=episodes, learner={self.learner: self.settings} if self.settings else {},
@@ -91,7 +91,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How the minutes are spent: the length of all runs, and how many strategies are tried beside FULL[Uniform]."""
+    """The length of all runs, and how many strategies are tried besides FULL[Uniform]."""
 
     episodes: int
     probes: int
@@ -108,28 +108,35 @@ def planned(question: Question, folder: Path, workers: int) -> Budget:
     if path.is_file():
         table = read_toml(path)
         before, budget = table.get("question"), table.get("budget")
-        if before != tomllib.loads(_toml({"question": asked}))["question"]:
+        if before != tomllib.loads(_tables(question=asked))["question"]:
             raise UserError(f"{folder} holds advice on another question; choose another --output, or remove it")
         return build(Budget, budget if isinstance(budget, dict) else {}, f"[budget] in {path}")
     study = question.study(["FULL[Uniform]"], question.episodes or _TRIAL_EPISODES, 10_000)
     each = estimate_seconds(study.cells(), 1) / study.episodes
+    references = estimate(study.cells(), study.cells(), study.reference, 1, measure=False).parts["references"]
     at_once = min(workers, cores())
-    seconds = 60 * question.minutes * at_once
+    seconds = max(0.0, 60 * question.minutes - references) * at_once
     episodes = question.episodes or min(MOST_EPISODES, int(seconds / (each * (2 + _LEAST_PROBES))))
     probes = min(question.probes or MOST_PROBES, int(seconds / (each * episodes)) - 1) if episodes else 0
     if (episodes < LEAST_EPISODES and not question.episodes) or probes < 1:
         least = each * LEAST_EPISODES * (2 + _LEAST_PROBES) if not question.episodes else 2 * each * question.episodes
         raise UserError(
             f"{question.minutes:g} minutes are too few for {question.seeds} seeds of this plant; ask for "
-            f"--budget-minutes {max(1, round(least / 60 / at_once + 0.5))}, or fewer --seeds"
+            f"--budget-minutes {max(1, round((least / at_once + references) / 60 + 0.5))}, or fewer --seeds"
         )
     found = Budget(episodes=episodes, probes=probes)
-    write_text(path, _toml({"question": asked, "budget": dataclasses.asdict(found)}))
+    write_text(path, _tables(question=asked, budget=dataclasses.asdict(found)))
     return found
 
 
+def _tables(**tables: Mapping[str, Any]) -> str:
+    rows = ([f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]
+            for name, table in tables.items())  # fmt: skip
+    return "\n\n".join(map("\n".join, rows)) + "\n"
+
+
 def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Dataset:
-    """Run a study into a folder, taking what is finished in those beside it; return its only condition's results.
+    """Run a study into a folder, taking finished cells from those next to it; return its results.
 
     Raises:
         KeyboardInterrupt: it was stopped; called again, it continues.
@@ -142,15 +149,14 @@ def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Datase
 
 
 def condition(data: xr.Dataset, plant: str, learner: str, noise: float, frequency: float) -> xr.Dataset:
-    """Return the part of a dataset that advice looks at."""
+    """Return the results of one plant, learner, noise and rate."""
     return data.sel(plant=plant, learner=learner, noise=noise, frequency=frequency)
 
 
 def experiences(here: xr.Dataset, plant: Plant | None) -> xr.DataArray | None:
-    """Return how many experiences each episode or round of a condition gave, NaN where there was none.
+    """Return how many experiences each episode or iteration of a condition gave, NaN where there was none.
 
-    Of a round only the mean length of the episodes that ended in it is stored: its steps are known by the plant, and
-    without one they are not (None).
+    The steps of an iteration are the plant's, so that they are not known without a plant (None).
     """
     steps = here["episode_steps"]
     if not in_rounds(here):
@@ -158,39 +164,3 @@ def experiences(here: xr.Dataset, plant: Plant | None) -> xr.DataArray | None:
     if plant is None:
         return None
     return xr.full_like(steps, plant.steps_per_episode(float(here["frequency"]))).where(here["reward"].notnull())
-
-
-def stored_study(folder: RunFolder) -> dict[str, Any]:
-    """Return the study of a run folder as a plain table."""
-    return dict(read_toml(folder.study)) if folder.study.is_file() else {}
-
-
-def _toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Write tables whose values are plain, or tables within."""
-    lines: list[str] = []
-
-    def write(name: str, table: Mapping[str, Any]) -> None:
-        lines.append(f"[{name}]")
-        inner = {}
-        for key, value in table.items():
-            if isinstance(value, Mapping):
-                inner[key] = value
-            else:
-                lines.append(f"{key} = {_value(value)}")
-        lines.append("")
-        for key, value in inner.items():
-            write(f"{name}.{key}", value)
-
-    for name, table in tables.items():
-        write(name, table)
-    return "\n".join(lines)
-
-
-def _value(value: Any) -> str:
-    import json
-
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    return json.dumps(value) if isinstance(value, str) else repr(value)

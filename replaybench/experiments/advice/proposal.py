@@ -1,4 +1,4 @@
-"""From probes of some strategies to one that is proposed, with its reasons and with what would change it."""
+"""Compare strategies that were tried, and choose the one to propose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from replaybench.experiments.results.sign_flips import flipped
 Floats = NDArray[np.float64]
 
 NEAR: Final = 0.01
-"""Scores so near to the best are as good; then the rules decide."""
+"""Scores within this of the best count as equal; then the rules decide."""
 _FEW: Final = 8
 _NAMED: Final = 3
 
@@ -31,11 +31,10 @@ class Probe(NamedTuple):
     """A strategy that was tried, or could be.
 
     Attributes:
-        name: as it was run, with its capacity.
-        scores: final scores `[seed]`, NaN where a run failed or was not done: μ_r, or what `Advice.unit` says; none of
-            what was not tried.
-        beyond: how much better than FULL[Uniform], seed by seed; None for that itself.
-        chance: p value of no difference, by flipped signs (Holm 1979).
+        name: notation, with the capacity.
+        scores: final scores `[seed]`, NaN where a run failed or was not done; empty if not tried.
+        beyond: paired differences to FULL[Uniform]; None for that itself.
+        chance: p value of no difference, sign-flip test (Holm 1979).
         missing: seeds whose runs were not done, as in a sweep that was stopped.
     """
 
@@ -49,35 +48,35 @@ class Probe(NamedTuple):
 
     @property
     def failed(self) -> int:
-        """Runs that failed."""
+        """Number of runs that failed."""
         return int((~np.isfinite(self.scores)).sum()) - self.missing
 
     @property
     def mean(self) -> float:
-        """Mean score; a failed run counts as nothing learned."""
+        """Mean score; a failed run counts as 0."""
         return float(np.where(np.isfinite(self.scores), self.scores, 0.0).sum() / (len(self.scores) - self.missing))
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What is advised, and why.
+    """A proposal and its reasons.
 
     Attributes:
-        plant, frequency, noise, learner, episodes, seeds: what it was found with.
-        unit: what scores are.
+        plant, frequency, noise, learner, episodes, seeds: the conditions; noise is None where it is not known.
+        unit: unit of scores.
         known: scores of the controllers that learn nothing, by name.
-        capacity: what the learning curve, of FULL[Uniform] or of a recording, says; None where nothing was learned.
-        probes: all that was tried, the best first.
-        ranked: where nothing was tried, what could be, those with most votes first.
-        chosen: the one that is proposed; None where no learner beats random control.
+        capacity: by the learning curve of FULL[Uniform] or of a recording; None where nothing was learned.
+        probes: all strategies that were tried, the best first.
+        ranked: where nothing was tried, what could be, most votes first.
+        chosen: the proposal; None where no learner beats random control.
         changes: what would change the proposal, in sentences.
-        cautions: what the advice does not rest on, in sentences.
-        headline, causes: where nothing is proposed, that no learner beats random control, and likely causes in order.
+        cautions: limits of the advice, in sentences.
+        headline, causes: where nothing is proposed, the reason, and likely causes in order.
     """
 
     plant: str
     frequency: float
-    noise: float
+    noise: float | None
     learner: str
     episodes: int
     seeds: int
@@ -100,7 +99,7 @@ class Scores(NamedTuple):
     Attributes:
         of: by strategy that was run, `[seed]`; all have the same seeds, NaN where a run failed or was not done.
         known: of the controllers that learn nothing, by name.
-        unit: what scores are.
+        unit: unit of scores.
     """
 
     of: dict[str, Floats]
@@ -116,10 +115,8 @@ def scores_of(here: xr.Dataset) -> Scores:
     """
     data = here.expand_dims(["noise", "frequency", "learner"]).transpose("noise", "frequency", "learner", ...)
     found = final_scores(data).isel(noise=0, frequency=0, learner=0)
-    run = runs_there(data).isel(noise=0, frequency=0, learner=0)
-    by_name = {
-        str(name): found.sel(strategy=name).values for name in data["strategy"].values if run.sel(strategy=name).any()
-    }
+    run = runs_there(here).any("seed")
+    by_name = {str(name): found.sel(strategy=name).values for name in here["strategy"].values[run.values]}
     known = reference_rows(here)
     if bool(scaled(data).values.all()):
         return Scores(by_name, {row.label: row.mu for row in known}, "μ_r (0 = random, 1 = dynamic programming)")
@@ -152,7 +149,7 @@ def probes_of(
 
 
 def choose(probes: Sequence[Probe]) -> Probe:
-    """Return the probe that did best; of those that are as good, the one for which most rules speak."""
+    """Return the best probe; among equals the one with most votes."""
     near = [probe for probe in probes if probe.mean >= probes[0].mean - NEAR]
     return max(near, key=lambda probe: (probe.candidate.votes, probe.mean))
 
@@ -160,7 +157,7 @@ def choose(probes: Sequence[Probe]) -> Probe:
 def changes_of(
     traits: Traits, probes: Sequence[Probe], affordable: Sequence[Probe], chosen: Probe, capacity: Capacity | None
 ) -> list[str]:
-    """Say which numbers would change the proposal; `affordable` are those of the probes that fit into the memory."""
+    """Return which numbers would change the proposal; `affordable` are the probes that fit into the memory."""
     said = []
     others = [probe for probe in affordable if probe.name != chosen.name]
     if others:
@@ -180,7 +177,7 @@ def changes_of(
 
 
 def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
-    """Say at which values of what was measured rules would speak otherwise of a strategy."""
+    """Return at which values of the traits rules on a strategy begin or cease to hold."""
     parts, said = {chosen.retention, chosen.sampling}, []
     for rule in rules():
         value = rule.value(traits)
@@ -190,7 +187,7 @@ def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
 
 
 def capacity_change(capacity: Capacity | None) -> list[str]:
-    """Say what longer runs would do to the capacity, where the curve is not known to have settled."""
+    """Return what longer runs may do to the capacity, where the curve is not known to have converged."""
     if capacity is None or capacity.converged:
         return []
     verb = "would raise the capacity above" if capacity.rising else "may ask for another capacity than"
@@ -201,13 +198,13 @@ def capacity_change(capacity: Capacity | None) -> list[str]:
 
 
 def _next(chosen: Probe, rival: Probe) -> list[str]:
-    """Say how the proposal and the best of the others compare, and what would turn one into the other (`choose`)."""
+    """Compare the proposal with the best of the others; say what would turn one into the other (`choose`)."""
     between = paired([chosen.scores], [rival.scores])
     if not between.n:
         return []
     low, high = between.interval()
     ends = f" [{low:+z.3f}, {high:+z.3f}]" if np.isfinite(low) else ""
-    sure = "surely" if flipped(between.differences) < SIGNIFICANT else "not surely"
+    sure = "significant" if flipped(between.differences) < SIGNIFICANT else "not significant"
     mine, its = chosen.candidate.votes, rival.candidate.votes
     if mine == its:
         why, turn = "as many rules speak for both", "be better"
@@ -231,21 +228,21 @@ def _edge(rule: Rule, value: float, parts: set[str]) -> str:
 def cautions_of(
     capacity: Capacity | None, chosen: Probe | None, seeds: int, episodes: int, traits: Traits, counted: bool = True
 ) -> list[str]:
-    """Say what the advice does not rest on; `counted`: whether it is known how many experiences there were."""
+    """Return the limits of the advice; `counted`: whether the number of experiences is known."""
     said = []
     if not counted:
-        said.append("how many experiences a round gave is not known without the plant's file; name it with --plant")
+        said.append("how many experiences an iteration gave is known by the plant's file only; name it with --plant")
     elif capacity is None and episodes < LEAST_EPISODES:
         said.append(
-            f"{episodes} episodes are too few for the 90 % rule, so that the capacity is not its own; --episodes "
+            f"{episodes} episodes are too few for the 90 % rule, which gives no capacity; --episodes "
             f"{LEAST_EPISODES} or more"
         )
     elif capacity is None and chosen is not None:
         said.append("FULL[Uniform] learned nothing here, or next to nothing: run longer before trusting this")
     if seeds < _FEW:
-        said.append(f"intervals of {seeds} seeds hold less than they say (docs/statistics.md); use 10 or more")
+        said.append(f"intervals of {seeds} seeds are too narrow (docs/statistics.md); use 10 or more")
     if chosen is not None and chosen.beyond is not None and not chosen.chance < SIGNIFICANT:
-        said.append(f"{chosen.name} is not surely better than FULL[Uniform] (p = {chosen.chance:.2f})")
+        said.append(f"{chosen.name} is not significantly better than FULL[Uniform] (p = {chosen.chance:.2f})")
     if traits.symmetry is None:
         said.append(
             "whether the plant is its own mirror image is not known: it has no equations, or its file was not loaded"
@@ -253,7 +250,5 @@ def cautions_of(
     if traits.authority is None:
         said.append("how far single actions move the plant was not measured")
     if traits.decay is None:
-        said.append(
-            "whether exploration decayed is not known: the run's study.toml does not say the learner's settings"
-        )
+        said.append("whether exploration decayed is not known: the run's study.toml lacks the learner's settings")
     return said

@@ -1,4 +1,4 @@
-"""The paper's recommendations as data: which trait speaks for or against which part of a strategy, and why."""
+"""The paper's recommendations as data: which trait favours which retention or sampling, and why."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.experiments.advice.traits import Traits
-from replaybench.experiments.claims.claim import read_claims
 
 FOLDER: Final = Path(__file__).parent
-PAPER: Final = "debruin2018"
 RETENTIONS: Final = ("FULL", "Resv", "Expl", "TDE", "FIFO")
 SAMPLINGS: Final = ("Uniform", "PER", "PER+IS")
 
@@ -26,11 +23,11 @@ class Rule:
 
     Attributes:
         id: its name.
-        trait: which of `Traits` it looks at.
-        least, most: the trait's values, inclusive, at which it holds.
-        for_, against: retentions and samplings that it speaks for, and against.
-        because: the reason, in our words.
-        section: where the paper says so.
+        trait: field of `Traits`.
+        least, most: range of the trait, inclusive, in which it holds.
+        for_, against: retentions and samplings that it favours, and advises against.
+        because: the reason.
+        section: section of the paper.
         claims: ids of the paper's claims behind it.
         evidence: names of contrasts in evidence.json.
     """
@@ -46,30 +43,18 @@ class Rule:
     claims: tuple[str, ...]
     evidence: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        if self.trait not in Traits.__dataclass_fields__:
-            raise UserError(f"rule {self.id}: there is no trait {self.trait!r}")
-        for part in (*self.for_, *self.against):
-            if part not in (*RETENTIONS, *SAMPLINGS):
-                raise UserError(f"rule {self.id}: {part!r} is neither a retention nor a sampling that is advised on")
-        known = {claim.id for claim in read_claims(PAPER).claim}
-        if missing := [claim for claim in self.claims if claim not in known]:
-            raise UserError(f"rule {self.id}: there is no claim {missing[0]!r} of {PAPER}")
-        if missing := [name for name in self.evidence if name not in stored_evidence()]:
-            raise UserError(f"rule {self.id}: there is no evidence {missing[0]!r}")
-
     def value(self, traits: Traits) -> float | None:
-        """Return what its trait was measured to be."""
+        """Return the value of its trait."""
         found: float | None = getattr(traits, self.trait)
         return found
 
     def holds(self, traits: Traits) -> bool:
-        """Tell whether its trait is known and within its bounds."""
+        """Return whether its trait is known and within its bounds."""
         value = self.value(traits)
         return value is not None and self.least <= value <= self.most
 
     def ends(self) -> str:
-        """Say from where to where the rule holds."""
+        """Describe the range in which the rule holds."""
         if self.least > float("-inf"):
             return f"at least {self.least:g}"
         return f"at most {self.most:g}"
@@ -85,11 +70,11 @@ class Candidate(NamedTuple):
 
     @property
     def votes(self) -> int:
-        """How many more rules are for it than against."""
+        """Number of rules for it less those against."""
         return len(self.for_) - len(self.against)
 
     def strategy(self, capacity: int | None = None) -> str:
-        """Return it in the notation, with a capacity of its own if one is given."""
+        """Return its notation, with a capacity if one is given."""
         if capacity is None or self.retention == "FULL":
             return f"{self.retention}[{self.sampling}]"
         inner = f"capacity={capacity}" if self.retention in ("TDE", "Expl") else f"{capacity}"
@@ -120,6 +105,6 @@ def rules() -> Sequence[Rule]:
 
 @functools.cache
 def stored_evidence() -> dict[str, dict[str, Any]]:
-    """Return contrasts of stored results by name: what was found, over how many seeds, and where it is stored."""
+    """Return contrasts of stored results by name: effect, number of seeds, and file."""
     found: dict[str, dict[str, Any]] = read_json(FOLDER / "evidence.json")
     return found

@@ -1,9 +1,10 @@
-"""Advice as text for people, and as JSON for programs."""
+"""Print advice as text or JSON."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from rich import box
@@ -20,17 +21,24 @@ _FIRST: Final = 6
 """Strategies that are named where none was tried."""
 
 
-def print_advice(console: Console, advice: Advice) -> None:
-    """Print what is advised, the reasons with their evidence, what was tried, and what would change it.
+def show(advices: Advice | Sequence[Advice], form: str, console: Console) -> None:
+    """Print advice, as text or as JSON: an object, of a run folder a list."""
+    if form == "json":
+        record = as_record(advices) if isinstance(advices, Advice) else [as_record(each) for each in advices]
+        print(json.dumps(record, ensure_ascii=False, indent=1))
+        return
+    for each in [advices] if isinstance(advices, Advice) else advices:
+        _print_advice(console, each)
 
-    Where no learner beats random control that is printed instead of a proposal, with likely causes.
-    """
+
+def _print_advice(console: Console, advice: Advice) -> None:
 
     def line(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=False)
 
     chosen = advice.chosen
-    where = f"{advice.plant}, {advice.frequency:g} Hz, noise {advice.noise:g}, {advice.learner}"
+    noise = "noise not known" if advice.noise is None else f"noise {advice.noise:g}"
+    where = f"{advice.plant}, {advice.frequency:g} Hz, {noise}, {advice.learner}"
     if chosen is None:
         line(f"{where}: {advice.headline}, so no strategy is proposed", "bold")
         line("likely causes, in order", "bold")
@@ -57,14 +65,13 @@ def print_advice(console: Console, advice: Advice) -> None:
 
 
 def _print_reasons(line: Callable[..., None], advice: Advice, chosen: Probe) -> None:
-    """Print which rules speak for and against the proposal, with their evidence."""
     line("reasons", "bold")
     for verb, rules in (("for", chosen.candidate.for_), ("against", chosen.candidate.against)):
         for rule in rules:
             line(f"  {verb} it: {rule.because}")
             value = rule.value(advice.traits)
-            told = "without limit" if value is not None and math.isinf(value) else f"{value:.3g}"
-            line(f"      {rule.trait} = {told} ({rule.ends()}); section {rule.section}; rule {rule.id}", "dim")
+            measured = "without limit" if value is not None and math.isinf(value) else f"{value:.3g}"
+            line(f"      {rule.trait} = {measured} ({rule.ends()}); section {rule.section}; rule {rule.id}", "dim")
             line(f"      claims: {', '.join(rule.claims)}", "dim")
             for name in rule.evidence:
                 line(f"      stored: {_evidence_words(name)}", "dim")
@@ -81,24 +88,23 @@ def _capacity_words(advice: Advice, chosen: Probe) -> str:
 
 
 def _evidence_words(name: str) -> str:
-    told = stored_evidence()[name]
-    low, high = told["interval"]
-    effect = f"{told['contrast']} = {told['effect']:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return f"{effect}, n = {told['n']} after {told['episodes']} episodes, {told['stored']}"
+    found = stored_evidence()[name]
+    low, high = found["interval"]
+    effect = f"{found['contrast']} = {found['effect']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{effect}, n = {found['n']} after {found['episodes']} episodes, {found['stored']}"
 
 
 def _table(advice: Advice) -> Table:
     table = Table(title=f"tried with {advice.seeds} seeds × {advice.episodes} episodes", box=box.SIMPLE_HEAD)
     table.caption = (
-        f"score: {advice.unit}; differences are of paired seeds with BCa intervals; p by flipped signs, Holm's"
+        f"score: {advice.unit}; differences are of paired seeds with BCa intervals; p by sign-flip tests, Holm's"
     )
     table.caption_justify = "left"
     for heading in ("strategy", "votes", "score", "failed", "− FULL[Uniform] [95 %]", "p"):
         table.add_column(heading, justify="left" if heading == "strategy" else "right", no_wrap=heading == "strategy")
     for probe in advice.probes:
-        failed = probe.failed
-        votes = f"{probe.candidate.votes:+d}"
-        table.add_row(Text(probe.name), votes, f"{probe.mean:z.3f}", f"{failed}", *_difference(probe))
+        counts = f"{probe.candidate.votes:+d}", f"{probe.mean:z.3f}", f"{probe.failed}"
+        table.add_row(Text(probe.name), *counts, *_difference(probe))
     table.add_section()
     for label, score in advice.known.items():
         table.add_row(label, "", f"{score:z.3f}", "", "", "")
@@ -106,7 +112,6 @@ def _table(advice: Advice) -> Table:
 
 
 def _ranking(advice: Advice) -> Table:
-    """Return what would be tried first, where nothing was."""
     table = Table(title="by rules alone", box=box.SIMPLE_HEAD)
     table.add_column("strategy")
     table.add_column("votes", justify="right")
@@ -124,14 +129,9 @@ def _difference(probe: Probe) -> tuple[str, str]:
 
 
 def as_record(advice: Advice) -> dict[str, Any]:
-    """Return advice as plain values; what is not known or without bound is null."""
+    """Return advice as plain values; null for what is unknown or infinite."""
     return {
-        "plant": advice.plant,
-        "frequency": advice.frequency,
-        "noise": advice.noise,
-        "learner": advice.learner,
-        "episodes": advice.episodes,
-        "seeds": advice.seeds,
+        **{name: getattr(advice, name) for name in ("plant", "frequency", "noise", "learner", "episodes", "seeds")},
         "strategy": None if advice.chosen is None else advice.chosen.name,
         "capacity": None if advice.chosen is None else advice.chosen.capacity,
         "headline": advice.headline,
@@ -139,8 +139,9 @@ def as_record(advice: Advice) -> dict[str, Any]:
         "ninety_percent": None if advice.capacity is None else _plain(vars(advice.capacity)),
         "traits": _plain(vars(advice.traits)),
         "reasons": [
-            *(_reason(rule, advice, True) for rule in (advice.chosen.candidate.for_ if advice.chosen else ())),
-            *(_reason(rule, advice, False) for rule in (advice.chosen.candidate.against if advice.chosen else ())),
+            _reason(rule, advice, favours)
+            for favours in (True, False)
+            for rule in (_rules_on(advice.chosen, favours) if advice.chosen else ())
         ],
         "unit": advice.unit,
         "references": dict(advice.known),
@@ -151,13 +152,17 @@ def as_record(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _reason(rule: Rule, advice: Advice, speaks_for: bool) -> dict[str, Any]:
+def _rules_on(chosen: Probe, favours: bool) -> Sequence[Rule]:
+    return chosen.candidate.for_ if favours else chosen.candidate.against
+
+
+def _reason(rule: Rule, advice: Advice, favours: bool) -> dict[str, Any]:
     return {
         "rule": rule.id,
-        "for": speaks_for,
+        "for": favours,
         "because": rule.because,
         "trait": rule.trait,
-        "measured": _plain({"value": rule.value(advice.traits)})["value"],
+        "measured": _finite(rule.value(advice.traits)),
         "holds": rule.ends(),
         "section": rule.section,
         "claims": list(rule.claims),
@@ -166,20 +171,18 @@ def _reason(rule: Rule, advice: Advice, speaks_for: bool) -> dict[str, Any]:
 
 
 def _tried(probe: Probe) -> dict[str, Any]:
-    told: dict[str, Any] = {"strategy": probe.name, "capacity": probe.capacity, "votes": probe.candidate.votes}
-    told |= {
-        "score": probe.mean,
-        "scores": [value if math.isfinite(value) else None for value in probe.scores.tolist()],
-    }
+    row: dict[str, Any] = {"strategy": probe.name, "capacity": probe.capacity, "votes": probe.candidate.votes}
+    row |= {"score": probe.mean, "scores": [_finite(value) for value in probe.scores.tolist()]}
     if probe.beyond is not None and probe.beyond.n:
         ends = probe.beyond.interval()
-        told["beyond_full"] = probe.beyond.estimate
-        told["interval"] = list(ends) if math.isfinite(ends[0]) else None
-        told |= {"n": probe.beyond.n, "p": probe.chance}
-    return told
+        row |= {"beyond_full": probe.beyond.estimate, "interval": list(ends) if math.isfinite(ends[0]) else None}
+        row |= {"n": probe.beyond.n, "p": probe.chance}
+    return row
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-    }
+    return {name: _finite(value) for name, value in values.items()}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

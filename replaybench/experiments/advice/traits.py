@@ -1,4 +1,4 @@
-"""What a plant and its learner are like, as far as it bears on what to keep: measured numbers, not impressions."""
+"""Measured traits of a plant and its learner that bear on retention and sampling."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ _STEPS: Final = 4000
 _RENEWED: Final = 0.2
 _TRIED: Final = 256
 _LARGEST: Final = 1e9
-"""Amplitudes beyond this are nobody's exploration."""
+"""Larger amplitudes are no exploration."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What the rules look at; None where it could not be measured.
+    """Traits that rules use; None where it could not be measured.
 
     Attributes:
         noise: standard deviation of sensor and actuator noise, normalised.
-        authority: by how much a single random action moves the plant, root mean square, of the state that it moves
-            most, normalised (±1 is a state's usual range); small at high rates.
-        decay: first amplitude of exploration over the last; 1 where it does not decay.
-        symmetry: how far mirrored states and actions are from giving mirrored steps and equal rewards, 0 if they do.
+        authority: root mean square by which one random action moves the state that it moves most, normalised.
+        decay: first amplitude of exploration over the last; 1 without decay.
+        symmetry: how far mirrored states and actions are from giving mirrored steps and equal rewards; 0 if they do.
         memory: experiences that may be kept, over those that the 90 % rule asks for; infinite without a limit.
     """
 
@@ -45,10 +44,9 @@ class Traits:
 
 
 def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
-    """Measure how far one action moves the plant, at states that random actions, each held for a while, lead to.
+    """Return how far one action moves the plant, at states of random episodes.
 
-    Of plants given by equations a step with a random action is compared with a step of doing nothing; of others what
-    an action adds is found by regression (`authority`).
+    Plants with equations: a step with a random action compared with a step of doing nothing. Others: by regression.
     """
     states, actions, after = _random_steps(plant, frequency, root_seed)
     if not isinstance(plant, OdePlant):
@@ -84,27 +82,24 @@ def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Float
 
 
 def authority(states: Floats, actions: Floats, changes: Floats) -> float:
-    """Return by how much actions `[N, A]` move normalised states `[N, S]`, from what changed `[N, S]` over a step.
+    """Return how far actions `[N, A]` move normalised states `[N, S]`, by regression of their changes `[N, S]`.
 
-    Changes are regressed on states, actions and their products; what depends on the action counts.
+    Regressors are states, actions and their products; terms with the action count.
     """
     products = (states[:, :, None] * actions[:, None, :]).reshape(len(states), -1)
-    beside = np.column_stack([np.ones(len(states)), states])
-    acting = np.column_stack([actions, products])
-    weights, *_ = np.linalg.lstsq(np.column_stack([beside, acting]), changes, rcond=None)
-    return _largest(acting @ weights[beside.shape[1] :])
+    free = np.column_stack([np.ones(len(states)), states])
+    forced = np.column_stack([actions, products])
+    weights, *_ = np.linalg.lstsq(np.column_stack([free, forced]), changes, rcond=None)
+    return _largest(forced @ weights[free.shape[1] :])
 
 
 def _largest(moved: Floats) -> float:
-    """Return the root mean square of what moved `[N, S]`, of the state that moved most."""
+    """Return the root mean square of changes `[N, S]`, of the state that changed most."""
     return float(np.sqrt((moved**2).mean(axis=0)).max())
 
 
 def symmetry_of(plant: Plant, frequency: float) -> float | None:
-    """Return how far the plant is from being its own mirror image about its initial state; None without equations.
-
-    A plant that is its mirror image has two best ways from there, one on each side, unless they are one.
-    """
+    """Return how far the plant is from being its own mirror image about its initial state; None without equations."""
     if not isinstance(plant, OdePlant):
         return None
     env = PopulationEnv(plant, 1, frequency=frequency)
@@ -126,13 +121,13 @@ def symmetry_of(plant: Plant, frequency: float) -> float | None:
 
 
 def decay_of(settings: Mapping[str, Any], episodes: int) -> float:
-    """Return how much weaker exploration is at the end of a run than at its beginning, from a learner's settings."""
+    """Return first over last amplitude of exploration in a run, from a learner's settings."""
     exploration = settings.get("exploration")
     if not isinstance(exploration, Mapping):
         return 1.0
     first, last, decays = (exploration.get(name) for name in ("first_amplitude", "last_amplitude", "decay_episodes"))
     amplitudes = [float(each) for each in (first, last) if isinstance(each, int | float) and abs(each) < _LARGEST]
-    if len(amplitudes) < 2:  # of a file that says so
+    if len(amplitudes) < 2:
         return 1.0
     first, last = amplitudes
     along = min(1.0, episodes / max(1, decays if isinstance(decays, int) else 1))

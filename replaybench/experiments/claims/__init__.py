@@ -1,1 +1,1 @@
-"""Published claims about experience selection, as data, and what runs say of them."""
+"""Published claims on experience selection, as data, and verdicts on them by runs."""

@@ -1,7 +1,7 @@
-"""What a claim is: a published statement as a contrast of cells, with what would count as relevant.
+"""A claim: a published statement as a contrast of cells, with a smallest effect of interest.
 
-Claims are data: one TOML file a paper beside this file. The cells that a claim compares are those of a preset
-(`replaybench.experiments.presets`), named by what distinguishes them there.
+Claims are data: one TOML file a paper next to this file. They compare cells of presets, named by what distinguishes
+them there.
 """
 
 from __future__ import annotations
@@ -19,41 +19,35 @@ from replaybench.experiments.presets.preset import read_preset
 from replaybench.experiments.training.study import Cell
 
 FOLDER: Final = Path(__file__).parent
-PLAIN_MEASURES: Final = ("final", "best", "rise", "greedy", "reward", "whole", "evaluation")
-MEASURED_BY_NAME: Final = ("noise", "metric")
-MEASURED_BY_STEPS: Final = ("first", "last", "evaluation")
 AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement of a paper that cells of one preset decide.
+    """A statement of a paper on cells of one preset.
 
-    What is judged is a contrast: of each seed, the sum of `measure` over the cells `plus`, less that over the cells
-    `minus`, less `level`. Seeds are shared between cells, so differences are paired.
+    The contrast of each seed is the sum of `measure` over the cells `plus`, less that over `minus`, less `level`. Cells
+    share seeds, so differences are paired.
 
     Attributes:
         id: name of the claim, unique in its paper.
         source: section, figure or table of the paper.
-        statement: what is claimed, in our words.
-        preset: whose cells are compared, as in debruin2018/fig12.
-        plus: cells, each by the axes (plant, learner, strategy, noise, frequency) that tell it from others, and by the
-            `preset` if it is of another one.
-        minus: cells.
-        where: axes that all of these cells share.
+        statement: the claim in our words.
+        preset: preset of the cells, as in debruin2018/fig12.
+        plus, minus: cells, each by the axes (plant, learner, strategy, noise, frequency) that distinguish it, and by
+            the `preset` if it is of another one.
+        where: axes that all cells share.
         level: number that the contrast is compared with, 0 where cells are compared with each other.
         measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8), "greedy" (mean
-            μ_r of the last greedy episodes), "reward" (mean reward, or
-            return, of the last training episodes), "whole" (of all training episodes), "first STEPS" or "last STEPS"
-            (of those in these steps, "last 200000"), "evaluation" (mean reward, or return, of all evaluations without
-            exploration), "evaluation STEPS" (of those in the last steps), "noise SIGNAL" (mean noise of a signal in
-            replayed experiences in units of its mean, their table 6) or "metric NAME" (mean over the last tenth of what
-            a learner tells of itself).
-        logarithm: compare log10 of the measure, orders of magnitude; what is below 1e-6 counts as that.
-        expects: what the paper says of the contrast: it is "more" than zero, "less", "not more", "not less", or the
-            "same" within `relevance`.
-        relevance: size of a contrast that would matter in practice, in units of the measure.
-        printed: the paper's own numbers, where it prints some.
+            μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "whole"
+            (of all training episodes), "first STEPS" or "last STEPS" (of those in these steps), "evaluation" (mean
+            reward, or return, of all evaluations), "evaluation STEPS" (of those in the last steps), "noise SIGNAL"
+            (mean noise of a signal in replayed experiences in units of its mean, table 6) or "metric NAME" (mean of a
+            learner's metric over the last tenth).
+        logarithm: compare log10 of the measure; values below 1e-6 count as that.
+        expects: the contrast is "more" than zero, "less", "not more", "not less", or the "same" within `relevance`.
+        relevance: smallest effect of interest, in units of the measure.
+        printed: the paper's own numbers, if it prints some.
     """
 
     id: str
@@ -70,51 +64,36 @@ class Claim:
     relevance: float
     printed: str = ""
 
-    def __post_init__(self) -> None:
-        kind, _, name = self.measure.partition(" ")
-        named = (kind in MEASURED_BY_NAME and name) or (kind in MEASURED_BY_STEPS and name.isdecimal() and int(name))
-        if self.measure not in PLAIN_MEASURES and not named:
-            known = (*PLAIN_MEASURES, *MEASURED_BY_NAME, *(f"{kind} 200000" for kind in MEASURED_BY_STEPS))
-            raise unknown(f"claim {self.id}: measure", self.measure, known)
-        if not self.relevance > 0:
-            raise UserError(f"claim {self.id}: relevance must be more than 0, not {self.relevance}")
-        if not self.plus:
-            raise UserError(f"claim {self.id}: plus is empty")
-
     def cells(self) -> tuple[list[Cell], list[Cell]]:
-        """Return the cells of `plus` and `minus`, the first block of seeds of each, at paper scale.
-
-        Raises:
-            UserError: the preset holds none such, or several.
-        """
+        """Return the cells of `plus` and `minus`, the first block of seeds of each, at paper scale."""
         cells = [self._cell(named) for named in (*self.plus, *self.minus)]
         return cells[: len(self.plus)], cells[len(self.plus) :]
 
     def presets(self) -> list[str]:
-        """Return the preset of each cell, of those of `plus` first."""
+        """Return the preset of each cell, `plus` first."""
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property
     def in_scores(self) -> bool:
-        """Whether its measure is of μ_r, which means nothing without its references."""
+        """Whether its measure is of μ_r, which depends on references."""
         return self.measure in ("final", "best", "rise", "greedy")
 
     @property
     def upwards(self) -> int:
-        """1, or −1 where the claim is about being less."""
+        """−1 if less is expected, else 1."""
         return -1 if self.expects.endswith("less") else 1
 
     @property
     def denies(self) -> bool:
-        """Whether it says that there is not more, or not less."""
+        """Whether it expects "not more" or "not less"."""
         return self.expects.startswith("not ")
 
     def denied(self) -> Claim:
-        """Return the claim that one with a "not" denies."""
+        """Return the claim without its "not"."""
         return replace(self, expects="less" if self.upwards < 0 else "more")
 
     def places(self) -> Iterator[dict[str, Any]]:
-        """Yield by which axes each cell of the claim is named, without looking for it."""
+        """Yield the axes that name each cell, `plus` first."""
         yield from ({**self.where, **named} for named in (*self.plus, *self.minus))
 
     def _cell(self, named: Mapping[str, Any]) -> Cell:
@@ -138,15 +117,10 @@ def _first_cells(preset: str) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """The claims of one paper: one family, run or not, within which errors are controlled (Holm 1979)."""
+    """The claims of one paper: one family of tests (Holm 1979), run or not."""
 
     paper: str
     claim: tuple[Claim, ...]
-
-    def __post_init__(self) -> None:
-        ids = [claim.id for claim in self.claim]
-        if twice := {name for name in ids if ids.count(name) > 1}:
-            raise UserError(f"{self.paper}: claims have the same id: {', '.join(sorted(twice))}")
 
 
 def claim_files() -> list[str]:
@@ -155,11 +129,7 @@ def claim_files() -> list[str]:
 
 
 def read_claims(name: str) -> Claims:
-    """Read the claims of one paper by the name of its file.
-
-    Raises:
-        UserError: there are none of that name, or the file does not hold claims.
-    """
+    """Read the claims of one paper by the name of its file."""
     if name not in claim_files():
         raise unknown("paper", name, claim_files())
     path = FOLDER / f"{name}.toml"

@@ -1,8 +1,7 @@
-"""What runs hold of the cells that claims compare.
+"""Results of runs on the cells that claims compare.
 
-A cell of a claim is found in a run if it has the same place on the axes and the same settings; only seeds, the number
-of episodes and how often greedy episodes are looked at may be others. Study files are read as plain tables: nothing
-that a file names is imported.
+A run holds a cell of a claim if it has the same place on the axes and the same settings, apart from seeds, number of
+episodes and how often greedy episodes are evaluated. Nothing that a study file names is imported.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -35,20 +34,14 @@ from replaybench.replay.strategies.notation import parse
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Correction:
-    """A learner's mistake that was mended; cells that it computed before are no evidence.
-
-    Attributes:
-        learner: name of the learner, of all its variants.
-        strategy: what is found in the names of the strategies that are concerned, a regular expression.
-        version: first version of the numerics without the mistake.
-        mistake: what it did.
-    """
+class Correction(NamedTuple):
+    """A corrected mistake of a learner and its variants; cells computed before are no evidence."""
 
     learner: str
     strategy: str
+    """Regular expression that is found in the names of affected strategies."""
     version: int
+    """First version of the numerics without the mistake."""
     mistake: str
 
 
@@ -56,23 +49,21 @@ CORRECTIONS: Final = (
     Correction("DDPG", r"\+ReFER(?!-2)", 8, "Rule 1 did not clip the actor's gradients of far-policy samples"),
 )
 STATISTIC: Final[Statistic] = "interquartile mean"
-"""What is taken of a claim's paired differences."""
+"""Statistic of a claim's paired differences."""
 _STUDY_WIDE: Final = ("discount", "observe", "device")
-"""Keys of a study file that decide a cell's numbers and are the same in both."""
+"""Keys of a study file that decide a cell's numbers, equal in cell and study."""
 _LEAST: Final = 1e-6
-"""What is less counts as this much before its logarithm is taken: two policies that are so near, in nats, cannot be
-told apart by a million samples, and below it numbers are of rounding."""
+"""Smaller values count as this before their logarithm is taken; they are of the size of rounding errors."""
 _ALIKE: Final = 1e-3
-"""How far references may lie apart, in parts of what is between them, for scores to be on one scale."""
+"""Most difference of references, in parts of the range between them, for scores on one scale."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The results of one run, with the settings that made them.
+    """Results of one run and its settings.
 
     Attributes:
-        numerics: version of the numerics by which each cell was computed, by the cell's id, where the run's folder
-            says so; else it is that of the results.
+        numerics: version of the numerics of each cell by its id; that of the results for others.
     """
 
     path: Path
@@ -82,7 +73,7 @@ class Evidence:
 
     @property
     def root_seed(self) -> int:
-        """Root seed: runs of the same one share their random streams, seed by seed."""
+        """Root seed; runs with the same one share random streams, seed by seed."""
         return int(self.study.get("root_seed", 0))
 
     @property
@@ -102,11 +93,11 @@ class Evidence:
         return {tuple(self.axes[axis][i] for axis, i in zip(AXES, at, strict=True)) for at in np.argwhere(there)}
 
     def holds(self, cell: Cell) -> bool:
-        """Tell whether a cell's results are there, under the same settings."""
+        """Return whether a cell's results are there, under the same settings."""
         return _place(cell) in self.places and not list(self.differences(cell))
 
     def shortcoming(self, cell: Cell) -> str:
-        """Say why a cell of the run's own preset is no evidence; empty if it is."""
+        """Return why a cell of the run's own preset is no evidence; empty if it is."""
         if _place(cell) not in self.places:
             return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {self.path.name}"
         difference = next(self.differences(cell), "")
@@ -114,14 +105,14 @@ class Evidence:
 
     def version(self, cell: Cell) -> int:
         """Return the version of the numerics of the run's cell at the same place; of several blocks the oldest."""
-        told = int(self.data.attrs["numerics_version"])
+        whole = int(self.data.attrs["numerics_version"])
         if "cell" not in self.data.coords:
-            return told
+            return whole
         ids = self.data["cell"].sel({axis: getattr(cell, axis) for axis in AXES}).values.ravel().tolist()
-        return min(self.numerics.get(each, told) for each in ids)
+        return min(self.numerics.get(each, whole) for each in ids)
 
     def differences(self, cell: Cell) -> Iterator[str]:
-        """Yield the names of the settings in which the run's cell at the same place is another, and mended mistakes."""
+        """Yield the settings in which the run's cell at the same place differs, and corrected mistakes."""
         for each in CORRECTIONS:
             mine = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
             if mine and self.version(cell) < each.version:
@@ -131,7 +122,7 @@ class Evidence:
         yield from (
             f"learner.{cell.learner}.{key}" for key, value in _plain(cell.settings).items() if theirs.get(key) != value
         )
-        # A parameter that the run's file lacks came later, and by default a plant does what it did before.
+        # A parameter that the run's file lacks is newer; its default keeps the earlier behaviour.
         theirs = {field.name: field.default for field in dataclasses.fields(cell.make_plant())}
         theirs |= plant.get(cell.plant, {})
         yield from (f"plant.{cell.plant}.{key}" for key, value in cell.parameters.items() if theirs.get(key) != value)
@@ -151,8 +142,8 @@ class Evidence:
         uniform = strategy.sampling.independent and strategy.weights is None
         if room != cell.capacity and not (uniform and min(room, cell.capacity) >= run):  # else it is never full
             yield "capacity"
-        told = self.data.coords.get("update_every")
-        if (0 if told is None else int(told.sel(plant=cell.plant))) != cell.update_every:
+        every = self.data.coords.get("update_every")
+        if (0 if every is None else int(every.sel(plant=cell.plant))) != cell.update_every:
             yield "update_every"
 
 
@@ -161,11 +152,7 @@ def _place(cell: Cell) -> tuple[Any, ...]:
 
 
 def read_evidence(path: Path) -> Evidence:
-    """Read a run folder, or a folder that holds its `study.toml` and `results.nc`.
-
-    Raises:
-        UserError: one of the two is missing or damaged.
-    """
+    """Read a run folder, or a folder with its `study.toml` and `results.nc`."""
     folder = RunFolder(path.parent if path.name == "results.nc" else path)
     for needed in (folder.study, folder.results):
         if not needed.is_file():
@@ -179,11 +166,11 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def _numerics(folder: RunFolder) -> dict[str, int]:
-    """Return the version of the numerics of each cell, by its id, of those cells of which it is known."""
+    """Return the version of the numerics of each cell, by its id, where it is known."""
     cells = read_json(folder.provenance).get("cells") if folder.provenance.is_file() else None
     versions = {}
-    for key, told in cells.items() if isinstance(cells, dict) else ():
-        cell = told.get("cell") if isinstance(told, dict) else None
+    for key, entry in cells.items() if isinstance(cells, dict) else ():
+        cell = entry.get("cell") if isinstance(entry, dict) else None
         if isinstance(cell, dict) and isinstance(version := cell.get("numerics"), int):
             versions[key] = version
     return versions
@@ -192,9 +179,8 @@ def _numerics(folder: RunFolder) -> dict[str, int]:
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
     """Return a cell's measure (see `Claim.measure`) `[seed]`, NaN where a run failed or is not there."""
     data = evidence.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
-    point = {"learner": cell.learner, "strategy": cell.strategy}
     kind, _, name = measure.partition(" ")
-    last = last_of(data)
+    last, missing = last_of(data), np.full(data.sizes["seed"], np.nan)
     if kind in ("final", "best", "rise"):
         found = data[score_key(kind)]
     elif kind in ("whole", "first", "last"):
@@ -203,7 +189,7 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
         found = data["reward"].isel(episode=which).mean("episode", skipna=False)
     elif kind == "evaluation":
         if "reward_evaluation" not in data:
-            return np.full(data.sizes["seed"], np.nan)
+            return missing
         steps = data["evaluation_step"].values
         there = steps <= data.sizes["episode"] * cell.steps_per_episode
         if name:
@@ -212,28 +198,24 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
     elif kind == "reward":
         found = data["reward"].isel(episode=slice(-last, None)).mean("episode", skipna=False)
     elif kind == "greedy":
-        looks = data["reward_greedy"][..., data["greedy_episode"].values > data.sizes["episode"] - last]
-        found = mu_r(data, looks.mean("greedy_episode", skipna=False))
+        greedy = data["reward_greedy"][..., data["greedy_episode"].values > data.sizes["episode"] - last]
+        found = mu_r(data, greedy.mean("greedy_episode", skipna=False))
     elif kind == "noise":
         if "replayed_noise" not in data or name not in data["signal"].values:
-            return np.full(data.sizes["seed"], np.nan)
+            return missing
         found = data["replayed_noise"].sel(signal=name) / (cell.noise * np.sqrt(2 / np.pi))
     else:
         if f"metric_{name}" not in data:
-            return np.full(data.sizes["seed"], np.nan)
-        looks = data[f"metric_{name}"]
-        found = looks.isel(greedy_episode=slice(-max(1, looks.sizes["greedy_episode"] // 10), None))
+            return missing
+        metric = data[f"metric_{name}"]
+        found = metric.isel(greedy_episode=slice(-max(1, metric.sizes["greedy_episode"] // 10), None))
         found = found.mean("greedy_episode", skipna=False)
-    return np.asarray(found.sel(point).values, float)
+    return np.asarray(found.sel(learner=cell.learner, strategy=cell.strategy).values, float)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What runs hold of a claim: its effect over seeds, of runs so long, some of which failed.
-
-    Attributes:
-        runs: names of the folders that it comes from.
-    """
+    """The effect of a claim over seeds, the length of its runs, how many failed, and the names of their folders."""
 
     effect: Effect
     episodes: int
@@ -242,12 +224,12 @@ class Finding:
 
 
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
-    """Return the effect that a claim is about, from those runs that hold all of its cells; None where none do.
+    """Return the effect of a claim, from runs that hold all of its cells; None where none do.
 
-    Cells may come from several runs if these have the same root seed and length. Of several lengths the longest
-    counts, and there the seeds of all root seeds.
+    Cells may come from several runs with the same root seed and length. Of several lengths the longest counts, with
+    the seeds of all root seeds.
     """
-    for place in claim.places():  # without the names that a claim is about there is no need to make its cells
+    for place in claim.places():  # cells are not made if no run has their names
         if not any(all(value in run.axes.get(axis, [value]) for axis, value in place.items()) for run in runs):
             return None
     found = [
@@ -263,7 +245,7 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
 
 
 def why_not(claim: Claim, runs: Sequence[Evidence]) -> str:
-    """Say why runs of a claim's own presets are no evidence for it; empty if they are, or if there are no such runs."""
+    """Return why runs of a claim's own presets are no evidence for it; empty if they are, or if there are none."""
     own = {str(run.study.get("name")): run for run in runs}
     plus, minus = claim.cells()
     for preset, cell in zip(claim.presets(), (*plus, *minus), strict=True):
@@ -274,7 +256,7 @@ def why_not(claim: Claim, runs: Sequence[Evidence]) -> str:
 
 
 def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -> Finding | None:
-    """Return the effect in the runs with a root seed and length, None if they lack one of its cells."""
+    """Return the effect in the runs with a root seed and length; None if they lack a cell."""
     plus, minus = claim.cells()
     mine = [run for run in runs if (run.root_seed, run.episodes) == (root_seed, episodes)]
     places = [[run for run in mine if run.holds(cell)] for cell in (*plus, *minus)]
@@ -292,11 +274,7 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
 
 
 def _check_scale(compared: Sequence[tuple[Cell, Evidence]]) -> None:
-    """Check that μ_r of the cells that are compared has the same references wherever they share a condition.
-
-    Raises:
-        UserError: it has not; differences would be of references, not of runs.
-    """
+    """Refuse to compare μ_r of different references in one condition."""
     known: dict[tuple[str, float, float], tuple[Floats, Evidence]] = {}
     for cell, run in compared:
         place = {"plant": cell.plant, "noise": cell.noise, "frequency": cell.frequency}
@@ -310,7 +288,7 @@ def _check_scale(compared: Sequence[tuple[Cell, Evidence]]) -> None:
 
 
 def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, Evidence]:
-    """Return a cell's measure `[seed]` from the run that has most of its seeds, how many failed there, and the run."""
+    """Return a cell's measure `[seed]` from the run with most of its seeds, the number of failures, and the run."""
     samples = [measured(run, cell, claim.measure) for run in runs]
     best = max(range(len(runs)), key=lambda i: int(np.isfinite(samples[i]).sum()))
     failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})
@@ -321,7 +299,7 @@ def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats,
 
 
 def _plain(value: Any) -> Any:
-    """Return a setting as a study file holds it: no tuples, no None."""
+    """Return a setting as in a study file, without tuples and None."""
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items() if entry is not None}
     return json.loads(json.dumps(value))

@@ -1,4 +1,4 @@
-"""Claims as one picture, a line each: how large an effect is beside what would matter, how sure, and the verdict."""
+"""Draw claims as a forest plot: effect, interval and verdict of each, in units of the smallest effect of interest."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LOOKS: Final[dict[Word, tuple[str, str]]] = {
 """Marker and colour of a verdict."""
 _CAPTION: Final = (
     "Interquartile means of the differences of paired seeds, with 95 % BCa intervals, in units of the smallest effect "
-    "of interest (dashed). Where a claim says more, or less, that is to the right. "
-    "Where it says no more, or no different, that is the band."
+    "of interest (dashed). The expected direction is to the right. "
+    "The band is where a claim expects no more, or no difference."
 )
 _WIDTH: Final = 8.8
 _LETTERS: Final = 72
@@ -37,11 +37,7 @@ _LINE, _GAP = 0.145, 0.13
 
 
 def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figure:
-    """Draw those claims that were run, the papers one below the other.
-
-    Raises:
-        UserError: none was run.
-    """
+    """Draw the claims that were run, the papers one below the other."""
     run = [(family.paper, [verdict for verdict in verdicts if verdict.effect.n]) for family, verdicts in families]
     papers = [(paper, verdicts) for paper, verdicts in run if verdicts]
     if not papers:
@@ -60,7 +56,6 @@ def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figur
 
 
 def _lines(claim: Claim) -> list[str]:
-    """Return a statement in as few lines as it takes, all about as long."""
     statement = claim.statement.replace(" %", "\N{NO-BREAK SPACE}%")
     fewest = len(textwrap.wrap(statement, _LETTERS))
     narrower = (textwrap.wrap(statement, letters) for letters in range(_LETTERS // 3, _LETTERS + 1))
@@ -68,7 +63,6 @@ def _lines(claim: Claim) -> list[str]:
 
 
 def _height(claim: Claim) -> float:
-    """Return the inches that a claim takes."""
     return _LINE * len(_lines(claim)) + _GAP
 
 
@@ -105,12 +99,6 @@ def _mark(axes: Axes, verdict: Verdict, place: float) -> None:
         axes.plot(ends, (place, place), color=color, linewidth=1.7, zorder=2)
     axes.plot(scale * verdict.effect.estimate, place, marker=marker, color=color, markersize=5.5, zorder=3)
     axes.annotate(
-        f"{verdict.word}, n = {verdict.effect.n}",
-        (1.0, place),
-        xycoords=("axes fraction", "data"),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=7.5,
-        color=color if verdict.word != "undecided" else GREY,
-    )
+        f"{verdict.word}, n = {verdict.effect.n}", (1.0, place), xycoords=("axes fraction", "data"), xytext=(4, 0),
+        textcoords="offset points", va="center", fontsize=7.5, color=color if verdict.word != "undecided" else GREY,
+    )  # fmt: skip

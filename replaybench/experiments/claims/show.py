@@ -1,4 +1,4 @@
-"""What the command `claims` prints and writes."""
+"""Print, write and draw verdicts on claims."""
 
 from __future__ import annotations
 
@@ -42,18 +42,15 @@ def show_claims(
     figure: Path | None,
     claim: str | None = None,
 ) -> None:
-    """Judge the claims of papers by runs, print a table a paper; write all as JSON, and draw it, where asked.
+    """Test the claims of papers by runs and print a table a paper; write them as JSON, and draw them, if asked.
 
     With the name of a `claim`, only that one is shown; it is judged among all of its paper.
-
-    Raises:
-        UserError: a run cannot be read, a paper or claim is not known, or a file to write is there already.
     """
     if output is not None:
         refuse_existing(output)
     if figure is not None:
         if not paths:
-            raise UserError("--figure draws what runs say of claims: name run folders")
+            raise UserError("--figure draws verdicts by runs: name run folders")
         check_figure(figure)
     runs = [read_evidence(path) for path in paths]
     families = [read_claims(name) for name in papers or claim_files()]
@@ -66,19 +63,18 @@ def show_claims(
     drawn = []
     for family in families:
         verdicts, findings = judged(family, runs)
-        chosen = [place for place, each in enumerate(family.claim) if claim in (None, each.id)]
-        if not chosen:
+        pairs = [pair for pair in zip(verdicts, findings, strict=True) if claim in (None, pair[0].claim.id)]
+        if not pairs:
             continue
-        verdicts, findings = [verdicts[place] for place in chosen], [findings[place] for place in chosen]
-        words.update(verdict.word for verdict in verdicts)
-        drawn.append((family, verdicts))
-        if not runs or any(findings):
-            console.print(_table(family, verdicts, findings, everything=not runs))
-        records += [record(family.paper, *pair) for pair in zip(verdicts, findings, strict=True)]
+        words.update(verdict.word for verdict, _ in pairs)
+        drawn.append((family, [verdict for verdict, _ in pairs]))
+        if not runs or any(found for _, found in pairs):
+            console.print(_table(family, pairs, everything=not runs))
+        records += [record(family.paper, *pair) for pair in pairs]
     counted = ", ".join(f"{words[word]} {word}" for word in _STYLES if words[word])
     console.print(f"{sum(words.values())} claims: {counted}", highlight=False)
     if not runs:
-        console.print("to judge them, run what they compare (replaybench reproduce --list), then name the run folders")
+        console.print("to test them, run their presets (replaybench reproduce --list), then name the run folders")
     if output is not None:
         write_text(output, json.dumps(records, indent=1, ensure_ascii=False) + "\n")
         print(f"claims   {output}")
@@ -91,20 +87,19 @@ def show_claims(
 
 
 def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:
-    """Judge one paper's claims by runs; what they hold of each claim comes with it."""
+    """Return the verdicts on one paper's claims by runs, and the findings behind them."""
     findings = [find(claim, runs) for claim in family.claim]
     return judge(family.claim, [None if found is None else found.effect for found in findings]), findings
 
 
-def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Finding | None], everything: bool) -> Table:
-    """Return a paper's claims: those that were run with what came out, or all of them without."""
-    shown = [pair for pair in zip(verdicts, findings, strict=True) if everything or pair[1] is not None]
+def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
+    """Return a table of a paper's claims: those that were run with results, or all of them without."""
+    shown = [pair for pair in pairs if everything or pair[1] is not None]
     caption = (
-        "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p, "
-        "the chance of such runs if the claim were false, and if it were true (!), by flipped signs, Holm's over all "
-        "claims of a paper"
+        "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "
+        "false, and if it were true (!), by sign-flip tests, Holm's over all claims of a paper"
     )
-    if rest := len(verdicts) - len(shown):
+    if rest := len(pairs) - len(shown):
         caption += f"; {rest} claims not run"
     table = Table(title=family.paper, box=box.SIMPLE_HEAD, expand=True, show_lines=True)
     table.add_column("claim", ratio=1)
@@ -112,7 +107,7 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
     if everything:
         table.add_column("cells of", no_wrap=True)
         for verdict, _ in shown:
-            table.add_row(_told(verdict.claim), expected(verdict.claim), verdict.claim.preset)
+            table.add_row(_described(verdict.claim), expected(verdict.claim), verdict.claim.preset)
         return table
     table.caption, table.caption_justify = caption, "left"
     for heading in ("effect [95 %]", "n", "p"):
@@ -128,12 +123,11 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
         if verdict.word == "undecided":
             word += f"\n{still_needed(verdict)}"
         both = f"{p_text(verdict.supports)}\n{p_text(verdict.refutes)} !"
-        table.add_row(_told(verdict.claim), expected(verdict.claim), effect, seeds, both, word)
+        table.add_row(_described(verdict.claim), expected(verdict.claim), effect, seeds, both, word)
     return table
 
 
-def _told(claim: Claim) -> str:
-    """Return a claim's name, statement and place."""
+def _described(claim: Claim) -> str:
     return f"[bold]{escape(claim.id)}[/]\n{escape(claim.statement)} [dim]{escape(claim.source)}[/]"
 
 
@@ -148,7 +142,7 @@ _DIRECTIONS: Final = {
 
 
 def expected(claim: Claim) -> str:
-    """Say what the paper expects, and what would matter."""
+    """Return what the paper expects, and the smallest effect of interest."""
     kind, _, name = claim.measure.partition(" ")
     measure = _NAMES.get(claim.measure) or (f"{kind} of {name}" if kind == "noise" else name or kind)
     if claim.logarithm:
@@ -158,7 +152,7 @@ def expected(claim: Claim) -> str:
 
 
 def still_needed(verdict: Verdict) -> str:
-    """Say how many more seeds would decide a claim, at the effect that was measured."""
+    """Return how many more seeds would decide a claim, at the measured effect."""
     more = verdict.more_seeds
     if verdict.effect.n < 2:
         return "one seed tells nothing" if verdict.effect.n else "no seed is left to compare"
@@ -170,23 +164,12 @@ def still_needed(verdict: Verdict) -> str:
 
 
 def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any]:
-    """Return a verdict as plain values; what was not run has no numbers."""
-    claim = verdict.claim
-    told: dict[str, Any] = {
-        "paper": paper,
-        "id": claim.id,
-        "source": claim.source,
-        "statement": claim.statement,
-        "preset": claim.preset,
-        "measure": claim.measure,
-        "expects": claim.expects,
-        "relevance": claim.relevance,
-        "printed": claim.printed,
-        "verdict": verdict.word,
-    }
+    """Return a verdict as plain values; a claim that was not run has no numbers."""
+    kept = ("id", "source", "statement", "preset", "measure", "expects", "relevance", "printed")
+    row = {"paper": paper} | {name: getattr(verdict.claim, name) for name in kept} | {"verdict": verdict.word}
     if found is not None:
         low, high = verdict.effect.interval()
-        told |= {
+        row |= {
             "effect": verdict.effect.estimate if verdict.effect.n else None,
             "statistic": verdict.effect.statistic,
             "interval": [low, high] if np.isfinite(low) else None,
@@ -198,4 +181,4 @@ def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any
             "refutes": verdict.refutes,
             "more_seeds": verdict.more_seeds,
         }
-    return told
+    return row

@@ -1,7 +1,7 @@
-"""From effects to verdicts: reproduced, contradicted, smaller than relevant, undecided, or not run.
+"""Judge effects: reproduced, contradicted, smaller than relevant, undecided, or not run.
 
-An effect is the interquartile mean of paired differences, which a few collapsed runs do not move. A verdict needs a
-test and an interval, and the mean of all runs on the same side of the smallest effect of interest.
+An effect is the interquartile mean of paired differences, robust to a few collapsed runs. A verdict needs a test and an
+interval, and the mean of all runs on the same side of the smallest effect of interest.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _OF_A_DENIAL: Final[dict[Word, Word]] = {
     "contradicted": "reproduced",
     "smaller than relevant": "reproduced",
 }
-"""The verdict of a claim with a "not", by the verdict of the claim that it denies."""
+"""Verdict of a claim with a "not", by the verdict of the claim without."""
 _ONE_SIDED: Final = 0.84
-"""Quantile of the normal distribution: a mean is above its bound in four of five studies."""
+"""Quantile of the normal distribution, for a power of 80 %."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Verdict:
     """The verdict of some runs on a claim.
 
     Attributes:
-        effect: the contrast that the claim is about, its sign as measured.
-        supports: p value, within its family, of the runs if the claim were false.
+        effect: the contrast, its sign as measured.
+        supports: p value, within its family, if the claim were false.
         refutes: the same if the claim were true with a relevant effect.
-        more_seeds: seeds still needed to decide it if the effect is what was measured; 0 where it is decided, and
-            none where the effect lies too near to a bound, or runs are alike.
+        more_seeds: seeds still needed to decide it at the measured effect; 0 if decided, None if the effect is too near
+            to a bound, or runs are equal.
     """
 
     claim: Claim
@@ -55,16 +55,16 @@ class Verdict:
 
 
 def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Verdict]:
-    """Judge the claims of one family, with the errors of all its tests controlled together.
+    """Judge the claims of one family; the error of all tests together is controlled (Holm 1979).
 
-    A claim that there is more is reproduced if there is significantly more than nothing, and a relevant amount as
-    measured. If there is significantly less than a relevant amount, it is contradicted, or, where that is
-    significantly more than nothing, smaller than relevant. With "not more" it is the other way round. A claim of no
-    difference is reproduced if the difference lies significantly within the bounds of relevance (two one-sided tests,
-    Schuirmann 1987), and contradicted if it is significantly different from zero, and relevant as measured.
+    "more" is reproduced if the effect is significantly above zero, and relevant as measured. It is contradicted if the
+    effect is significantly below the relevance, or, if that is also significantly above zero, smaller than relevant.
+    "not more" is the other way round. "same" is reproduced if the effect lies significantly within the bounds of
+    relevance (two one-sided tests, Schuirmann 1987), and contradicted if it is significantly different from zero, and
+    relevant as measured.
 
-    Significant is what the test (p < 0.05) and the 95 % interval both show. An effect of None was not run; it counts
-    in the family all the same, so that no verdict depends on what else was run.
+    Significant: by the test (p < 0.05) and by the 95 % interval. An effect of None was not run; it counts in the family
+    all the same, so that no verdict depends on what else was run.
     """
     pairs = list(zip(claims, effects, strict=True))
     chances = [(1.0, 1.0) if effect is None else _chances(claim, effect) for claim, effect in pairs]
@@ -101,49 +101,37 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
 def _relevant(claim: Claim, effect: Effect) -> set[bool]:
     """Return whether an effect is relevant, by its interquartile mean and by its mean.
 
-    Of rise times only by the first: a run that never rises counts as long as it is, so that a mean depends on that.
+    For rise times only by the first: a run that never rises counts with its length, on which a mean would depend.
     """
     ways = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
     return {_size(claim, each) >= claim.relevance for each in ways}
 
 
 def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
-    """Return the p values of the runs if the claim were false, and if it were true."""
+    """Return the p values if the claim were false, and if it were true."""
     if claim.denies:
         doubt, trust = _chances(claim.denied(), effect)
         return trust, doubt
-    return _doubt(claim, effect), _trust(claim, effect)
+    if claim.expects == "same":
+        doubt = max(effect.chance_below(-claim.relevance), effect.chance_above(claim.relevance))
+        return doubt, min(1.0, 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)))
+    along = _along(claim, effect)
+    return along.chance_below(0.0), along.chance_above(claim.relevance)
 
 
 def _along(claim: Claim, effect: Effect) -> Effect:
-    """Return an effect with the sign that makes positive what the claim is about."""
+    """Return an effect with the sign that is positive in the direction of the claim."""
     return replace(effect, differences=claim.upwards * effect.differences)
 
 
 def _size(claim: Claim, effect: Effect) -> float:
-    """Return how large an effect is, as the claim expects it."""
     return abs(effect.estimate) if claim.expects == "same" else _along(claim, effect).estimate
-
-
-def _doubt(claim: Claim, effect: Effect) -> float:
-    """Return the p value of the runs if the claim were false."""
-    if claim.expects == "same":
-        return max(effect.chance_below(-claim.relevance), effect.chance_above(claim.relevance))
-    return _along(claim, effect).chance_below(0.0)
-
-
-def _trust(claim: Claim, effect: Effect) -> float:
-    """Return the p value of the runs if the claim were true."""
-    if claim.expects == "same":
-        return min(1.0, 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)))
-    return _along(claim, effect).chance_above(claim.relevance)
 
 
 def _more_seeds(claim: Claim, effect: Effect, tests: int) -> int | None:
     """Return how many more seeds would decide a claim at this effect and spread, as one of so many.
 
-    A relevant effect must be significant, and its estimate relevant again; one that is not relevant must be
-    significantly smaller than that.
+    A relevant effect must be significant, and its estimate relevant again; another must be significantly below it.
     """
     if effect.sd == 0:
         return None

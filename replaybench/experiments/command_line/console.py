@@ -1,4 +1,4 @@
-"""The console that commands print to: harmless whatever is printed, and of full width into a file."""
+"""The console that commands print to: it escapes control characters, and writes full width into a file."""
 
 from __future__ import annotations
 
@@ -11,26 +11,20 @@ _WIDTH = 120
 
 
 def make_console(quiet: bool = False) -> Console:
-    """Return a console that passes no commands on to a terminal; into a file or pipe it writes lines of full width.
-
-    Args:
-        quiet: whether it prints nothing at all.
-    """
+    """Return a console; a `quiet` one prints nothing."""
     console = Console(quiet=quiet, emoji=False)
     if not console.is_terminal:
         console = Console(width=_WIDTH, quiet=quiet, emoji=False)
-    console.push_render_hook(_Harmless())
+    console.push_render_hook(_Escaping())
     return console
 
 
-class _Harmless(RenderHook):
-    """Makes all that is printed harmless, whatever it was built from."""
-
+class _Escaping(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Cleaned(renderable) for renderable in renderables]
+        return [_Escaped(renderable) for renderable in renderables]
 
 
-class _Cleaned:
+class _Escaped:
     """Renders something, then escapes control characters in its text; rich's own control codes are kept."""
 
     def __init__(self, renderable: ConsoleRenderable) -> None:

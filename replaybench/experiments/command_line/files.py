@@ -1,14 +1,14 @@
-"""Commands about files: recordings in, episodes out, and what is in them. Signatures are options."""
+"""Commands that exchange files with others: import, export, export-policy. Signatures are options."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 from tyro.conf import Positional
 
-from replaybench.data.bounds import Hertz, Noise, Whole
-from replaybench.experiments.command_line.options import parameter_values
+from replaybench.data.bounds import Hertz, Whole
+from replaybench.experiments.command_line.options import CellOptions, parameter_values
 
 
 def import_log(
@@ -36,7 +36,7 @@ def import_log(
             truncated and episode; columns that bear those names need not be given.
         time: Column of sample times in s.
         frequency: Control rate in Hz; taken from the time column or the dataset if not given.
-        output: Buffer file to write; <log>.h5 beside the log (runs/<dataset>.h5) if not given.
+        output: Buffer file to write; <log>.h5 next to the log (runs/<dataset>.h5) if not given.
         clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
         missing: What to do about empty cells: refuse the log, leave out the steps that have them, or fill states on a
             line and actions by the last.
@@ -44,26 +44,16 @@ def import_log(
         date_format: Form of dates in a text log, as in %d/%m/%Y %H:%M:%S (of Python's strptime).
         na: Words in a text log that stand for a missing number, as in -9999.
         other_plant: Take a Minari dataset although it names another environment than the plant.
-        parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
     from replaybench.data.logs.text import TextOptions
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.exchange.commands import show_import
 
     show_import(
-        make_console(),
-        log,
-        plant,
-        parameter_values(parameters),
-        columns,
-        time,
-        frequency,
-        output,
-        clip_actions,
-        missing,
-        TextOptions(encoding, date_format, na),
-        other_plant,
-    )
+        make_console(), log, plant, parameter_values(parameters), output, columns=columns, time=time,
+        frequency=frequency, clip_actions=clip_actions, missing=missing, other_plant=other_plant,
+        options=TextOptions(encoding, date_format, na),
+    )  # fmt: skip
     return 0
 
 
@@ -74,10 +64,7 @@ def export(
     plant: str | None = None,
     output: Path | None = None,
     learner: str | None = None,
-    strategy: str | None = None,
-    noise: Noise | None = None,
-    frequency: Hertz | None = None,
-    seed: Whole | None = None,
+    **cell: Unpack[CellOptions],
 ) -> int:
     """Write the whole episodes of a stored buffer as a Minari dataset, or all its steps as a table.
 
@@ -88,56 +75,40 @@ def export(
         member: Recording to write, from 0; all of them if not given.
         plant: The buffer's plant; needed only where it is one of your own (path/to/file.py:ClassName).
         output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.
-        learner: Learner of the cell of a run folder.
-        strategy: Its strategy.
-        noise: Its noise.
-        frequency: Its control rate in Hz.
-        seed: Its seed: its recording is the one to write.
     """
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.exchange.commands import show_export
     from replaybench.experiments.inspection.finding import find_recording
 
-    chosen, member = find_recording(
-        buffer, member, plant=plant, learner=learner, strategy=strategy, noise=noise, frequency=frequency, seed=seed
-    )
+    chosen, member = find_recording(buffer, member, plant=plant, learner=learner, **cell)
     show_export(make_console(), chosen, dataset, member, plant, output)
     return 0
 
 
-def inspect(
-    file: Positional[Path],
-    verify: bool = False,
+def export_policy(
+    policy: Positional[Path],
+    format: Literal["c", "torch", "onnx"] | None = None,
     member: Whole | None = None,
-    figure: Path | None = None,
+    output: Path | None = None,
     plant: str | None = None,
     learner: str | None = None,
-    strategy: str | None = None,
-    noise: Noise | None = None,
-    frequency: Hertz | None = None,
-    seed: Whole | None = None,
+    **cell: Unpack[CellOptions],
 ) -> int:
-    """Say what is in any file that replaybench writes; of a buffer, what its experiences are.
+    """Write a learned policy for use without replaybench: C for a microcontroller, PyTorch, ONNX.
 
     Args:
-        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder, all
-            of it or the cell that the last options choose.
-        verify: Check structure and values as well, not only checksums.
-        member: Member of a buffer whose composition to show, from 0; all of them, pooled, if not given.
-        figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
-        plant: The buffer's plant; needed only where it is one of your own (path/to/file.py:ClassName).
-        learner: Learner of the cell of a run folder.
-        strategy: Its strategy.
-        noise: Its noise.
-        frequency: Its control rate in Hz.
-        seed: Its seed: its member is the one to show.
+        policy: Policy file (.safetensors) of a cell or of `replay`; or run folder, of which options choose a cell.
+        format: C99 header without allocation, that tests itself; program of torch.export (.pt2); ONNX model. That of
+            the suffix of --output, else C, if not given.
+        member: Member whose policy to write, from 0; the one that did best in its last greedy episode if not given.
+        output: File to write; policy.h, .pt2 or .onnx next to the policy file if not given. C is named after it.
+        plant: The policy's plant; needed for a file only where it is one of your own (path/to/file.py:ClassName).
+        learner: The policy's learner; needed for a file only where it is one of your own (path/to/file.py:ClassName).
     """
-    from replaybench.experiments.command_line.console import make_console
-    from replaybench.experiments.inspection.finding import find_inspected
-    from replaybench.experiments.inspection.inspect import show_file
+    from replaybench.experiments.exchange.policy_export import export_policy
+    from replaybench.experiments.inspection.finding import find_policy
 
-    chosen, member = find_inspected(
-        file, member, plant=plant, learner=learner, strategy=strategy, noise=noise, frequency=frequency, seed=seed
-    )
-    show_file(make_console(), chosen, verify, member, plant, figure)
+    named = learner if policy.is_dir() else None  # of a file it is no choice, but trust in a file of one's own
+    chosen, place = find_policy(policy, member, plant=plant, learner=named, **cell)
+    export_policy(chosen, place, format, output, plant, learner)
     return 0

@@ -1,14 +1,15 @@
-"""Commands about what studies can name: which there are, and whether they keep their promises."""
+"""Commands for those who extend replaybench: list, check, examples. Signatures are options."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from tyro.conf import Positional
 
 
 def list_names(what: Positional[Literal["all", "plants", "strategies", "learners"]] = "all") -> int:
-    """Show the plants, strategies and learners that studies can name.
+    """List the plants, strategies and learners that studies can name.
 
     Args:
         what: Which of them.
@@ -21,7 +22,7 @@ def list_names(what: Positional[Literal["all", "plants", "strategies", "learners
 
 
 def check(name: Positional[str]) -> int:
-    """Check what every plant, strategy and learner promises; a line for each promise, exit status 1 if one is broken.
+    """Check a plant, strategy or learner; a line for each promise, exit status 1 if one is broken.
 
     Args:
         name: path/to/file.py:ClassName; or a name that `replaybench list` shows, or a whole strategy.
@@ -30,3 +31,16 @@ def check(name: Positional[str]) -> int:
     from replaybench.experiments.contracts.command import show_check
 
     return show_check(make_console(), name)
+
+
+def examples(folder: Positional[Path] = Path("examples")) -> int:
+    """Copy the examples that come with replaybench: plants, a strategy, a learner, a test rig's log, scripts.
+
+    Args:
+        folder: New folder to copy them into.
+    """
+    from replaybench.experiments.training.bundled import copy_examples
+
+    for path in copy_examples(folder):
+        print(path)
+    return 0

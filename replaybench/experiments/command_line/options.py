@@ -1,4 +1,4 @@
-"""Options that the command line's parser does not know by itself: plant parameters, and what was mistyped."""
+"""Checks of options that the parser lacks: plant parameters as options, misspelt options, values out of bounds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import re
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from replaybench.data.bounds import Within
+from replaybench.data.bounds import Hertz, Noise, Whole, Within
 from replaybench.data.configuration import UNIONS
 from replaybench.data.errors import UserError, shown, unknown
 
@@ -24,9 +24,9 @@ _DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
 
 
 def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str, str]:
-    """Return the parameters of the plant named in `words`, by the options that they are; none if none is named.
+    """Return the parameters of the plant named in `words`, by option; none if no plant is named.
 
-    One that is called as an option of the command itself is none: `--parameters NAME=VALUE` sets it.
+    A parameter with the name of an option of the command is left out: `--parameters NAME=VALUE` sets it.
     """
     if words[:1] not in (["baseline"], ["import"]):
         return {}
@@ -40,13 +40,13 @@ def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str,
         return {}
     from replaybench.envs.registry import plant_class
 
-    own = inspect.signature(command).parameters
-    called = (field.name for field in dataclasses.fields(plant_class(names[-1])) if field.name not in own)
-    return {f"--{name.replace('_', '-')}": name for name in called}
+    own = signature_of(command).parameters
+    free = (field.name for field in dataclasses.fields(plant_class(names[-1])) if field.name not in own)
+    return {f"--{name.replace('_', '-')}": name for name in free}
 
 
 def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[str]:
-    """Turn options that are parameters of the plant, as `plant_parameters` has them, into entries of `--parameters`."""
+    """Turn options that are parameters of the plant (see `plant_parameters`) into entries of `--parameters`."""
     kept: list[str] = []
     taken: list[str] = []
     rest = iter(words)
@@ -60,8 +60,31 @@ def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[s
     return [*kept, "--parameters", *taken] if taken else kept
 
 
+class CellOptions(TypedDict, total=False):
+    """Options that choose a cell of a run folder, and by its seed a member of it."""
+
+    strategy: str | None
+    noise: Noise | None
+    frequency: Hertz | None
+    seed: Whole | None
+
+
+def signature_of(command: Callable[..., int]) -> inspect.Signature:
+    """Return a command's signature with evaluated annotations; an unpacked `TypedDict` stands as its keys."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    parameters = []
+    for name, each in inspect.signature(command).parameters.items():
+        if each.kind is not each.VAR_KEYWORD:
+            parameters.append(each.replace(annotation=hints[name]))
+            continue
+        (options,) = typing.get_args(hints[name])
+        for key, hint in typing.get_type_hints(options, include_extras=True).items():
+            parameters.append(inspect.Parameter(key, each.KEYWORD_ONLY, default=None, annotation=hint))
+    return inspect.Signature(parameters)
+
+
 def is_positional(parameter: inspect.Parameter) -> bool:
-    """Tell whether a command takes a parameter by its place."""
+    """Return whether a command takes a parameter by its place."""
     return "Positional" in str(parameter.annotation)
 
 
@@ -80,16 +103,10 @@ def check_options(words: Sequence[str], command: Callable[..., int], also: Itera
     """Refuse an option that the command does not have, naming the nearest, and a value that cannot be one of it.
 
     Args:
-        also: options that it has by what else was named, and which are taken already.
+        also: options by parameters of the plant, which are taken out already.
     """
-    named = typing.get_type_hints(command, include_extras=True)
-    hints = {name.replace("_", "-"): hint for name, hint in named.items()}
-    positional = {
-        name.replace("_", "-")
-        for name, parameter in inspect.signature(command).parameters.items()
-        if is_positional(parameter)
-    }
-    valid = {f"--{name}": hint for name, hint in hints.items() if name not in {*positional, "return"}}
+    parameters = [each for each in signature_of(command).parameters.values() if not is_positional(each)]
+    valid = {f"--{each.name.replace('_', '-')}": each.annotation for each in parameters}
     valid["--help"] = bool
     for word, after in itertools.pairwise([*words[1:], ""]):
         option, equals, value = word.partition("=")
@@ -101,13 +118,13 @@ def check_options(words: Sequence[str], command: Callable[..., int], also: Itera
         _check_value(option, value if equals else after, valid[option])
 
 
-def together(words: Sequence[str], command: Callable[..., int]) -> list[str]:
-    """Bring the values of an option that is given more than once together, as if they had followed it at once.
+def merged_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
+    """Merge the values of an option that is given more than once, as if they had followed it at once.
 
     Raises:
-        UserError: it takes one value, of which the parser would heed the last.
+        UserError: it takes one value, of which the parser would use the last.
     """
-    hints = typing.get_type_hints(command, include_extras=True)
+    hints = {name: each.annotation for name, each in signature_of(command).parameters.items()}
     found: dict[str, list[str]] = {"": []}
     option = ""
     for word in words:
@@ -130,18 +147,18 @@ def _check_value(option: str, value: str, hint: Any) -> None:
     optional = type(None) in kinds and value == "None"
     if choices and value not in choices and not optional:
         raise UserError(f"{option} must be one of {', '.join(choices)}, not {value!r}")
-    for kind, called in ((int, "a whole number"), (float, "a number")):
+    for kind, needed in ((int, "a whole number"), (float, "a number")):
         if kind in kinds and not optional:
             try:
                 number = kind(value)
             except ValueError:
-                raise UserError(f"{option} must be {called}, not {shown(value)}") from None
+                raise UserError(f"{option} must be {needed}, not {shown(value)}") from None
             for bound in bounds:
                 bound.check(number, option)
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
-    """Parse NAME=VALUE entries: numbers where they can be, else names; which of them fits is the plant's to say.
+    """Parse NAME=VALUE entries: numbers where they can be, else text, which the plant checks.
 
     Raises:
         UserError: an entry is given twice.
@@ -187,7 +204,6 @@ def setting_values(entries: Sequence[str]) -> dict[str, Any]:
 
 
 def _toml_value(text: str) -> Any:
-    """Return what TOML reads in the place of a value; text that needs no quotes here is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):

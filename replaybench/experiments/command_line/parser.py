@@ -1,4 +1,4 @@
-"""From words to a command with its arguments: the parser, what its help looks like, and its faults in one line."""
+"""Parse words to a command with its arguments; faults are one line, and options of several commands described once."""
 
 from __future__ import annotations
 
@@ -8,30 +8,47 @@ import inspect
 import io
 import itertools
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal
 
 import tyro
 
 from replaybench.data.errors import UserError
-from replaybench.experiments.command_line.options import is_positional, kinds_and_bounds
+from replaybench.experiments.command_line.options import is_positional, kinds_and_bounds, signature_of
+
+_SHARED: Final = {
+    "strategy": "Strategy of the cell of a run folder.",
+    "learner": "Learner of the cell of a run folder.",
+    "noise": "Noise of the cell of a run folder.",
+    "frequency": "Control rate in Hz of the cell of a run folder.",
+    "seed": "Seed of the cell of a run folder: its member is the one that is meant.",
+    "root_seed": "Root seed of the random numbers.",
+    "workers": "Worker processes; one per core if not given.",
+    "cluster": "Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.",
+    "checkpoint_seconds": "Least time between the checkpoints of a running cell; changes no numbers.",
+    "dry_run": "Print the cells and what they need in time, memory and disk; run nothing.",
+    "no_measure": "With --dry-run, do not measure how fast kinds of cells are that are new here (at most 5 s each).",
+    "parameters": "The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.",
+}
+"""Descriptions of options that several commands have, used where a command's docstring has none."""
+_WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "na": "WORD …", "set": "NAME=VALUE …"}
+"""Options that take several values in a form of their own."""
 
 
 def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], description: str) -> functools.partial[int]:
     """Return the command that `words` name, with its arguments as keywords.
 
     Raises:
-        UserError: they cannot be read; what the parser says in a box becomes one line.
+        UserError: they cannot be parsed; the parser's box becomes one line.
         SystemExit: help or completion was asked for, and printed.
     """
-    told = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(_BriefUsage(sys.stdout, commands)):
+        with contextlib.redirect_stderr(printed):
             found = tyro.extras.subcommand_cli_from_dict(
-                {name: _later(command) for name, command in commands.items()},
+                {name: _deferred(command) for name, command in commands.items()},
                 prog="replaybench",
                 description=description,
                 args=words,
@@ -41,71 +58,41 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
         if not end.code:
             raise
         help_text = f"replaybench {words[0]} --help" if words[0] in commands else "replaybench --help"
-        raise UserError(f"{_one_line(told.getvalue())}; see {help_text}") from None
+        raise UserError(f"{_one_line(printed.getvalue())}; see {help_text}") from None
     call: functools.partial[int] = found.call
     return call
 
 
-class _BriefUsage(io.TextIOBase):
-    """Where help is printed to; its first line has one word for all commands, which are listed below it anyway."""
+def _deferred(command: Callable[..., int]) -> type[Any]:
+    """Return a class that takes a command's arguments and does not run it yet.
 
-    def __init__(self, to: TextIO, commands: Mapping[str, Any]) -> None:
-        self._to, self._all = to, f"{{{','.join(commands)}}}"
-
-    def write(self, text: str) -> int:
-        """Pass a text on."""
-        return self._to.write(text.replace(self._all, "COMMAND [OPTIONS]"))
-
-    def isatty(self) -> bool:
-        """Tell whether colours can be shown."""
-        return self._to.isatty()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """What characters frames can have."""
-        return self._to.encoding
-
-
-def _later(command: Callable[..., int]) -> type[Any]:
-    """Return what takes a command's arguments and does not run it yet, described as its help is to read.
-
-    A class and not a function: what functions stand for the parser asks a library that takes longer to import than
-    help takes to print.
+    A class and not a function: for functions the parser imports a library that takes longer than help takes to print.
     """
 
-    class Later:
+    class Deferred:
         def __init__(self, *arguments: Any, **named: Any) -> None:
-            self.call = functools.partial(command, **inspect.signature(command).bind(*arguments, **named).arguments)
+            self.call = functools.partial(command, **signature.bind(*arguments, **named).arguments)
 
-    hints, signature = _readable_hints(command), inspect.signature(command)
+    signature = signature_of(command)
+    hints = _readable_hints(signature)
     described = [each.replace(annotation=hints[name]) for name, each in signature.parameters.items()]
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method: Any = Later.__init__
+    method: Any = Deferred.__init__
     method.__annotations__, method.__signature__ = hints, signature.replace(parameters=[itself, *described])
-    Later.__doc__ = _unfolded(inspect.getdoc(command) or "")
-    return Later
+    # The parser keeps some line breaks: help is then ragged, and a shell takes the second line for a completion.
+    text = re.sub(r"\n {8,}(?=\S)", " ", inspect.getdoc(command) or "")
+    missing = [name for name in signature.parameters if not re.search(rf"^ +{name}: ", text, re.MULTILINE)]
+    Deferred.__doc__ = "\n".join([text.rstrip(), *(f"    {name}: {_SHARED[name]}" for name in missing)])
+    return Deferred
 
 
-def _unfolded(text: str) -> str:
-    """Return a docstring with each argument's description in one line.
+def _readable_hints(signature: inspect.Signature) -> dict[str, Any]:
+    """Return a command's annotations with the placeholder of each value in help.
 
-    The parser keeps some line breaks: help is then ragged, and a shell takes the second line for a completion.
+    Defaults of None are not shown: the description covers them.
     """
-    return re.sub(r"\n {8,}(?=\S)", " ", text)
-
-
-_WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "na": "WORD …", "set": "NAME=VALUE …"}
-"""Options that take several values in a form of their own."""
-
-
-def _readable_hints(command: Callable[..., Any]) -> dict[str, Any]:
-    """Return a command's annotations with what its help writes in the place of each value.
-
-    Files and names are called as their parameters are, numbers by their units. That an option can be left out needs no
-    telling: its description says what happens then.
-    """
-    hints = typing.get_type_hints(command, include_extras=True)
-    for name, parameter in inspect.signature(command).parameters.items():
+    hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    for name, parameter in signature.parameters.items():
         if hints[name] is bool:
             hints[name] = tyro.conf.FlagCreatePairsOff[bool]
             continue
@@ -118,14 +105,13 @@ def _readable_hints(command: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _union(hint: Any) -> Any:
-    """Return `X | None` as `Union[None, X]`, which the parser understands without a slow import (see `_later`)."""
+    """Return `X | None` as `Union[None, X]`, which the parser understands without a slow import."""
     if not isinstance(hint, types.UnionType):
         return hint
     return typing.Union.__getitem__(tuple(sorted(typing.get_args(hint), key=lambda kind: kind is not types.NoneType)))
 
 
 def _metavar(name: str, hint: Any) -> str:
-    """Return what stands for an option's value in help."""
     kinds, bounds = kinds_and_bounds(hint)
     choices = [str(choice) for kind in kinds for choice in typing.get_args(kind) if typing.get_origin(kind) is Literal]
     if choices:
@@ -134,11 +120,11 @@ def _metavar(name: str, hint: Any) -> str:
         return "N"
     if float in kinds:
         return next((bound.unit.upper() for bound in bounds if bound.unit in ("Hz", "s")), "X")
-    return _WRITTEN.get(name) or ("PATH" if name in ("output", "out", "figure") else name.upper())
+    return _WRITTEN.get(name) or ("PATH" if name in ("output", "figure") else name.upper())
 
 
 def _one_line(text: str) -> str:
-    """Return what a box of the parser says, up to its advice to read the help, as one line."""
+    """Return the text in a box of the parser, up to its advice to read the help, as one line."""
     lines = [line.strip("│╭╮╰╯|+ ") for line in text.splitlines()[1:]]  # its frame is ASCII on plain terminals
-    said = itertools.takewhile(lambda line: "helptext" not in line, [line for line in lines if line.strip("─-")])
-    return " ".join(" ".join(said).split()).rstrip(".") or "the command cannot be read"
+    text_lines = itertools.takewhile(lambda line: "helptext" not in line, [line for line in lines if line.strip("─-")])
+    return " ".join(" ".join(text_lines).split()).rstrip(".") or "the command cannot be read"

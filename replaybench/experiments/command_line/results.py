@@ -1,18 +1,32 @@
-"""Commands about what came of a sweep. Signatures are options."""
+"""Commands that show: watch, report, figures, show, inspect. Signatures are options; imports are inside."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 from tyro.conf import Positional
 
-from replaybench.data.bounds import Hertz, Noise, RootSeed, Seconds, Whole
+from replaybench.data.bounds import RootSeed, Seconds, Whole
 from replaybench.data.errors import UserError
+from replaybench.experiments.command_line.options import CellOptions
+
+
+def watch(run: Positional[Path]) -> int:
+    """Show a run while it learns: cells, curves, failures, time left. Ctrl-C leaves the run alone.
+
+    Args:
+        run: Run folder of a sweep that runs, has ended or was interrupted.
+    """
+    from replaybench.experiments.command_line.console import make_console
+    from replaybench.experiments.progress.watch import watch_run
+
+    watch_run(make_console(), run)
+    return 0
 
 
 def report(run: Positional[Path], output: Path | None = None) -> int:
-    """Write a sweep's results as one HTML page: what won and how sure that is, then figures to choose from.
+    """Write a sweep's results as one HTML page: the best strategies with intervals, then figures to choose from.
 
     Args:
         run: Run folder, or a results file (.nc) by itself; or folder that `replay` wrote.
@@ -21,54 +35,6 @@ def report(run: Positional[Path], output: Path | None = None) -> int:
     from replaybench.experiments.report.command import show_report
 
     show_report(run, output)
-    return 0
-
-
-def show(
-    plant: Positional[str],
-    policy: Path | None = None,
-    out: Path | None = None,
-    seconds: Seconds | None = None,
-    member: Whole | None = None,
-    learner: str | None = None,
-    strategy: str | None = None,
-    noise: Noise | None = None,
-    frequency: Hertz | None = None,
-    seed: Whole | None = None,
-    root_seed: RootSeed = 0,
-) -> int:
-    """Show an episode of a plant in motion, under random actions or a learned policy: in a window, or as a film.
-
-    Args:
-        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
-        policy: Policy file (.safetensors); or run folder, of which options choose a cell.
-        out: Film to write (.gif, .mp4); a window if not given.
-        seconds: End of the film in seconds of the plant, whose episodes follow each other where they are short; that of
-            the first episode beyond three seconds, or that of 500 pictures, if not given.
-        member: Member of the policy file, from 0; the one that did best in its last greedy episode if not given.
-        learner: Learner of the cell of a run folder; of a file only where it is one of your own.
-        strategy: Strategy of the cell of a run folder.
-        noise: Noise of the cell of a run folder; beside a policy file, or without a policy, of the plant.
-        frequency: Control rate in Hz of the cell of a run folder; without a policy, of the plant.
-        seed: Seed of the cell of a run folder.
-        root_seed: Root seed of the episode's start and noise.
-    """
-    from replaybench.experiments.films.show import Asked
-    from replaybench.experiments.films.show import show as show_film
-    from replaybench.experiments.inspection.finding import find_policy
-
-    found = None
-    if policy is None:
-        given = {"strategy": strategy, "member": member, "learner": learner, "seed": seed}
-        if names := [f"--{name}" for name, value in given.items() if value is not None]:
-            raise UserError(f"there is no policy for {', '.join(names)}; name its file or run folder with --policy")
-    elif frequency is not None and not policy.is_dir():
-        raise UserError("--frequency chooses a cell of a run folder; a policy file acts at the rate that it learned at")
-    else:
-        axes = {"noise": noise, "frequency": frequency} if policy.is_dir() else {}
-        chosen = {"plant": plant, "strategy": strategy, "seed": seed, **axes}
-        found = find_policy(policy, member, learner=learner if policy.is_dir() else None, **chosen)
-    show_film(Asked(plant, found, learner, noise, frequency, root_seed, seconds), out)
     return 0
 
 
@@ -86,7 +52,7 @@ def figures(
         run: Run folder.
         style: For a screen, with title and caption; or on paper: without, 89 or 183 mm wide, fonts embedded.
         format: Kind of file; PNG and SVG for screens and PDF for paper if not given.
-        axis: What learning curves are drawn over: training episodes (or rounds), or environment steps.
+        axis: What learning curves are drawn over: training episodes (or iterations), or environment steps.
         overlay: Learning curves from elsewhere to draw with them, over environment steps, as LABEL=FILE:
             Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files of one label are runs.
         output: Folder to write into; figures in the run folder, and there figures/paper, if not given.
@@ -98,48 +64,71 @@ def figures(
     return 0
 
 
-def table(
-    run: Positional[Path],
-    baseline: str | None = None,
-    compare: Literal["strategy", "learner", "noise", "frequency", "plant"] | None = None,
+def show(
+    plant: Positional[str],
+    policy: Path | None = None,
     output: Path | None = None,
+    seconds: Seconds | None = None,
+    member: Whole | None = None,
+    learner: str | None = None,
+    root_seed: RootSeed = 0,
+    **cell: Unpack[CellOptions],
 ) -> int:
-    """Print the tables of a sweep again: scores, how cells compare along an axis of the study, seed by seed, noise.
+    """Show an episode of a plant in motion, under random actions or a learned policy: in a window, or as a film.
 
     Args:
-        run: Run folder, or a results file (.nc) by itself.
-        baseline: What the others are compared with, e.g. a strategy; the study's first if not given.
-        compare: Axis along which cells are compared; strategies if not given, or the first axis that varies.
-        output: File (.csv, .parquet) to write the scores to as well, a row a cell, its blocks of seeds together.
+        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
+        policy: Policy file (.safetensors); or run folder, of which options choose a cell.
+        output: Film to write (.gif, .mp4); a window if not given.
+        seconds: End of the film in seconds of the plant, whose episodes follow each other where they are short; that of
+            the first episode beyond three seconds, or that of 500 pictures, if not given.
+        member: Member of the policy file, from 0; the one that did best in its last greedy episode if not given.
+        learner: Learner of the cell of a run folder; of a file only where it is one of your own.
+        noise: Noise of the cell of a run folder; with a policy file, or without a policy, of the plant.
+        frequency: Control rate in Hz of the cell of a run folder; without a policy, of the plant.
     """
-    from replaybench.data.formats.column_file import check_columns_file, write_columns
-    from replaybench.experiments.command_line.console import make_console
-    from replaybench.experiments.results.comparison_tables import comparison_tables
-    from replaybench.experiments.results.dataset import without_rewards
-    from replaybench.experiments.results.results_file import read_results
-    from replaybench.experiments.results.tables import noise_tables, score_columns, score_tables
+    from replaybench.experiments.films.show import Asked
+    from replaybench.experiments.films.show import show as show_film
+    from replaybench.experiments.inspection.finding import find_policy
 
-    if output is not None:
-        check_columns_file(output)
-    console, data = make_console(), read_results(run)
-    if not (scores := score_tables(data)):
-        raise without_rewards(run, data, "a table needs")
-    for shown in (*scores, *comparison_tables(data, baseline, compare), *noise_tables(data)):
-        console.print(shown)
-    if output is not None:
-        write_columns(output, score_columns(data))
-        print(f"table    {output}")
+    found = None
+    if policy is None:
+        given = {"strategy": cell.get("strategy"), "member": member, "learner": learner, "seed": cell.get("seed")}
+        if names := [f"--{name}" for name, value in given.items() if value is not None]:
+            raise UserError(f"there is no policy for {', '.join(names)}; name its file or run folder with --policy")
+    elif policy.is_dir():
+        found = find_policy(policy, member, plant=plant, learner=learner, **cell)
+    elif cell.get("frequency") is not None:
+        raise UserError("--frequency chooses a cell of a run folder; a policy file acts at the rate that it learned at")
+    else:
+        found = find_policy(policy, member, plant=plant, strategy=cell.get("strategy"), seed=cell.get("seed"))
+    show_film(Asked(plant, found, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds), output)
     return 0
 
 
-def watch(run: Positional[Path]) -> int:
-    """Show a run while it learns: cells, curves, failures, time left. Ctrl-C leaves the run alone.
+def inspect(
+    file: Positional[Path],
+    verify: bool = False,
+    member: Whole | None = None,
+    figure: Path | None = None,
+    plant: str | None = None,
+    learner: str | None = None,
+    **cell: Unpack[CellOptions],
+) -> int:
+    """Print the contents of any file that replaybench writes; of a buffer, the composition of its experiences.
 
     Args:
-        run: Run folder of a sweep that runs, has ended or was interrupted.
+        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder, all
+            of it or the cell that the last options choose.
+        verify: Check structure and values as well, not only checksums.
+        member: Member of a buffer whose composition to show, from 0; all of them, pooled, if not given.
+        figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
+        plant: The buffer's plant; needed only where it is one of your own (path/to/file.py:ClassName).
     """
     from replaybench.experiments.command_line.console import make_console
-    from replaybench.experiments.progress.watch import watch_run
+    from replaybench.experiments.inspection.finding import find_inspected
+    from replaybench.experiments.inspection.inspect import show_file
 
-    watch_run(make_console(), run)
+    chosen, member = find_inspected(file, member, plant=plant, learner=learner, **cell)
+    show_file(make_console(), chosen, verify, member, plant, figure)
     return 0

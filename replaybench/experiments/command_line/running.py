@@ -1,10 +1,10 @@
-"""Commands that compute: their signatures are their options. Heavy libraries are imported where they are used."""
+"""Commands that compute: sweep, reproduce, baseline, replay. Signatures are options; imports are inside."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
@@ -15,7 +15,6 @@ from replaybench.experiments.command_line.options import parameter_values, setti
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from replaybench.experiments.progress.listeners import ProgressForm
     from replaybench.experiments.training.study import Study
 
 
@@ -43,19 +42,14 @@ def sweep(
     Args:
         study: Study file (TOML), or the name of a study that comes with replaybench: demo, partial.
         output: Run folder; runs/<name of the study> if not given.
-        workers: Worker processes; one per core if not given.
-        cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.
         buffers: Whether to keep each cell's replay buffer, as it is or packed (slower); overrides the study.
         seeds: Number of seeds; overrides the study.
-        episodes: Number of episodes, or of rounds as long as one (see update_every); overrides the study.
+        episodes: Number of episodes, or of iterations as long as one (see update_every); overrides the study.
         set: Changed keys of the study, as in --set capacity=5000 learner.DDPG.tau=0.005 'noise=[0, 0.02]'.
-        checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
-        dry_run: Print the cells and what they need in time, memory and disk; run nothing.
-        no_measure: With --dry-run, do not measure how fast kinds of cells are that are new here (at most 5 s each).
         progress: A live line, a plain line every 30 s, or a JSON object for each event and nothing else; a live line in
             a terminal and plain ones elsewhere if not given.
         tensorboard: Write TensorBoard event files too, into the run folder.
-        quiet: Print nothing but what went wrong.
+        quiet: Print errors only.
     """
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.training.study import read_study
@@ -67,52 +61,89 @@ def sweep(
     if twice := [key for key in given if key in changes]:
         raise UserError(f"--set gives {twice[0]}, which --{twice[0]} gives, too; leave one out")
     read = read_study(study, {**given, **changes})
-    folder = output or Path("runs") / read.name
     console = make_console(quiet=not dry_run and (quiet or progress == "json"))
-    return run_study(
-        console, read, folder, workers, cluster, checkpoint_seconds, dry_run, measure=not no_measure, progress=progress,
-        tensorboard=tensorboard,
+    return _run_study(
+        console, read, output or Path("runs") / read.name, workers, cluster, dry_run, no_measure,
+        checkpoint_seconds=checkpoint_seconds, progress=progress, tensorboard=tensorboard,
     )  # fmt: skip
 
 
-def run_study(
+def reproduce(
+    preset: Positional[str | None] = None,
+    list: bool = False,
+    time: bool = False,
+    scale: Literal["quick", "standard", "paper"] = "standard",
+    set: tuple[str, ...] | None = None,
+    output: Path | None = None,
+    workers: Workers | None = None,
+    cluster: str | None = None,
+    checkpoint_seconds: Seconds = 60.0,
+    dry_run: bool = False,
+    no_measure: bool = False,
+) -> int:
+    """Run a published figure or table as a study, for example debruin2018/fig12.
+
+    Called again, it continues where it stopped. Finished cells of other figures, in
+    folders next to this one, are reused.
+
+    Args:
+        preset: Figure or table, as listed by --list.
+        list: List all presets with their cells, and what they need on this machine.
+        time: With --list: try cells of kinds that were never timed here first, for seconds each (minutes in all).
+        scale: How much to run: quick to see that it works, standard to decide claims of large effects, paper as in the
+            paper.
+        set: Changed keys of its study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
+        output: Run folder; runs/<preset>-<scale> if not given.
+    """
+    from replaybench.experiments.command_line.console import make_console
+    from replaybench.experiments.presets.preset import read_preset
+    from replaybench.experiments.presets.reproduce import announce, folder_of, show_presets, take_over
+    from replaybench.experiments.sweep import cores
+
+    console = make_console()
+    if list:
+        show_presets(console, scale, workers or cores(), time)
+        return 0
+    if time:
+        raise UserError("--time goes with --list; a single preset is timed by --dry-run")
+    if preset is None:
+        raise UserError("name a figure to reproduce; `replaybench reproduce --list` shows all there are")
+    found, changes = read_preset(preset), setting_values(set or ())
+    if changes and output is None and not dry_run:
+        raise UserError("--set makes another study of the preset; name its run folder with --output")
+    study, folder = found.study(scale, changes), output or folder_of(found, scale)
+    announce(console, found, scale)
+    if set:
+        console.print(f"changed: {', '.join(set)}", markup=False, highlight=False)
+    if not dry_run and (taken := take_over(study, folder)):
+        print(f"{taken} finished cell(s) taken from folders next to {folder}")
+    return _run_study(
+        console, study, folder, workers, cluster, dry_run, no_measure, checkpoint_seconds=checkpoint_seconds
+    )
+
+
+def _run_study(
     console: Console,
     study: Study,
     folder: Path,
     workers: int | None,
     cluster: str | None,
-    checkpoint_seconds: float,
     dry_run: bool,
-    *,
-    measure: bool = True,
-    progress: ProgressForm | None = None,
-    tensorboard: bool = False,
+    no_measure: bool,
+    **options: Any,
 ) -> int:
-    """Run a study, or say what it needs, as the command `sweep` does; return the exit status.
-
-    On a quiet console nothing is printed, but for progress as JSON.
-    """
+    """Run a study, or print what it needs; return the exit status. `options` are those of `run_sweep`."""
     from replaybench.experiments.figures.all_figures import draw_figures
+    from replaybench.experiments.plan_report import show_plan
     from replaybench.experiments.results.comparison_tables import comparison_tables
     from replaybench.experiments.results.tables import noise_tables, score_tables
     from replaybench.experiments.sweep import cores, run_sweep
 
-    count = workers or cores()
     if dry_run:
-        from replaybench.experiments.plan_report import show_plan
-
-        show_plan(console, study, folder, count, cluster, measure)
+        show_plan(console, study, folder, workers or cores(), cluster, not no_measure)
         return 0
     data, drawn, status = run_sweep(
-        study,
-        folder,
-        count,
-        cluster,
-        checkpoint_seconds=checkpoint_seconds,
-        console=console,
-        figures=draw_figures,
-        progress=progress,
-        tensorboard=tensorboard,
+        study, folder, workers or cores(), cluster, console=console, figures=draw_figures, **options
     )
     if status:
         print("stopped before the end; run the same command again to continue", file=sys.stderr)
@@ -135,7 +166,7 @@ def baseline(
     output: Path | None = None,
     parameters: tuple[str, ...] = (),
 ) -> int:
-    """Solve a plant by fuzzy Q-iteration, synchronous and asynchronous, and score it beside simpler control.
+    """Solve a plant by fuzzy Q-iteration, synchronous and asynchronous, and score it next to simpler controllers.
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
@@ -144,15 +175,11 @@ def baseline(
         reference: Solve on the plant's grid refined until that changes nothing more, or as declared; the plant's own
             choice if not given.
         output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
-        parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
-    from replaybench.envs.registry import make_plant
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.commands import show_baseline
 
-    values = parameter_values(parameters)
-    rate = make_plant(plant, **values).frequency if frequency is None else frequency
-    show_baseline(make_console(), plant, values, rate, noise, reference, output)
+    show_baseline(make_console(), plant, parameter_values(parameters), frequency, noise, reference, output)
     return 0
 
 
@@ -188,15 +215,11 @@ def replay(
         learner: Learner (see `replaybench list`).
         capacity: Slots of each buffer; by default everything in the file is kept.
         seeds: Learners to train; by default one per recording in the file, at least 8.
-        root_seed: Root seed of the learners.
         set: Changed settings of the learner, as in --set tau=0.005 exploration.first_amplitude=0.5 'hidden=[64, 64]'.
         discount: Discount factor of a control step; that of those who filled the buffer if not given.
         evaluation_noise: Noise under which is evaluated; the buffer's if not given.
         from_learner: Learner of the cell of a run folder.
-        from_strategy: Its strategy.
-        noise: Its noise.
-        frequency: Its control rate in Hz.
-        seed: Its seed, the only one to learn from.
+        from_strategy: Strategy of the cell of a run folder.
         output: Folder for policy, scores and figure; runs/replay-<file>-<learner>-<strategy>-<updates> if not given.
     """
     from replaybench.experiments.command_line.console import make_console
@@ -208,20 +231,9 @@ def replay(
         buffer, None, plant=plant, learner=from_learner, strategy=from_strategy, noise=noise, frequency=frequency,
         seed=seed, options={"learner": "--from-learner", "strategy": "--from-strategy"},
     )  # fmt: skip
-    changes = Changes(setting_values(set or ()), discount, evaluation_noise)
     show_replay(
-        make_console(),
-        file,
-        plant,
-        strategy,
-        stream,
-        updates,
-        learner,
-        capacity,
-        seeds,
-        root_seed,
-        output,
-        member,
-        changes,
-    )
+        make_console(), file, output, strategy, learner, plant=plant, stream=stream, updates=updates,
+        capacity=capacity, seeds=seeds, root_seed=root_seed, member=member,
+        changes=Changes(setting_values(set or ()), discount, evaluation_noise),
+    )  # fmt: skip
     return 0

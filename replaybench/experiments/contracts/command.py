@@ -1,4 +1,4 @@
-"""`replaybench check`: what is checked is found by its name, and every promise is a line."""
+"""`replaybench check`: find a plant, strategy or learner by its name, and print a line for each promise."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from replaybench.experiments.contracts.promises import checked
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS, WEIGHTINGS
 
-_WHOLE = {
-    RETENTIONS.kind: "{}[Uniform]",
-    SAMPLINGS.kind: "FIFO[{}]",
-    WEIGHTINGS.kind: "FIFO[PER+{}]",
-}
+_WHOLE = {RETENTIONS.kind: "{}[Uniform]", SAMPLINGS.kind: "FIFO[{}]", WEIGHTINGS.kind: "FIFO[PER+{}]"}
 """How a part of a strategy becomes a whole one."""
 
 _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
@@ -29,7 +25,7 @@ _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
 
 
 def show_check(console: Console, name: str) -> int:
-    """Print a line for every promise of what is named; return 1 if any is broken, else 0.
+    """Print a line for every promise of a plant, strategy or learner; return 1 if any is broken, else 0.
 
     Raises:
         UserError: there is nothing of that name.
@@ -45,16 +41,16 @@ def show_check(console: Console, name: str) -> int:
 
 
 def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
-    """Return what kind of thing a name names, and its promises with what broke, each checked when it is asked for.
+    """Return the category of a name, and its promises with problems, each checked when it is asked for.
 
     Raises:
         UserError: there is nothing of that name.
     """
     strategy = name if name.endswith("]") else _part(name)
     if strategy:
-        from replaybench.experiments.contracts.strategy import STRATEGY
+        from replaybench.experiments.contracts.strategy import STRATEGY, Case
 
-        return "strategy", checked(STRATEGY, parse(strategy).at(50.0))
+        return "strategy", checked(STRATEGY, Case(parse(strategy).at(50.0)))
     if _is_in(PLANTS, name) or name.startswith(GYMNASIUM):
         from replaybench.experiments.contracts.plant import PLANT
 

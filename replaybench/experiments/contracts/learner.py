@@ -1,16 +1,19 @@
-"""What every learner promises, in cells as studies run them."""
+"""What every learner must do, in cells as studies run them."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from replaybench.controllers.agent import Agent
+from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.policies.policy import load_policy
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
@@ -22,8 +25,10 @@ _MEMBERS: Final = 3
 _STEPS: Final = 20
 
 
-def learner_cell(learner: str) -> Cell:
-    """Return a cell of a few members on the pendulum, two of whose episodes are followed by updates.
+def learner_cell(
+    learner: str, strategy: str = "FULL[PER]", settings: Mapping[str, Any] | None = None, updating: int = 2
+) -> Cell:
+    """Return a cell of a few members on the pendulum, `updating` of whose episodes are followed by updates.
 
     Raises:
         UserError: there is no such learner, or its settings' defaults cannot be run.
@@ -31,12 +36,13 @@ def learner_cell(learner: str) -> Cell:
 
     def cell(episodes: int) -> Cell:
         return Study(
-            name="check", plants=("PendulumDCSC",), learners=(learner,), strategies=("FULL[PER]",), noise=(0.02,),
-            seeds=_MEMBERS, episodes=episodes, greedy_every=episodes,
+            name="check", plants=("PendulumDCSC",), learners=(learner,), strategies=(strategy,), noise=(0.02,),
+            seeds=_MEMBERS, episodes=episodes, capacity=700, greedy_every=episodes,
+            learner={learner: dict(settings)} if settings else {},
         ).cells()[0]  # fmt: skip
 
     with contextlib.closing(CellRun(cell(2))) as run:
-        return cell(run.agent.warmup_episodes + 2)
+        return cell(run.agent.warmup_episodes + updating)
 
 
 @contextlib.contextmanager
@@ -45,11 +51,16 @@ def _advanced(cell: Cell, ill: int | None = None) -> Iterator[CellRun]:
     with contextlib.closing(CellRun(cell)) as run:
         if ill is not None:
             for array in run.agent.weights().values():
-                if array.dtype.kind == "f":  # numbers of experiences are none
+                if array.dtype.kind == "f":  # numbers of experiences are integers
                     array[ill] = np.nan
         for _ in range(cell.episodes):
             run.advance()
         yield run
+
+
+def _states(agent: Agent, cell: Cell) -> NDArray[np.float32]:
+    shape = (cell.members, 50, agent.task.observation_size)
+    return np.random.Generator(np.random.PCG64(0)).normal(size=shape).astype(np.float32)
 
 
 def _learns(cell: Cell) -> str:
@@ -63,42 +74,54 @@ def _learns(cell: Cell) -> str:
 
 def _bounded(cell: Cell) -> str:
     with _advanced(cell) as run:
-        shape = (cell.members, 50, run.agent.task.observation_size)
-        states = np.random.Generator(np.random.PCG64(0)).normal(size=shape).astype(np.float32)
-        actions = run.agent.policy(states)
-        if actions.shape != (*shape[:2], run.agent.task.action_size) or actions.dtype != np.float32:
-            return f"policy returns {actions.dtype} of shape {actions.shape} for observations of shape {shape}"
+        agent, states = run.agent, _states(run.agent, cell)
+        actions, values, shape = agent.policy(states), agent.value(states), states.shape[:2]
+        if actions.shape != (*shape, agent.task.action_size) or actions.dtype != np.float32:
+            return f"policy returns {actions.dtype} of shape {actions.shape} for observations of shape {states.shape}"
+        if not np.array_equal(agent.act(states[:, 0]), agent.policy(states[:, :1])[:, 0]):
+            return "act returns another action than policy"
+        if values.shape != shape or not np.isfinite(values).all():
+            return f"value returns shape {values.shape}, finite numbers of shape {shape} are needed"
         return "" if np.abs(actions).max() <= 1 else f"a greedy action is {np.abs(actions).max():.3g}"
 
 
 def _annotations(cell: Cell) -> str:
     with _advanced(cell) as run:
-        told = run.agent.update(run.replay.sample())
+        annotations = run.agent.update(run.replay.sample())
         shape = (cell.members, run.agent.batch_size)
-        if "td_error" not in told:
+        if "td_error" not in annotations:
             return "update returns no td_error"
-        for name, array in told.items():
+        for name, array in annotations.items():
             if array.shape[:2] != shape or not np.isfinite(array).all():
                 return f"update returns {name} of shape {array.shape}, finite numbers of shape {shape} are needed"
     return ""
 
 
 def _explores_again(cell: Cell) -> str:
+    def copied(explored: Explored) -> dict[str, NDArray[Any]]:
+        named = {"action": explored.action, "deviation": explored.deviation, **explored.extras}
+        return {name: np.array(array) for name, array in named.items()}
+
     with contextlib.closing(CellRun(cell)) as run:
         agent, everyone = run.agent, np.ones(cell.members, np.bool_)
         observation = np.full((cell.members, agent.task.observation_size), 0.1, np.float32)
         agent.start_episode(0, everyone)
-        first = np.array(agent.explore(observation, everyone).action)
+        first = copied(agent.explore(observation, everyone))
         before = {name: np.array(array) for name, array in agent.state_dict().items()}
         agent.re_explore(-observation)
-        again = np.array(agent.re_explore(observation).action)
+        again = copied(agent.re_explore(observation))
         if wrong := difference(before, agent.state_dict()):
             return f"{wrong}: re_explore drew"
-        return "" if np.array_equal(first, again) else "re_explore returns another action than explore did"
+        stored = {**agent.fields, **dict.fromkeys(agent.traces.names if agent.traces else (), 1)}
+        widths = {name: array.shape for name, array in first.items() if name != "deviation"}
+        needed = {name: (cell.members, stored.get(name, agent.task.action_size)) for name in widths}
+        if widths != needed or first["deviation"].shape != (cell.members,):
+            return f"explore returns shapes {widths}, {needed} are needed"
+        return "" if not difference(first, again) else "re_explore returns another action than explore did"
 
 
 def _waits(cell: Cell) -> str:
-    """Members whose episodes are over wait for the others: what they explore later does not depend on how long."""
+    """Check that waiting for other members' episodes does not change later exploration."""
     with contextlib.closing(CellRun(cell)) as run, contextlib.closing(CellRun(cell)) as straight:
         everyone = np.ones(cell.members, np.bool_)
         others = everyone.copy()
@@ -126,13 +149,15 @@ def _alike_in_any_population(cell: Cell) -> str:
 
 def _resumed(cell: Cell) -> str:
     def arrays(folder: Path) -> dict[str, Any]:
-        return {**read_record(folder / "scores.h5")[1], **read_policy(folder / "policy.safetensors")[1]}
+        files = {name: read_record(folder / f"{name}.h5")[1] for name in ("scores", "buffer", "snapshots")}
+        files["policy"] = read_policy(folder / "policy.safetensors")[1]
+        return {f"{file}/{name}": array for file, found in files.items() for name, array in found.items()}
 
     with tempfile.TemporaryDirectory() as place:
         whole, parts = Path(place) / "whole", Path(place) / "parts"
-        run_cell(cell, whole, "none")
-        run_cell(cell, parts, "none", report=lambda told: told.done < cell.episodes - 1)
-        run_cell(cell, parts, "none")
+        run_cell(cell, whole, "final")
+        run_cell(cell, parts, "final", report=lambda progress: progress.done < cell.episodes - 1)
+        run_cell(cell, parts, "final")
         return difference(arrays(whole), arrays(parts))
 
 
@@ -142,28 +167,29 @@ def _fails_alone(cell: Cell) -> str:
         before, after = ({**run.agent.weights(), **run.history()} for run in (healthy, ill))
         if wrong := difference(*({name: array[others] for name, array in run.items()} for run in (before, after))):
             return f"{wrong} in other members"
-        return (
-            "" if np.isnan(ill.reward[1, -1]) else "a member whose weights are NaN goes on as if nothing had happened"
-        )
+        failed = np.isnan(ill.agent.policy(_states(ill.agent, cell))).all(axis=(1, 2))
+        if not np.isnan(ill.reward[1, -1]) or failed.tolist() != [False, True, False]:
+            return "a member whose weights are NaN goes on as if nothing had happened"
+    return ""
 
 
 def _policy_file(cell: Cell) -> str:
-    with tempfile.TemporaryDirectory() as place, contextlib.closing(CellRun(cell)) as run:
+    with tempfile.TemporaryDirectory() as place, _advanced(cell) as run, contextlib.closing(CellRun(cell)) as fresh:
         run_cell(cell, Path(place), "none")
-        weights = read_policy(Path(place) / "policy.safetensors")[1]
-        run.agent.load_weights(weights)
-        states = np.linspace(-1, 1, 20 * run.agent.task.observation_size, dtype=np.float32).reshape(20, -1)
-        expected = run.agent.policy(np.stack([states] * cell.members))[1]
-        found = load_policy(Path(place) / "policy.safetensors", 1, learner=cell.learner).predict(states)[0]
-    return "" if np.array_equal(expected, found) else "a loaded policy acts otherwise"
+        path = Path(place) / "policy.safetensors"
+        fresh.agent.load_weights(read_policy(path)[1])
+        states = _states(run.agent, cell)
+        expected, loaded = run.agent.policy(states), fresh.agent.policy(states)
+        found = load_policy(path, 1, learner=cell.learner).predict(states[1])[0]
+    return "" if np.array_equal(expected, loaded) and np.array_equal(expected[1], found) else "it acts otherwise"
 
 
 LEARNER: Final[Promises[Cell]] = {
     "weights change, and stay finite": _learns,
     "greedy actions lie in [−1, 1]": _bounded,
     "updates return a TD error of each sample": _annotations,
-    "what is explored can be asked again": _explores_again,
-    "members that wait draw nothing": _waits,
+    "exploration can be recomputed": _explores_again,
+    "inactive members draw no random numbers": _waits,
     "a member is the same bit for bit in any population": _alike_in_any_population,
     "a resumed run equals an uninterrupted one": _resumed,
     "a failed member fails alone and visibly": _fails_alone,

@@ -1,4 +1,4 @@
-"""What every plant promises."""
+"""What every plant must do."""
 
 from __future__ import annotations
 
@@ -39,11 +39,13 @@ def _actions(env: PopulationEnv, steps: int, members: int) -> NDArray[np.float32
     return np.random.Generator(np.random.PCG64(7)).uniform(-1, 1, (steps, members, *size)).astype(np.float32)
 
 
-def _rollout(env: PopulationEnv, actions: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-    """Step without looking at ends; return what was seen, by name, `[M, T, …]`."""
+def rollout(env: PopulationEnv, actions: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    """Step whether episodes end or not; return observations, rewards, flags and infos by name, `[M, T, …]`."""
     names = ("observation", "reward", "terminated", "truncated")
-    columns = zip(*(env.step(action)[:4] for action in actions), strict=True)
-    return {name: np.stack(column, axis=1) for name, column in zip(names, columns, strict=True)}
+    steps: list[dict[str, Any]] = [
+        dict(zip(names, found[:4], strict=True)) | found[4] for found in map(env.step, actions)
+    ]
+    return {name: np.stack([step[name] for step in steps], axis=1) for name in steps[0]}
 
 
 def _of(members: list[int], run: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -58,11 +60,17 @@ def _checker(plant: Plant) -> str:
 
 
 def _alike_in_any_population(plant: Plant) -> str:
-    with _population(plant, 3, members=[4, 0, 7], **_NOISE) as env, _population(plant, 1, members=[7], **_NOISE) as one:
+    members = [4, 0, 7]
+    with _population(plant, 3, members=members, **_NOISE) as env:
         actions = _actions(env, 25, 3)
-        for each in (env, one):
-            each.reset()
-        return difference(_of([2], _rollout(env, actions)), _rollout(one, actions[:, 2:]))
+        env.reset()
+        together = rollout(env, actions)
+    for row, member in enumerate(members):
+        with _population(plant, 1, members=[member], **_NOISE) as one:
+            one.reset()
+            if wrong := difference(_of([row], together), rollout(one, actions[:, [row]])):
+                return wrong
+    return ""
 
 
 def _independent(plant: Plant) -> str:
@@ -71,9 +79,9 @@ def _independent(plant: Plant) -> str:
         other = actions.copy()
         other[:, 1] *= -1
         env.reset(seed=0)
-        before = _rollout(env, actions)
+        before = rollout(env, actions)
         env.reset(seed=0)
-        return difference(_of([0, 2], before), _of([0, 2], _rollout(env, other)))
+        return difference(_of([0, 2], before), _of([0, 2], rollout(env, other)))
 
 
 def _finite(plant: Plant) -> str:
@@ -93,13 +101,12 @@ def _finite(plant: Plant) -> str:
 
 
 def _beyond(plant: Plant, furthest: NDArray[np.float32], limits: NDArray[np.float32]) -> str:
-    """Say which normalised states `[S]` got out of the observation space, and what to do."""
-    told = [
+    problems = [
         f"{name} gets {far:.3g} times its scale away from its center, beyond its observation_limit of {limit:g}"
         for name, far, limit in zip(plant.state_names, furthest, limits, strict=True)
         if far > limit
     ]
-    return f"{', '.join(told)}; declare how far each state may get" if told else ""
+    return f"{', '.join(problems)}; declare how far each state may get" if problems else ""
 
 
 def _angles(plant: Plant) -> str:
@@ -109,7 +116,7 @@ def _angles(plant: Plant) -> str:
         actions = _actions(env, min(100, env.steps_per_episode), 3)
         actions[:, 1] = np.sign(actions[0, 1])
         first, _ = env.reset()
-        seen = plant.denormalise_state(np.concatenate([first[:, None], _rollout(env, actions)["observation"]], axis=1))
+        seen = plant.denormalise_state(np.concatenate([first[:, None], rollout(env, actions)["observation"]], axis=1))
     states = [seen.reshape(-1, len(plant.state_names))]
     if isinstance(plant, OdePlant):
         for angle, beyond in itertools.product(angles, (-np.pi - 0.1, np.pi + 0.1)):
@@ -117,12 +124,14 @@ def _angles(plant: Plant) -> str:
             state[angle] = beyond
             states.append(simulate(plant, state[None], plant.action_range()[0][None], 1 / plant.frequency)[0])
     furthest = np.abs(np.concatenate(states))[:, angles].max(axis=0)
-    told = [
+    problems = [
         f"{plant.state_names[angle]} gets to {far:.3g} rad"
         for angle, far in zip(angles, furthest, strict=True)
         if far > np.pi * (1 + _FLOAT32)
     ]
-    return f"{', '.join(told)}; wrap it in project (wrap_angle), or declare the state not periodic" if told else ""
+    return (
+        f"{', '.join(problems)}; wrap it in project (wrap_angle), or declare the state not periodic" if problems else ""
+    )
 
 
 def _masked_reset(plant: Plant) -> str:
@@ -130,9 +139,9 @@ def _masked_reset(plant: Plant) -> str:
         actions = _actions(env, 12, 3)
         for each in (env, other):
             each.reset()
-            _rollout(each, actions[:4])
+            rollout(each, actions[:4])
         env.reset(options={"reset_mask": np.array([False, True, False])})
-        return difference(*(_of([0, 2], _rollout(each, actions[4:])) for each in (env, other)))
+        return difference(*(_of([0, 2], rollout(each, actions[4:])) for each in (env, other)))
 
 
 def _saved(plant: Plant) -> str:
@@ -140,11 +149,11 @@ def _saved(plant: Plant) -> str:
         actions = _actions(env, 20, 2)
         for each in (env, other):
             each.reset()
-            _rollout(each, actions[:8])
+            rollout(each, actions[:8])
         state = env.get_state()
-        expected = _rollout(env, actions[8:])
+        expected = rollout(env, actions[8:])
         other.set_state(state)
-        return difference(expected, _rollout(other, actions[8:]))
+        return difference(expected, rollout(other, actions[8:]))
 
 
 def _noise(plant: Plant) -> str:
@@ -169,13 +178,13 @@ def _noise(plant: Plant) -> str:
 def _held_action(plant: Plant) -> str:
     try:
         slow = PopulationEnv(plant, 2, frequency=plant.frequency / 2)
-    except UserError:  # a plant of a fixed rate says so
+    except UserError:  # a plant of a fixed rate
         return ""
     with contextlib.closing(slow), _population(plant, 2, frequency=plant.frequency) as quick:
         actions = 0.3 * _actions(slow, 4, 2)
         for each in (slow, quick):
             each.reset(seed=1)
-        here, there = _rollout(slow, actions), _rollout(quick, np.repeat(actions, 2, axis=0))
+        here, there = rollout(slow, actions), rollout(quick, np.repeat(actions, 2, axis=0))
     alive = ~(here["terminated"] | there["terminated"][:, 1::2])
     after, twice = here["observation"][alive], there["observation"][:, 1::2][alive]
     with np.errstate(invalid="ignore"):
@@ -186,7 +195,7 @@ def _held_action(plant: Plant) -> str:
 PLANT: Final[Promises[Plant]] = {
     "Gymnasium's checker finds nothing": _checker,
     "a member is the same bit for bit in any population": _alike_in_any_population,
-    "members know nothing of each other": _independent,
+    "members do not influence each other": _independent,
     "observations stay inside their space, rewards finite": _finite,
     "periodic states stay in [−π, π)": _angles,
     "a masked reset touches only the masked": _masked_reset,

@@ -1,4 +1,4 @@
-"""How promises are checked: each is a function of what is checked that says what broke, in words, or nothing."""
+"""Check promises: functions that return a problem in words, or nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from replaybench.data.user_code.user_file import line_of, said
 S = TypeVar("S")
 
 Promises = Mapping[str, Callable[[S], str]]
-"""Promises in words; each function returns what broke, empty if nothing did."""
+"""Promises in words; each function returns a problem, or an empty text."""
 
 
 def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
-    """Yield every promise, and what broke or nothing; an exception breaks the promise during which it is raised.
-
-    It is told with the line of the user's file that it passed last, if any.
-    """
+    """Yield every promise with its problem; an exception is one, with the last line in a user's file."""
     for promise, problem in promises.items():
         try:
             yield promise, problem(subject)

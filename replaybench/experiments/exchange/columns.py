@@ -1,4 +1,4 @@
-"""Which column of a log holds what of a plant: as the user states it, or by its name."""
+"""Match the columns of a log to a plant's signals: as the user states it, or by name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from replaybench.envs.ode.plant import OdePlant
 
 OPTIONAL: Final = ("reward", "terminated")
 EPISODE: Final = "episode"
-"""A column of numbers that change where an episode begins."""
+"""Column of numbers that change where an episode begins."""
 TRUNCATED: Final = "truncated"
-"""A column that is not 0 in the last row of an episode that was cut: the next row begins another."""
+"""Column that is not 0 in the last row of an episode that was cut."""
 
 
 def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
-    """Return the mapping that `NAME=COLUMN` tokens state, where NAME is a state, action, or what else is recorded."""
+    """Return the column of each name in `NAME=COLUMN` tokens."""
     mapping = {}
     for token in tokens:
         name, equals, column = token.partition("=")
@@ -33,23 +33,23 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
 
 
 def claimed(plant: Plant, columns: Mapping[str, str]) -> set[str]:
-    """Return the names that mean signals of a plant, and the columns that the user assigned."""
+    """Return the names of a plant's signals, and the columns that the user assigned."""
     return {*plant.state_names, *plant.action_names, *columns.values()}
 
 
 def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """Return the log's column for every state and action of a plant, and for what else of it is recorded.
+    """Return the log's column for every state and action of a plant, and for `reward`, `terminated` and the like.
 
-    What has no column that can be used is left out, and named among the `problems`.
+    Names without a usable column are left out, and added to the `problems`.
     """
-    units = dict(zip((*plant.state_names, *plant.action_names), (*plant.state_units, *plant.action_units), strict=True))
-    if len(units) < len(plant.state_names) + len(plant.action_names):
-        names = (*plant.state_names, *plant.action_names)
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"{plant.name} has two signals called {twice!r}, so that a log's columns cannot be told apart")
-    signals = {_fold(name) for name in units}
-    names = (*units, *(name for name in (*OPTIONAL, EPISODE, TRUNCATED) if _fold(name) not in signals))
-    titles = (*log.columns, *log.unusable)  # what is unusable says why when it is named
+    signals = (*plant.state_names, *plant.action_names)
+    units = dict(zip(signals, (*plant.state_units, *plant.action_units), strict=True))
+    if len(units) < len(signals):
+        twice = next(name for name in signals if signals.count(name) > 1)
+        raise UserError(f"{plant.name} has two signals called {twice!r}, so that a log's columns cannot be assigned")
+    folded = {_fold(name) for name in units}
+    names = (*units, *(name for name in (*OPTIONAL, EPISODE, TRUNCATED) if _fold(name) not in folded))
+    titles = (*log.columns, *log.unusable)
     stated = _stated(columns, names, titles, problems)
     mapping = dict[str, str]()
     absent = list[str]()
@@ -60,7 +60,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
                 absent += [name] if name in units else []
                 continue
             if column in log.unusable:
-                log.column(column)  # says why
+                log.column(column)  # raises why
             if contradicts(log.unit(column), units.get(name, "")):
                 unit = f"{log.unit(column)}, {plant.name} has {name} in {units[name]}"
                 raise UserError(f"column {column!r} is in {unit}; give it in {units[name]}, or mend the unit if it is")
@@ -91,7 +91,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
 def _stated(
     columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
 ) -> dict[str, str]:
-    """Return the column that the user states for a name, as the plant and the log spell them; empty if it is none."""
+    """Return the column that the user states for each name, spelled as in plant and log; empty if there is none."""
     by_fold = {_fold(name): name for name in names}
     stated = dict[str, str]()
     for name, column in columns.items():
@@ -100,18 +100,18 @@ def _stated(
                 raise unknown("state or action", name, names)
             if by_fold[_fold(name)] in stated:
                 raise UserError(f"--columns names {by_fold[_fold(name)]} twice; say which column it is once")
-            stated[by_fold[_fold(name)]] = ""  # what is stated wrongly is one problem
+            stated[by_fold[_fold(name)]] = ""  # so that a wrong statement is one problem
             if column not in titles:
-                alike = [title for title in titles if _fold(title) == _fold(column)]
-                if len(alike) != 1:
+                same = [title for title in titles if _fold(title) == _fold(column)]
+                if len(same) != 1:
                     raise unknown("column", column, titles)
-                column = alike[0]
+                column = same[0]
             stated[by_fold[_fold(name)]] = column
     return stated
 
 
 def _called(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
-    """Return the column called so, or so but for a unit behind it; raises where two are and neither exactly."""
+    """Return the column of a name, with or without a unit behind it; raise if two fit and neither exactly."""
     found = [title for title in titles if _fold(title) == _fold(name)]
     if not found and unit is not None:
         bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
@@ -126,7 +126,7 @@ def _called(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str
 
 
 def _proposed(log: Log, name: str, unit: str, free: Sequence[str]) -> str | None:
-    """Return the column that a name may mean: nearly called so, else the only one of its unit."""
+    """Return the column to propose for a name: the nearest title, else the only one of its unit."""
     of_unit = [column for column in free if agrees(log.unit(column), unit)]
     return nearest(name, free) or (of_unit[0] if len(of_unit) == 1 else None)
 
@@ -136,6 +136,6 @@ def _fold(name: str) -> str:
 
 
 def nearest(name: str, columns: Iterable[str]) -> str | None:
-    """Return the column that is nearly called so but for its unit, to be proposed: its unit may be another."""
+    """Return the column with the nearest title, apart from units."""
     bare = {_fold(split_title(column)[0]): column for column in columns}
     return next((bare[match] for match in difflib.get_close_matches(_fold(name), bare, n=1)), None)

@@ -1,4 +1,4 @@
-"""What `import` and `export` do and print: recordings from elsewhere in, whole episodes out."""
+"""Do and print what the commands `import` and `export` do: recordings in, whole episodes out."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.progress import Progress
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.column_file import COLUMN_SUFFIXES, check_columns_file, write_columns
+from replaybench.data.logs.log import read_log
 from replaybench.data.logs.text import TextOptions
 from replaybench.data.records.record import write_record
 from replaybench.data.user_code.user_file import canonical
 from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.commands import refuse_existing
+from replaybench.experiments.exchange.columns import claimed, parse_columns
 from replaybench.experiments.exchange.empty_cells import Missing
-from replaybench.experiments.exchange.recording import Arrays
-from replaybench.experiments.exchange.summary import Summary, summary_table
+from replaybench.experiments.exchange.logs_to_buffer import convert
+from replaybench.experiments.exchange.minari_export import chosen_recordings, export_buffer
+from replaybench.experiments.exchange.minari_import import convert_dataset
+from replaybench.experiments.exchange.summary import summary_table
 from replaybench.experiments.exchange.whole_episodes import step_columns
 from replaybench.experiments.offline.recording import read_recording
 
@@ -33,54 +37,43 @@ def show_import(
     source: str,
     name: str,
     parameters: Mapping[str, Parameter],
+    output: Path | None,
+    *,
     columns: Sequence[str],
     time: str | None,
     frequency: float | None,
-    output: Path | None,
     clip_actions: bool,
     missing: Missing,
     options: TextOptions,
     other_plant: bool,
 ) -> None:
     """Convert a log or a Minari dataset into a buffer file; the summary is printed before anything is written."""
-    from replaybench.data.logs.log import read_log
-    from replaybench.experiments.exchange.columns import claimed, parse_columns
-    from replaybench.experiments.exchange.logs_to_buffer import convert
-    from replaybench.experiments.exchange.minari_import import convert_dataset
-
     name = canonical(name)
     plant = make_plant(name, **parameters)
-    found: tuple[Arrays, dict[str, Any], Summary]
     if source.startswith(_DATASET):
         dataset_id = source.removeprefix(_DATASET)
-        for option, given in (
-            ("--columns", columns),
-            ("--time", time),
-            ("--clip-actions", clip_actions),
-            ("--missing", missing != "refuse"),
-            ("--encoding", options.encoding),
-            ("--date-format", options.date_format),
-            ("--na", options.empty),
-        ):
-            if given:
-                raise UserError(f"{option} is for logs; a Minari dataset has no columns, leave it out")
+        for_logs = {
+            "--columns": columns, "--time": time, "--clip-actions": clip_actions, "--missing": missing != "refuse",
+            "--encoding": options.encoding, "--date-format": options.date_format, "--na": options.empty,
+        }  # fmt: skip
+        if given := [option for option, value in for_logs.items() if value]:
+            raise UserError(f"{given[0]} is for logs; a Minari dataset has no columns, leave it out")
         target = output or Path("runs") / f"{dataset_id.replace('/', '-')}.h5"
         _check_target(target)
-        found = convert_dataset(dataset_id, plant, frequency, name, other_plant=other_plant)
+        arrays, facts, summary = convert_dataset(dataset_id, plant, frequency, name, other_plant=other_plant)
     else:
         path = Path(source)
         target = output or (path.with_suffix("") if path.suffix.lower() == ".gz" else path).with_suffix(".h5")
         _check_target(target)
         stated = parse_columns(columns)
         log = read_log(path, time, missing != "refuse", claimed(plant, stated), options)
-        found = convert(log, plant, stated, frequency, clip_actions, name, missing)
-    arrays, facts, summary = found
+        arrays, facts, summary = convert(log, plant, stated, frequency, clip_actions, name, missing)
     console.print(summary_table(summary))
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)
     write_record(target, "buffer", facts, arrays)
     print(f"buffer   {target}")
-    # A file's word is not enough to run a Python file, so that a plant of one's own is named again.
+    # Opening a file never runs a Python file that it names, so that a user's own plant is named again.
     own = "" if is_installed(name) else f" --plant {shlex.quote(name)}"
     learner = "DQN" if plant.action_choices else "TD3+BC"  # the latter acts continuously
     print(f"next     replaybench replay {shlex.quote(f'{target}')} --learner {learner}{own}")
@@ -89,7 +82,6 @@ def show_import(
 
 
 def _check_target(path: Path) -> None:
-    """Refuse a file that exists or cannot be written, before anything is computed."""
     refuse_existing(path)
     folder = next(above for above in path.absolute().parents if above.exists())
     try:
@@ -103,8 +95,6 @@ def show_export(
     console: Console, buffer: Path, dataset_id: str, member: int | None, plant: str | None, output: Path | None
 ) -> None:
     """Write the whole episodes of a buffer file as a Minari dataset, or its steps as a table."""
-    from replaybench.experiments.exchange.minari_export import chosen_recordings, export_buffer
-
     if (table := Path(dataset_id)).suffix.lower() in COLUMN_SUFFIXES:
         if output is not None:
             raise UserError(f"--output is for Minari datasets; {table} is the file to write, leave --output out")

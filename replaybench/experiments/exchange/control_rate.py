@@ -1,7 +1,4 @@
-"""The control rate of a log: stated or measured, and one that its plant can have.
-
-A buffer of another rate could never be replayed, since evaluations run the plant at the rate of the recording.
-"""
+"""The control rate of a log, stated or measured: one that its plant can have, since evaluations run at it."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from replaybench.experiments.exchange.columns import nearest
 RATE_TOLERANCE: Final = 0.01
 """Relative difference allowed between the stated rate and that of the time column."""
 _TOO_SLOW: Final = 0.01
-"""Part of a plant's own rate below which a measured one shows a wrong unit of time."""
+"""A measured rate below this part of the plant's own shows a wrong unit of time."""
 _UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
 _LONG_UNITS: Final = {"min": 1 / 60, "h": 1 / 3600, "d": 1 / 86400}
 """How many of each make a second."""
@@ -29,13 +26,13 @@ def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
     """Return the rate [Hz] of a log of two rows at least: the stated one, or the roundest that fits its times.
 
     Raises:
-        UserError: neither is there, they differ by more than 1 %, or the plant cannot have that rate; says what to do.
+        UserError: neither is known, they differ by more than 1 %, or the plant cannot have that rate.
     """
     if stated is not None:
         HERTZ.check(stated, "--frequency")
     if log.time is None:
         if stated is None:
-            raise _untold(log)
+            raise _no_rate(log)
         plant.steps_per_episode(stated)
         return stated
     measured = sampling_rate(log.time)
@@ -58,7 +55,6 @@ def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
 
 
 def _refuse_wrong_unit(plant: Plant, measured: float, possible: float | None) -> None:
-    """Raise where times in s would make a rate far too low for the plant, or just as much too high as minutes do."""
     units = _fitting(measured, plant.frequency, _LONG_UNITS)
     if measured < _TOO_SLOW * plant.frequency:
         units = [min(_UNITS, key=lambda unit: abs(math.log(measured * _UNITS[unit] / plant.frequency)))]
@@ -71,12 +67,12 @@ def _refuse_wrong_unit(plant: Plant, measured: float, possible: float | None) ->
 
 
 def _fitting(measured: float, wanted: float, units: Mapping[str, float]) -> list[str]:
-    """Return in which units a time column that measures such a rate would give the wanted one."""
+    """Return the units of time in which the measured rate is the wanted one."""
     return [unit for unit, factor in units.items() if abs(measured * factor / wanted - 1) <= RATE_TOLERANCE]
 
 
 def _possible(plant: Plant, measured: float) -> float | None:
-    """Return what a measured rate [Hz] passes for and the plant can have: the roundest, else the nearest, if any."""
+    """Return the roundest, else nearest, rate within the tolerance of a measured one [Hz] that the plant can have."""
     exact = measured * plant.episode_seconds
     if exact > STEPS.high:
         return None
@@ -89,8 +85,7 @@ def _possible(plant: Plant, measured: float) -> float | None:
     return None
 
 
-def _untold(log: Log) -> UserError:
-    """Return the error for a log without usable times."""
+def _no_rate(log: Log) -> UserError:
     named = log.time_from or time_column(log.unusable)
     if named and named in log.unusable:
         return UserError(f"column {named!r} cannot be used: {log.unusable[named]}; mend it, or give --frequency")

@@ -1,8 +1,7 @@
-"""Empty cells of a log, which a rig leaves where a sample was lost: refused, left out with their steps, or filled.
+"""Empty cells of a log, where samples were lost: their steps are left out, or the cells filled.
 
-States lie on a line between their neighbours, angles on the short way; an action holds until the next is given, as an
-actuator does. Rewards and ends are not made up: a step that lacks one is left out. So is what lies before the first
-sample of a column or behind its last, in each stretch of successive samples of one episode.
+States are interpolated linearly, angles the short way round; an action holds until the next. Rewards and ends are not
+filled, nor cells before the first or behind the last sample of a column in a stretch of one episode.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from replaybench.data.logs.log import Log
 from replaybench.envs.interface.plant import Plant
 
 Missing = Literal["refuse", "drop", "interpolate"]
-"""What becomes of a log with empty cells."""
+"""What to do with empty cells."""
 
 
 def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArray[np.bool_]:
-    """Return whether a step from each row, bool `[T]`, has all it needs there, and the states in the row behind."""
+    """Return whether a step from each row, bool `[T]`, is complete, with the states in the next row."""
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
     here = np.logical_and.reduce(list(finite.values()))
     seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])
@@ -32,11 +31,7 @@ def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArra
 
 
 def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Log:
-    """Return the log with the empty cells of states and actions filled, and a note how many there were.
-
-    Args:
-        pieces: the rows of each stretch without a gap.
-    """
+    """Return the log with empty cells of states and actions filled; `pieces` are stretches of rows without a gap."""
     columns, filled, longest = dict(log.columns), 0, 0
     angles = dict(zip(plant.state_names, plant.periodic, strict=True))
     stretches = list(_within_episodes(log, mapping, pieces))
@@ -67,15 +62,12 @@ def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Ite
 
 
 def flagged_ends(log: Log, mapping: Mapping[str, str]) -> NDArray[np.int64]:
-    """Return the rows of the steps that ended an episode, `[ends]`, or that may have, their flag being lost."""
-    if "terminated" not in mapping:
-        return np.empty(0, np.int64)
-    flags = log.columns[mapping["terminated"]]
-    return np.flatnonzero(flags != 0)
+    """Return the rows `[ends]` of steps that ended an episode, or may have: a lost flag (NaN) counts."""
+    return np.flatnonzero(log.columns[mapping["terminated"]] != 0) if "terminated" in mapping else np.empty(0, np.int64)
 
 
 def _within_episodes(log: Log, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Iterator[slice]:
-    """Cut pieces behind the states in which episodes ended, as far as the log says where they did."""
+    """Cut pieces behind the states in which episodes ended."""
     ends = flagged_ends(log, mapping) + 2
     for piece in pieces:
         cuts = [piece.start, *ends[(ends > piece.start) & (ends < piece.stop)].tolist(), piece.stop]

@@ -1,4 +1,4 @@
-"""Episodes in a log: time may begin anew with each, and none of them leads into the next."""
+"""Episodes in a log: time may begin anew with each, and no step leads from one into the next."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from replaybench.data.logs.log import Log
 from replaybench.experiments.exchange.columns import EPISODE, TRUNCATED
 
 _APART: Final = 10.0
-"""Sample periods between one episode and the next, far more than make a gap."""
+"""Sample periods to put between episodes, more than make a gap."""
 
 
 def set_apart(log: Log, mapping: Mapping[str, str], frequency: float | None, lenient: bool) -> Log:
-    """Return a log with a gap in time wherever another episode begins, as if it had been recorded so.
+    """Return a log with a gap in time wherever another episode begins.
 
-    It begins where time goes back, where the column `episode` changes, and behind a row that is `truncated`.
+    That is where time goes back, where the column `episode` changes, and behind a row that is `truncated`.
 
     Args:
-        log: the recording.
         mapping: the log's column for each name.
-        frequency: the stated sampling frequency [Hz], which makes times where there are none.
-        lenient: leave out rows without an episode instead of refusing them, and cut where a flag is lost.
+        frequency: the stated sampling frequency [Hz], for logs without times.
+        lenient: leave out rows without an episode, and cut where a flag is lost, instead of refusing them.
 
     Raises:
         UserError: an episode or a flag is not a number.

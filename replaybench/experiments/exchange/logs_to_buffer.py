@@ -1,7 +1,6 @@
-"""Recorded trajectories of a plant become a replay buffer: one member, in the order of recording.
+"""Convert a log of a plant to a replay buffer of one member.
 
-The conversion knows the plant: its names, units, bounds and reward. It refuses what cannot be that plant, because
-a buffer keeps normalised numbers, in which a wrong unit no longer shows.
+Values that cannot be the plant's are refused: a wrong unit no longer shows in a buffer's normalised numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from replaybench.experiments.exchange.summary import Summary
 ACTION_TOLERANCE: Final = 1e-6
 """Part of an action's half range by which rounding may put it out of bounds."""
 STATE_TOLERANCE: Final = 0.05
-"""Part of the observation limit that measurement noise may add to it; a wrong unit is off by far more."""
+"""Part of the observation limit that measurement noise may add to it."""
 IRREGULAR: Final = 0.1
 """Sample times further than this part of a period from it are irregular."""
 _LATCHED: Final = (
@@ -52,25 +51,22 @@ def convert(
 ) -> tuple[Arrays, dict[str, Any], Summary]:
     """Turn a log into the arrays and facts of a buffer file.
 
-    A row of the log holds the state at its time, and the action, reward and `terminated` of the step from there to
-    the next row; a terminated step needs the state in which it ended as that next row, after which a new episode
-    begins, as it does where a column `episode` changes. Steps over a gap are left out. What the log does not tell is
-    computed: the reward and `terminated` come from the plant's functions for the recorded x, u and x', with event 0,
-    since a log does not say what happened between samples (on Magman, collisions then cost nothing); where the model
-    says that something did, the summary warns.
+    A row holds the state at its time, and the action, reward and `terminated` of the step to the next row; behind the
+    row in which a terminated step ended a new episode begins. Steps over a gap are left out. Rewards and `terminated`
+    that the log lacks are the plant's functions of the recorded x, u and x', with event 0: a log does not show events
+    between samples (on Magman, collisions then cost nothing). Where the model has events, the summary warns.
 
     Args:
         log: the recording, in physical units.
-        plant: the plant that it shows.
-        columns: the log's column for a state's or action's name, `reward`, `terminated` or `episode`; names left out
-            are looked for among the columns. Case, spaces, `_` and `-` in a name do not matter.
+        columns: the log's column for a state's or action's name, `reward`, `terminated` or `episode`; others are found
+            by their names, in which case, spaces, `_` and `-` do not matter.
         frequency: sampling frequency [Hz]; if not given, the roundest that fits the time column.
-        clip_actions: clip actions to the plant's bounds, as a saturating actuator does, instead of refusing them.
+        clip_actions: clip actions to the plant's bounds, instead of refusing them.
         plant_name: how the user names the plant (a registered name or a file), for the facts.
-        missing: what becomes of steps with empty cells; see `empty_cells`.
+        missing: what to do with empty cells; see `empty_cells`.
 
     Returns:
-        Arrays of one member in the order of recording (see `member_arrays`), facts, and a summary.
+        Arrays (see `member_arrays`), facts, and a summary.
 
     Raises:
         UserError: a column is missing, not finite or out of the plant's bounds, or the time column does not fit.
@@ -84,7 +80,7 @@ def convert(
     with problems.collected():
         log = set_apart(log, mapping, frequency, lenient)
     rate = math.nan
-    if log.time is not None or log.time_from in (None, *log.unusable):  # else the times are a problem already
+    if log.time is not None or log.time_from in (None, *log.unusable):  # else there is a problem already
         with problems.collected():
             rate = control_rate(log, plant, frequency)
     pieces = [slice(0, log.rows)] if log.time is None or math.isnan(rate) else segments(log.time, rate)
@@ -114,36 +110,25 @@ def convert(
     recorded = {name: log.columns[mapping[name]][first] for name in OPTIONAL if name in mapping}
     reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
-    latched = _latched(first, terminated) if "terminated" in recorded else 0
     ends = np.union1d(first[terminated], flagged_ends(log, mapping))  # of steps that are left out, too
+    notes = [*log.notes, *_irregular(log.time, starts, rate)]
+    if "terminated" not in mapping and not isinstance(plant, OdePlant):
+        notes.append(f"{plant.name} has no equations here and the log no column terminated: no step counts as an end")
+    successive = terminated[1:] & terminated[:-1] & (np.diff(first) == 1)
     kept = ~np.isin(first, ends + 1)  # no step starts where an episode ended
     first, reward, terminated = first[kept], reward[kept], terminated[kept]
     x, u, x_next = x[kept], u[kept], x_next[kept]
     episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)
-
-    notes = (
-        *log.notes,
-        *_irregular(log.time, starts, rate),
-        *_unended(plant, mapping),
-        *_unseen(plant, mapping, x, u, rate),
-        *_counted(clipped, "actions were clipped to the plant's bounds"),
-        *_counted(latched, _LATCHED),
-        *_counted(_lost_ends(log, mapping, starts), "terminated steps lack the state in which they ended: left out"),
-    )
+    notes += _events(plant, mapping, x, u, rate)
+    notes += _counted(clipped, "actions were clipped to the plant's bounds")
+    if "terminated" in mapping:
+        lost = int((log.columns[mapping["terminated"]][~starts] > 0).sum())
+        notes += _counted(int(successive.sum()), _LATCHED)
+        notes += _counted(lost, "terminated steps lack the state in which they ended: left out")
     summary = summarise(
-        plant,
-        x,
-        u,
-        x_next,
-        source=log.path.name,
-        rows=rows,
-        episodes=int(episode[-1]) + 1,
-        frequency=rate,
-        inferred=inferred,
-        reward_from=mapping.get("reward"),
-        reward=reward,
-        notes=notes,
-    )
+        plant, x, u, x_next, source=log.path.name, rows=rows, episodes=int(episode[-1]) + 1, frequency=rate,
+        inferred=inferred, reward_from=mapping.get("reward"), reward=reward, notes=notes,
+    )  # fmt: skip
     values = {
         "observation": plant.normalise_state(x),
         "action": plant.normalise_action(u),
@@ -156,7 +141,7 @@ def convert(
 
 
 def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, problems: Problems) -> Floats:
-    """Return physical states `[T, S]`, angles wrapped; adds what cannot be a state of this plant in a used row."""
+    """Return physical states `[T, S]`, angles wrapped; add impossible states in used rows to the problems."""
     recorded = [_finite(log, mapping.get(name), used, problems) for name in plant.state_names]
     state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
     limit = np.array(plant.observation_limit)
@@ -170,7 +155,7 @@ def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, pro
 def _actions(
     log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool, problems: Problems
 ) -> tuple[Floats, int]:
-    """Return physical actions `[T, A]` in bounds, and in how many used rows they were clipped; adds as `_states`."""
+    """Return physical actions `[T, A]` in bounds, and the number of used rows that were clipped; see `_states`."""
     action = np.stack([_finite(log, mapping.get(name), used, problems) for name in plant.action_names], axis=1)
     bounds = np.array([plant.action_low, plant.action_high])
     normalised = plant.normalise_action(action)
@@ -180,14 +165,8 @@ def _actions(
     between = ~plant.is_choice(normalised) & np.isfinite(action) & used[:, None]
     for i, (name, unit) in enumerate(zip(plant.action_names, plant.action_units, strict=True)):
         if plant.action_choices:
-            _report(
-                log,
-                name,
-                mapping.get(name),
-                between[:, i],
-                f"none of its choices, {plant.choices(i)}; give the choice that acted",
-                problems,
-            )
+            remedy = f"none of its choices, {plant.choices(i)}; give the choice that acted"
+            _report(log, name, mapping.get(name), between[:, i], remedy, problems)
         elif not clip:
             remedy = _beyond(bounds[:, i], unit) + ", or --clip-actions if the actuator saturates there"
             _report(log, name, mapping.get(name), beyond[:, i], remedy, problems)
@@ -195,7 +174,7 @@ def _actions(
 
 
 def _finite(log: Log, column: str | None, used: Bools, problems: Problems) -> Floats:
-    """Return a column, checked to be finite in the used rows; NaN if there is none."""
+    """Return a column that is finite in the used rows; NaN if there is none."""
     if column is None:
         return np.full(log.rows, np.nan)
     with problems.collected():
@@ -204,7 +183,6 @@ def _finite(log: Log, column: str | None, used: Bools, problems: Problems) -> Fl
 
 
 def _beyond(bounds: Floats, unit: str) -> str:
-    """Return what is wrong with a value beyond its bounds (low, high), and what to do."""
     return (
         f"beyond {bounds[0]:.4g} … {bounds[1]:.4g} {unit}: is the column in {unit}, not in mA, mV, deg or the like? "
         f"Give it in {unit}"
@@ -212,7 +190,6 @@ def _beyond(bounds: Floats, unit: str) -> str:
 
 
 def _report(log: Log, name: str, column: str | None, wrong: Bools, reason: str, problems: Problems) -> None:
-    """Add the first row of a column that is `wrong`, if any."""
     if column is not None and wrong.any():
         row = int(wrong.argmax())
         value, rows = shown_number(log.columns[column][row]), such_rows(int(wrong.sum()))
@@ -220,14 +197,12 @@ def _report(log: Log, name: str, column: str | None, wrong: Bools, reason: str, 
 
 
 def _rewards(plant: Plant, x: Floats, u: Floats, x_next: Floats) -> Floats:
-    """Return the plant's reward `[N]` of recorded steps, with event 0."""
     assert isinstance(plant, OdePlant)
     p = plant.params()
     return np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in range(len(x))], np.float64)
 
 
 def _terminations(plant: Plant, x_next: Floats) -> Bools:
-    """Return whether the plant's task ends `[N]` in recorded states, with event 0."""
     if not isinstance(plant, OdePlant):
         return np.zeros(len(x_next), np.bool_)
     ended: Any = plant.terminated
@@ -244,24 +219,8 @@ def _irregular(time: Floats | None, starts: Bools, frequency: float) -> Iterator
             yield f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period (worst {error.max():.0%})"
 
 
-def _latched(first: NDArray[np.int64], terminated: Bools) -> int:
-    """Count the steps that say `terminated` right behind another that does."""
-    return int((terminated[1:] & terminated[:-1] & (np.diff(first) == 1)).sum())
-
-
-def _lost_ends(log: Log, mapping: Mapping[str, str], starts: Bools) -> int:
-    """Count rows that say `terminated` where no step can start."""
-    return int((log.columns[mapping["terminated"]][~starts] > 0).sum()) if "terminated" in mapping else 0
-
-
-def _unended(plant: Plant, mapping: Mapping[str, str]) -> Iterator[str]:
-    """Say that nobody knows where episodes ended."""
-    if "terminated" not in mapping and not isinstance(plant, OdePlant):
-        yield f"{plant.name} has no equations here and the log no column terminated: no step is taken for an end"
-
-
-def _unseen(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:
-    """Say in how many steps the plant's model tells of an event that counts, where rewards or ends are computed."""
+def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:
+    """Warn of steps in which the plant's model has an event that changes computed rewards or ends."""
     lacking = [name for name in OPTIONAL if name not in mapping]
     if not lacking or not isinstance(plant, OdePlant):
         return
@@ -272,8 +231,8 @@ def _unseen(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, freq
     }
     if count := int(np.any([differs[name] for name in lacking], axis=0).sum()):
         yield (
-            f"in {count} steps the plant's model tells of an event between samples (a collision, an overflow), "
-            f"which no log does: what it has no column of ({' and '.join(lacking)}) is computed as if there were none"
+            f"in {count} steps the plant's model has an event between samples (a collision, an overflow), which a log "
+            f"does not show: missing columns ({' and '.join(lacking)}) are computed without it"
         )
 
 

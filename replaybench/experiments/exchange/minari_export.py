@@ -1,4 +1,4 @@
-"""A replay buffer as a Minari dataset: its whole episodes, its plant, and the scores that normalise its returns."""
+"""Export a replay buffer as a Minari dataset: whole episodes, the plant, and the scores that normalise returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from replaybench.baselines.references import reference
 from replaybench.data.errors import UserError
 from replaybench.data.formats.minari_dataset import Episode, dataset_folder, need_minari, write_dataset
 from replaybench.data.numerics import VERSION
-from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import plant_names
 from replaybench.experiments.exchange.whole_episodes import as_episode, whole_episodes
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: episodes and their steps; `left_out` steps belong to episodes that are not whole.
+    """A written dataset; `left_out` steps belong to incomplete episodes.
 
-    `low` and `high` are the returns of random control and dynamic programming, None where the plant has none.
+    `low` and `high` are the returns of random control and dynamic programming, None where not known.
     """
 
     folder: Path
@@ -51,7 +50,6 @@ def export_buffer(
     """Write the whole episodes of a buffer file as a Minari dataset, one recording after the other.
 
     Args:
-        path: the buffer file.
         dataset_id: `namespace/name-v0`.
         member: the recording to write, from 0; None writes all of them.
         plant_name: the plant, in place of the one that the file names.
@@ -90,15 +88,9 @@ def export_buffer(
     # The spaces depend on no rate; a log's own may cut the episode into no whole number of samples.
     rate = 1 / recording.plant.episode_seconds if limit is None else recording.frequency
     space = PopulationEnv(recording.plant, frequency=rate, sensor_noise=recording.noise)
-    write_dataset(
-        folder,
-        dataset_id,
-        episodes(),
-        space.single_observation_space,
-        space.single_action_space,
-        _env_spec(recording, limit),
-        _metadata(recording, len(chosen), low, high),
-    )
+    spaces = space.single_observation_space, space.single_action_space
+    about = _env_spec(recording, limit), _metadata(recording, len(chosen), low, high)
+    write_dataset(folder, dataset_id, episodes(), *spaces, *about)
     return Exported(folder, len(whole), steps, stored - steps, low, high)
 
 
@@ -115,7 +107,7 @@ def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
 
 
 def _limit(recording: Recording) -> int | None:
-    """Return the steps of an episode; None for a log whose rate cuts the plant's episode into no whole number."""
+    """Return the steps of an episode; None for a log whose rate the plant cannot have."""
     try:
         return recording.plant.steps_per_episode(recording.frequency)
     except UserError:
@@ -125,8 +117,7 @@ def _limit(recording: Recording) -> int | None:
 def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
     """Return the episode returns of random control and dynamic programming (μ_r = 0 and 1).
 
-    None without them, and where episodes, of these `lengths`, are not as the plant's, of so many `steps`: none may be
-    longer and, where μ_r goes by the mean of rewards, none shorter.
+    None without them, where an episode is longer than `steps` or, if μ_r is of mean rewards, shorter.
     """
     by_return = recording.plant.episode_metric == "return"
     if steps is None or max(lengths) > steps or (not by_return and lengths != {steps}):
@@ -138,7 +129,7 @@ def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple
 
 
 def _env_spec(recording: Recording, limit: int | None) -> EnvSpec | None:
-    """Return how Gymnasium makes the plant as it was recorded; None for a plant in a file of the user's."""
+    """Return Gymnasium's specification of the plant as it was recorded; None for a plant in a user's file."""
     name, plant = recording.facts.plant, recording.plant
     if name not in plant_names() or limit is None:
         return None
@@ -147,17 +138,11 @@ def _env_spec(recording: Recording, limit: int | None) -> EnvSpec | None:
     spec = copy.deepcopy(gymnasium.spec(f"replaybench/{name}-v0"))
     noise = {"sensor_noise": recording.noise, "actuator_noise": recording.noise}
     spec.kwargs |= {"frequency": recording.frequency, **noise}
-    if own := _own(plant):
-        spec.kwargs["parameters"] = own
-    return spec
-
-
-def _own(plant: Plant) -> dict[str, float]:
-    """Return the parameters in which a plant differs from its class."""
     values = dataclasses.asdict(plant)
-    return {
-        field.name: values[field.name] for field in dataclasses.fields(plant) if values[field.name] != field.default
-    }
+    defaults = {field.name: field.default for field in dataclasses.fields(plant)}
+    if changed := {name: value for name, value in values.items() if value != defaults[name]}:
+        spec.kwargs["parameters"] = changed
+    return spec
 
 
 def _metadata(recording: Recording, recordings: int, low: float | None, high: float | None) -> dict[str, Any]:

@@ -1,14 +1,12 @@
-"""A Minari dataset becomes a replay buffer: one member, its episodes one after the other.
+"""Convert a Minari dataset to a replay buffer of one member, its episodes one after the other.
 
-Observations and actions are taken as the plant's normalised states and commands, which is what `export` writes. A
-dataset by someone else of one of Gymnasium's tasks holds what that task gives and takes, and is normalised here; of
-others nobody can know, their bounds are checked, and the summary shows whether they move like the plant.
+Observations and actions are the plant's normalised states and commands, as `export` writes them. Datasets of others of
+Gymnasium's tasks are normalised here; of any others the bounds are checked.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from replaybench.data.user_code.user_file import called
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant
 from replaybench.envs.interface.plant import Plant
 from replaybench.experiments.exchange.logs_to_buffer import ACTION_TOLERANCE, STATE_TOLERANCE
-from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
+from replaybench.experiments.exchange.recording import Arrays, member_arrays, recording_facts, summarise
 from replaybench.experiments.exchange.summary import Summary
 
 _NOISE_LIMIT = 9.0
@@ -41,9 +39,7 @@ def convert_dataset(
     """Turn a Minari dataset into the arrays and facts of a buffer file, and a summary.
 
     Args:
-        dataset_id: its id.
-        plant: the plant that it shows.
-        frequency: control rate [Hz]; needed where the dataset does not say it.
+        frequency: control rate [Hz]; needed where the dataset does not hold it.
         plant_name: how the user names the plant, for the facts.
         root: folder of datasets, Minari's own if not given.
         other_plant: whether it may name another environment than the plant.
@@ -52,19 +48,19 @@ def convert_dataset(
         UserError: there is no such dataset, it is damaged, or it cannot be of this plant.
     """
     metadata, episodes = read_dataset(dataset_folder(dataset_id, root))
-    ours = metadata.get("replaybench")
-    told = ours if isinstance(ours, dict) else {}
-    _check_plant(dataset_id, told, plant)
-    if not told and not other_plant:
+    written = metadata.get("replaybench")
+    ours = written if isinstance(written, dict) else {}
+    _check_plant(dataset_id, ours, plant)
+    if not ours and not other_plant:
         _check_environment(dataset_id, metadata, plant)
-    foreign = not told and isinstance(plant, GymnasiumPlant)
+    foreign = not ours and isinstance(plant, GymnasiumPlant)
     if foreign:
         episodes = [_normalised(each, plant) for each in episodes]
         frequency = plant.frequency if frequency is None else frequency
-    rate, noise = _rate(dataset_id, told, frequency), told.get("noise")
+    rate, noise = _rate(dataset_id, ours, frequency), ours.get("noise")
     plant.steps_per_episode(rate)  # refuses a rate that the plant cannot have
     if noise is not None and not (isinstance(noise, int | float) and NOISE.low <= noise <= NOISE.high):
-        raise UserError(f"{dataset_id} is damaged: it says that its noise is {shown(noise)}")
+        raise UserError(f"{dataset_id} is damaged: its noise is {shown(noise)}")
     _check_episodes(dataset_id, episodes, plant, noise or 0.0)
 
     values = {
@@ -77,25 +73,20 @@ def convert_dataset(
     number = np.repeat(np.arange(len(episodes)), [len(each.rewards) for each in episodes])
     arrays = member_arrays(plant, values, number)
     facts = recording_facts(plant, plant_name, rate, noise, {"dataset": dataset_id})
+    notes = []
+    if not ours:
+        meant = "Gymnasium's task's own" if foreign else "normalised to [-1, 1]"
+        notes += [f"replaybench did not write this dataset: its observations and actions are taken as {meant}"]
+    x, x_next = (plant.denormalise_state(values[name]) for name in ("observation", "next_observation"))
     summary = summarise(
-        plant,
-        plant.denormalise_state(values["observation"]),
-        plant.denormalise_action(values["action"]),
-        plant.denormalise_state(values["next_observation"]),
-        source=dataset_id,
-        rows=len(number) + len(episodes),
-        episodes=len(episodes),
-        frequency=rate,
-        inferred=False,
-        reward_from="rewards",
-        reward=values["reward"].astype(np.float64),
-        notes=_notes(told, foreign),
-    )
+        plant, x, plant.denormalise_action(values["action"]), x_next, source=dataset_id,
+        rows=len(number) + len(episodes), episodes=len(episodes), frequency=rate, inferred=False,
+        reward_from="rewards", reward=values["reward"].astype(np.float64), notes=notes,
+    )  # fmt: skip
     return arrays, facts, summary
 
 
 def _normalised(episode: Episode, plant: Plant) -> Episode:
-    """Return an episode of what Gymnasium's task gives and takes as the plant's normalised states and commands."""
     observations, actions = episode.observations, episode.actions
     if observations.shape[1] == len(plant.state_names):  # else it is refused below
         observations = plant.normalise_state(observations.astype(np.float64)).astype(np.float32)
@@ -104,30 +95,19 @@ def _normalised(episode: Episode, plant: Plant) -> Episode:
     return replace(episode, observations=observations, actions=actions)
 
 
-def _notes(told: dict[str, Any], foreign: bool) -> Iterator[str]:
-    if not told:
-        meant = "what Gymnasium's task gives and takes" if foreign else "normalised to [-1, 1]"
-        yield f"replaybench did not write this dataset: its observations and actions are taken as {meant}"
-
-
-def _check_plant(dataset_id: str, told: dict[str, Any], plant: Plant) -> None:
-    """Refuse a dataset that says it is of another plant, or of this one with other parameters."""
-    if not told:
+def _check_plant(dataset_id: str, ours: dict[str, Any], plant: Plant) -> None:
+    if not ours:
         return
-    name, own = str(told.get("plant")), asdict(plant)
+    name, own, recorded = str(ours.get("plant")), asdict(plant), ours.get("parameters")
     if called(name) not in (called(plant.name), type(plant).__name__.casefold()):
         raise UserError(f"{dataset_id} was recorded on {name}, not on {plant.name}; import it with --plant {name}")
-    recorded = told.get("parameters")
-    other = (
-        {key: value for key, value in recorded.items() if own.get(key) != value} if isinstance(recorded, dict) else {}
-    )
-    if other:
+    there = recorded if isinstance(recorded, dict) else {}
+    if other := {key: value for key, value in there.items() if own.get(key) != value}:
         options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in other.items())
         raise UserError(f"{dataset_id} was recorded with other parameters of {plant.name}; import it with {options}")
 
 
 def _check_environment(dataset_id: str, metadata: dict[str, Any], plant: Plant) -> None:
-    """Refuse a dataset of others that names another environment."""
     try:
         spec = json.loads(metadata.get("env_spec") or "{}")
         named = spec.get("id") if isinstance(spec, dict) else None
@@ -141,8 +121,8 @@ def _check_environment(dataset_id: str, metadata: dict[str, Any], plant: Plant) 
         )
 
 
-def _rate(dataset_id: str, told: dict[str, Any], given: float | None) -> float:
-    stored = told.get("frequency")
+def _rate(dataset_id: str, ours: dict[str, Any], given: float | None) -> float:
+    stored = ours.get("frequency")
     rate = stored if given is None else given
     if rate is None:
         raise UserError(f"{dataset_id} does not say at which rate it was recorded; give --frequency in Hz")
@@ -154,7 +134,6 @@ def _rate(dataset_id: str, told: dict[str, Any], given: float | None) -> float:
 
 
 def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, noise: float) -> None:
-    """Refuse what cannot be normalised states and commands of the plant."""
     limit = np.array(plant.observation_limit) * (1 + STATE_TOLERANCE) + _NOISE_LIMIT * noise
     for number, each in enumerate(episodes):
         for kind, array, names, bound in (
@@ -166,7 +145,14 @@ def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, nois
                     f"{dataset_id} has {kind}s of {array.shape[1]} numbers, {plant.name} of {len(names)} "
                     f"({', '.join(names)}): it belongs to another plant"
                 )
-            _check_bounds(dataset_id, number, kind, array.astype(np.float64), names, bound)
+            beyond = ~(np.abs(array.astype(np.float64)) <= bound)  # NaN too
+            if beyond.any():
+                row, column = np.argwhere(beyond)[0]
+                raise UserError(
+                    f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is "
+                    f"{shown_number(array[row, column])}, beyond ±{bound[column]:.4g}; "
+                    "observations and actions must be normalised as the plant's are"
+                )
         if not (chosen := plant.is_choice(each.actions)).all():
             step, action = np.argwhere(~chosen)[0]
             name, half = plant.action_names[action], plant.action_range()[1][action]
@@ -175,16 +161,3 @@ def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, nois
             raise UserError(f"{where}: {name} is {value:.6g}, none of its choices, {plant.choices(action)}")
         if not np.isfinite(each.rewards).all():
             raise UserError(f"{dataset_id}, episode {number}: a reward is not finite")
-
-
-def _check_bounds(
-    dataset_id: str, number: int, kind: str, array: Floats, names: tuple[str, ...], bound: Floats
-) -> None:
-    beyond = ~(np.abs(array) <= bound)  # NaN too
-    if beyond.any():
-        row, column = np.argwhere(beyond)[0]
-        raise UserError(
-            f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is "
-            f"{shown_number(array[row, column])}, beyond ±{bound[column]:.4g}; "
-            "observations and actions must be normalised as the plant's are"
-        )

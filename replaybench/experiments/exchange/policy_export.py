@@ -1,4 +1,4 @@
-"""What the command `export-policy` does: a learned policy for where this package is not."""
+"""Export a learned policy as a program that runs without this package."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "
 def export_policy(
     path: Path, member: int | None, form: ExportForm | None, output: Path | None, plant: str | None, learner: str | None
 ) -> None:
-    """Write a member's greedy policy as a program for elsewhere, and say what it costs.
+    """Write a member's greedy policy as a program, and print its size and cost.
 
     Raises:
-        UserError: the file is no policy's, has no such member, or names Python files that the user did not name; or
-            what the form needs is not installed; or the output is there already, or has another form's suffix.
+        UserError: the file is no policy, has no such member, or names Python files that the user did not name; a
+            library is missing; or the output exists, or has another form's suffix.
     """
     form = form or "c" if output is None else _form_of(output, form)
     if form == "onnx" and importlib.util.find_spec("onnx") is None:
@@ -46,8 +46,8 @@ def export_policy(
     chosen, why = (member, "as asked") if member is not None else best_member(path)
     policy = load_policy(path, chosen, learner)
     origin = origin_of(path, policy)
-    lines = _told(origin, policy, chosen)
-    made = _plant(origin, plant)
+    lines = _provenance(origin, policy, chosen)
+    made = stored_plant(origin.plant, plant, origin.parameters) if plant or origin.plant else None
     if form == "c":
         source = c_source(policy, name, lines, None if made is None else _units(made, origin.observe))
         write_text(target, source)
@@ -81,7 +81,6 @@ def export_policy(
 
 
 def _form_of(output: Path, asked: ExportForm | None) -> ExportForm:
-    """Return the form that a file's suffix stands for, which must be the one that was asked for."""
     forms = {suffix: form for form, suffix in _SUFFIXES.items()}
     form = forms.get(output.suffix.lower())
     if form is None:
@@ -93,15 +92,13 @@ def _form_of(output: Path, asked: ExportForm | None) -> ExportForm:
 
 
 def _identifier(target: Path) -> str:
-    """Return what a header's functions are called after, from its file name."""
     name = re.sub(r"\W", "_", target.stem.lower(), flags=re.ASCII).strip("_")
     if not name or name[0].isdigit() or name in _KEYWORDS:
         raise UserError(f"functions in C are called after the file, and {target.stem!r} is no name; choose --output")
     return name
 
 
-def _told(origin: Origin, policy: Policy, member: int) -> list[str]:
-    """Return the lines that say where an exported policy comes from."""
+def _provenance(origin: Origin, policy: Policy, member: int) -> list[str]:
     learner = origin.learner or policy.facts["policy"]["learner"]
     lines = [f"A policy for {origin.plant or 'a plant'}, learned by {learner} with replaybench {VERSION}."]
     if origin.strategy:
@@ -112,28 +109,13 @@ def _told(origin: Origin, policy: Policy, member: int) -> list[str]:
     return lines
 
 
-def _plant(origin: Origin, plant: str | None) -> Plant | None:
-    """Return the policy's plant; None where only the file names the Python file that it is in."""
-    return stored_plant(origin.plant, plant, origin.parameters) if plant or origin.plant else None
-
-
 def _units(made: Plant, observe: Sequence[str]) -> Units:
-    """Return the units of the plant's signals."""
     rows = seen_states(made.name, made.state_names, observe)
     center, scale, limit = (
         np.array(values, np.float64)[rows] for values in (made.state_center, made.state_scale, made.observation_limit)
     )
-    middle, half = made.action_range()
+    names, units = (tuple(values[row] for row in rows) for values in (made.state_names, made.state_units))
     return Units(
-        state_names=tuple(made.state_names[row] for row in rows),
-        state_units=tuple(made.state_units[row] for row in rows),
-        center=center,
-        scale=scale,
-        limit=limit if made.saturates else None,
-        periodic=tuple(made.periodic[row] for row in rows),
-        action_names=made.action_names,
-        action_units=made.action_units,
-        middle=middle,
-        half=half,
-        choices=made.action_choices,
-    )
+        names, units, center, scale, limit if made.saturates else None, tuple(made.periodic[row] for row in rows),
+        made.action_names, made.action_units, *made.action_range(), made.action_choices,
+    )  # fmt: skip

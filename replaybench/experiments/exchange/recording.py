@@ -1,7 +1,4 @@
-"""Recorded steps as a replay buffer of one member: arrays, facts, and a summary of what they show.
-
-Where the steps come from, a log or a dataset, this file must not know.
-"""
+"""Recorded steps, of a log or a dataset, as a replay buffer of one member: arrays, facts, and a summary."""
 
 from __future__ import annotations
 
@@ -66,7 +63,7 @@ def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDA
 def recording_facts(
     plant: Plant, plant_name: str | None, frequency: float, noise: float | None, origin: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the facts of a buffer file that holds what someone else recorded; `origin` says where it comes from."""
+    """Return the facts of a buffer file of recorded steps; `origin` names the source."""
     return {
         "source": "import",
         "plant": plant_name or plant.name,
@@ -97,17 +94,10 @@ def summarise(
     reward: Floats,
     notes: Iterable[str] = (),
 ) -> Summary:
-    """Say what N recorded steps show: x, x_next `[N, S]` and u `[N, A]` in physical units, reward `[N]`.
-
-    Only plants with equations can say whether the steps are theirs.
-    """
+    """Summarise N recorded steps: x, x_next `[N, S]` and u `[N, A]` in physical units, reward `[N]`."""
     predicted = simulate(plant, x, u, 1 / frequency)[0] if isinstance(plant, OdePlant) else None
     states = state_dimensions(plant, x, x_next, predicted)
-    skipped = (
-        ()
-        if predicted is not None
-        else (f"{plant.name} has no equations here: that its steps look like these is not checked",)
-    )
+    unchecked = f"{plant.name} has no equations here: that its steps look like these is not checked"
     actions = action_dimensions(plant, u)
     plane = plane_coverage(plant, np.concatenate([x, x_next]))
     return Summary(
@@ -124,5 +114,5 @@ def summarise(
         states=states,
         actions=actions,
         plane=plane,
-        warnings=(*notes, *skipped, *warnings_about(states, actions, plane)),
+        warnings=(*notes, *[unchecked] * (predicted is None), *warnings_about(states, actions, plane)),
     )

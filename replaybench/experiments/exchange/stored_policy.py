@@ -1,4 +1,4 @@
-"""Where a stored policy comes from, and which of a file's members did best."""
+"""The origin of a stored policy, and the best member of a policy file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from replaybench.data.records.record import read_record
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a policy file says of where the policy comes from: of its cell, or of the buffer it was learned from."""
+    """The cell of a policy, or the buffer that it was learned from, by its file."""
 
     plant: Name = ""
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -29,7 +29,7 @@ class Origin:
 
 
 def best_member(path: Path) -> tuple[int, str]:
-    """Return the member whose last greedy episode went best, as the scores beside a policy file tell."""
+    """Return the member with the best last greedy episode, by the scores next to a policy file, and the reason."""
     scores = path.with_name("scores.h5")
     if scores.is_file():
         kind = "offline scores" if "buffer" in read_policy(path)[0] else "scores"
@@ -37,12 +37,12 @@ def best_member(path: Path) -> tuple[int, str]:
         if reward.ndim == 2 and reward.shape[1] and np.isfinite(reward[:, -1]).any():
             best = int(np.nanargmax(reward[:, -1]))
             return best, f"the best of {len(reward)} in its last greedy episode: {reward[best, -1]:.4g}"
-        return 0, "the first; no greedy episode tells which is best"
-    return 0, "the first; no scores lie beside the file"
+        return 0, "the first; there are no greedy episodes to compare"
+    return 0, "the first; there are no scores next to the file"
 
 
 def origin_of(path: Path, policy: Policy) -> Origin:
-    """Read where a policy comes from."""
+    """Return the origin of a policy."""
     table = policy.facts.get("cell", policy.facts)
     table = table if isinstance(table, dict) else {}
     known = {field.name: table[field.name] for field in dataclasses.fields(Origin) if table.get(field.name) is not None}

@@ -1,9 +1,4 @@
-"""What an imported recording holds and what it lacks, before it becomes a buffer.
-
-An offline learner can only guess where the data never went, and learns nonsense from a wrong unit. So every
-dimension is shown with its range, the part of the plant's range that was visited, and how far a step of the
-plant's model lands from the recorded one.
-"""
+"""Summary of an imported recording: of every state and action its range, coverage and the model's error."""
 
 from __future__ import annotations
 
@@ -23,7 +18,7 @@ from replaybench.envs.ode.plant import state_range
 
 STATE_BINS: Final = 21
 ACTION_BINS: Final = 11
-"""Odd numbers, so that rest and zero lie within a bin and not on an edge."""
+"""Odd, so that zero lies within a bin."""
 MISMATCH: Final = 0.5
 """A model error above this part of the data's own step is reported."""
 
@@ -36,12 +31,11 @@ class Dimension:
 
     Attributes:
         low, high: range of the data.
-        visited: fraction of the bins over the plant's range that the data visit.
-        unvisited: ranges of neighbouring bins that they never visit.
+        visited: fraction of the bins over the plant's range that hold data.
+        unvisited: ranges of neighbouring bins without data.
         moved: RMS change from one sample to the next; None for actions.
-        mismatch: RMS distance of the plant's model, started at the recorded sample, from the next; None for actions,
-            and where there is no model.
-        levels: the values of an action that takes few only, as a stepped voltage does; empty for others and for states.
+        mismatch: RMS error of the plant's model over one step; None for actions, and without a model.
+        levels: the values of an action that takes few only; empty for others and for states.
     """
 
     name: str
@@ -55,20 +49,20 @@ class Dimension:
     levels: tuple[float, ...] = ()
 
     def gaps(self) -> str:
-        """Return the unvisited ranges in words, empty where there are none."""
+        """Return the unvisited ranges as text."""
         return ", ".join(f"{_short(low)} … {_short(high)}" for low, high in self.unvisited)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a recording gives, and what to know before it is used.
+    """Summary of a recording.
 
     Attributes:
         seconds: total length of the transitions.
         frequency: sampling frequency [Hz]; inferred: whether it was read from the time column.
-        reward_from: the column that holds the rewards, or None where the plant computed them.
+        reward_from: the column of the rewards, None where the plant computed them.
         mean_reward: mean unscaled reward per step.
-        plane: fraction of the bins of both states together that the data visit; None unless there are two states.
+        plane: fraction of the bins of both states together with data; None unless there are two states.
         warnings: one line each.
     """
 
@@ -89,13 +83,7 @@ class Summary:
 
 
 def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats | None) -> tuple[Dimension, ...]:
-    """Describe the states of N transitions.
-
-    Args:
-        plant: gives names, units and the range that should be visited (its grid's, else that of [-1, 1] normalised).
-        x, x_next, predicted: recorded states, recorded successors and the model's successors `[N, S]`, physical; None
-            where there is no model.
-    """
+    """Describe recorded states, their successors, and the model's successors (None without a model), `[N, S]`."""
     low, high = state_range(plant)
     moved = _rms(plant, x_next - x)
     mismatch = [None] * len(moved) if predicted is None else _rms(plant, x_next - predicted)
@@ -121,7 +109,7 @@ def action_dimensions(plant: Plant, u: Floats) -> tuple[Dimension, ...]:
 
 
 def plane_coverage(plant: Plant, x: Floats) -> float | None:
-    """Return the fraction of the bins of both states together that states `[N, 2]` visit; None for other S."""
+    """Return the fraction of the bins of both states together with states `[N, 2]`; None for other S."""
     if x.shape[1] != 2:
         return None
     ranges = tuple(zip(*state_range(plant), strict=True))
@@ -130,13 +118,13 @@ def plane_coverage(plant: Plant, x: Floats) -> float | None:
 
 
 def around(angle: Floats, low: float) -> Floats:
-    """Return angles [rad] brought by whole turns into the turn that begins at `low`."""
+    """Return angles [rad] shifted by whole turns into [low, low + 2π)."""
     shift = low + np.pi
     return np.maximum(shift + wrap(angle - shift), low)
 
 
 def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], plane: float | None) -> Iterator[str]:
-    """Yield what the numbers of a summary warn of, one line each."""
+    """Yield the warnings of a summary, one line each."""
     for state in states:
         if state.mismatch is None or state.moved is None:
             continue
@@ -155,7 +143,7 @@ def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], pl
         if each.levels:
             values = ", ".join(map(_short, each.levels))
             yield (
-                f"{each.name} has only {len(each.levels)} value(s) in the data ({values} {each.unit}): what others do, "
+                f"{each.name} has only {len(each.levels)} value(s) in the data ({values} {each.unit}): of others, "
                 "between them too, a learner can only guess; TD3+BC stays near those of the data"
             )
         elif each.unvisited:
@@ -176,11 +164,8 @@ def summary_table(summary: Summary) -> Table:
     if summary.plane is not None:
         caption += f"; both states together: {summary.plane:.0%} visited"
     table = Table(title=Text(title), caption=Text(caption))
-    table.add_column("")
-    table.add_column("unit")
-    for heading in ("from", "to", "model error / change per step", "visited"):
-        table.add_column(heading, justify="right")
-    table.add_column("never visited")
+    for heading in ("", "unit", "from", "to", "model error / change per step", "visited", "never visited"):
+        table.add_column(heading, justify="left" if heading in ("", "unit", "never visited") else "right")
     for each in (*summary.states, *summary.actions):
         error = "–" if each.mismatch is None else f"{each.mismatch:.3g}"
         model = "" if each.moved is None else f"{error} / {each.moved:.3g}"
@@ -190,7 +175,7 @@ def summary_table(summary: Summary) -> Table:
 
 
 def _turned(plant: Plant, x: Floats) -> Floats:
-    """Return states `[N, S]` with angles in the turn over which the plant's range goes."""
+    """Return states `[N, S]` with angles in the turn of the plant's range."""
     lows, columns = state_range(plant)[0], zip(x.T, plant.periodic, strict=True)
     return np.stack(
         [around(column, low) if angle else column for (column, angle), low in zip(columns, lows, strict=True)], 1
@@ -198,8 +183,7 @@ def _turned(plant: Plant, x: Floats) -> Floats:
 
 
 def _rms(plant: Plant, difference: Floats) -> list[float]:
-    """Return the root mean square of each column of state differences `[N, S]`, angles taken the short way."""
-    with np.errstate(all="ignore"):  # a model far off its range may overflow: then the answer is inf or NaN
+    with np.errstate(all="ignore"):  # a model far off its range may overflow
         shortest = np.where(plant.periodic, wrap(difference), difference)
         rms: list[float] = np.sqrt(np.square(shortest).mean(axis=0)).tolist()
     return rms
@@ -219,12 +203,12 @@ def _extent(values: Floats) -> tuple[float, float]:
 
 
 def _coverage(values: Floats, low: float, high: float, bins: int) -> tuple[float, tuple[tuple[float, float], ...]]:
-    """Return the fraction of equal bins over [low, high] that hold a value, and the runs of those that do not."""
+    """Return the fraction of equal bins over [low, high] with values, and the ranges of the others."""
     counts, edges = np.histogram(values, bins, (low, high))
     return float((counts > 0).mean()), unvisited(counts, edges)
 
 
 def unvisited(counts: NDArray[np.int64], edges: Floats) -> tuple[tuple[float, float], ...]:
-    """Return the ranges of neighbouring bins that hold nothing: `counts` `[B]`, `edges` `[B + 1]`."""
+    """Return the ranges of neighbouring empty bins: `counts` `[B]`, `edges` `[B + 1]`."""
     runs = [[bin for bin, _ in run] for empty, run in groupby(enumerate(counts == 0), lambda item: item[1]) if empty]
     return tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)

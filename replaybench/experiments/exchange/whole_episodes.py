@@ -1,8 +1,4 @@
-"""The whole episodes that a replay buffer still holds.
-
-A buffer keeps experiences in no episode's order, and a bounded one has lost some. Here they are put together again;
-an episode of which one step is missing is left out.
-"""
+"""Reassemble the whole episodes of a replay buffer; episodes with missing steps are left out."""
 
 from __future__ import annotations
 
@@ -21,18 +17,17 @@ from replaybench.replay.storage.episode_starts import episode_and_step
 Slots = NDArray[np.int64]
 
 CARRIED: Final = ("exploration",)
-"""Arrays of a buffer beyond the step's own fields that are kept among an episode's infos."""
+"""Further arrays of a buffer that become an episode's infos."""
 
 
 def whole_episodes(recording: Recording, index: int, limit: int | None) -> Iterator[tuple[int, Slots]]:
     """Yield the member and the slots `[T]` of each of a recording's whole episodes, in order.
 
     An episode is whole if its steps are 0 … T − 1, each follows from the one before, and it ended: by termination, at
-    the time limit, or because whoever recorded it stopped there.
+    the time limit, or with its log.
 
     Args:
-        recording: the buffer file.
-        index: place among its sound recordings.
+        index: place among the sound recordings.
         limit: steps after which an episode is truncated, None if it has no such limit.
     """
     arrays, member = recording.arrays, recording.members[index]
@@ -52,12 +47,7 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
 
 
 def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list[Any]]:
-    """Return all stored steps as columns by name, in physical units, a row each in the order of collection.
-
-    Args:
-        recording: the buffer file.
-        indices: places among its sound recordings.
-    """
+    """Return the steps of recordings as columns by name, in physical units, in the order of collection."""
     plant, arrays = recording.plant, recording.arrays
     seen = seen_states(plant.name, plant.state_names, recording.facts.observe)
     center, scale = (np.array(values, np.float64)[seen] for values in (plant.state_center, plant.state_scale))
@@ -88,21 +78,21 @@ def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list
 
 
 def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return episode and step `[N]` of the experiences in a member's slots, stored with each or by episodes' starts."""
+    """Return episode and step `[N]` of the experiences in a member's slots."""
     arrays = recording.arrays
     serial, starts = arrays["serial"], arrays.get("episode_starts")
     if all(name in arrays and arrays[name].shape == serial.shape for name in ("episode", "step")):
         return arrays["episode"][member, slots], arrays["step"][member, slots]
     if starts is None or starts.ndim != 2 or len(starts) != len(serial) or not starts.size:
         raise UserError(
-            f"{recording.path} does not say to which episode and step its experiences belong: it comes from an older "
-            "replaybench; make it again"
+            f"{recording.path}, of an older version, does not say to which episode and step its experiences belong; "
+            "make it again"
         )
     return episode_and_step(starts[member], serial[member, slots])
 
 
 def as_episode(recording: Recording, member: int, slots: Slots, limit: int | None) -> Episode:
-    """Return the episode in a member's slots `[T]`; ended otherwise than by termination, it is truncated."""
+    """Return the episode in a member's slots `[T]`; truncated unless it terminated."""
     arrays = recording.arrays
     rows = {name: arrays[name][member, slots] for name in ("observation", "action", "reward", "terminated")}
     terminated = rows["terminated"][:, 0] != 0
@@ -111,7 +101,7 @@ def as_episode(recording: Recording, member: int, slots: Slots, limit: int | Non
     carried = {name: arrays[name][member, slots] for name in CARRIED if name in arrays}
     return Episode(
         observations=np.concatenate([rows["observation"], arrays["next_observation"][member, slots[-1:]]]),
-        actions=np.clip(rows["action"], -1.0, 1.0),  # what samples of an unbounded policy became
+        actions=np.clip(rows["action"], -1.0, 1.0),  # as the plant did with samples of an unbounded policy
         rewards=rows["reward"][:, 0],
         terminations=terminated,
         truncations=truncated,

@@ -63,7 +63,7 @@ def show(asked: Asked, output: Path | None) -> None:
     suffix = "" if output is None else output.suffix.lower()
     check_output(output)
     if output is not None:
-        refuse_existing(output, "--out")
+        refuse_existing(output)
     scene, begin, label = _scene(asked)
     every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[suffix]))
     whole = scene.plant.steps_per_episode(scene.frequency)
@@ -102,11 +102,11 @@ def check_output(output: Path | None) -> None:
         from matplotlib import pyplot
 
         if pyplot.get_backend().lower() == "agg":
-            raise UserError("there is no display for a window here; --out film.gif or film.mp4 writes a film")
+            raise UserError("there is no display for a window here; --output film.gif or film.mp4 writes a film")
     elif output.suffix.lower() not in (".gif", ".mp4"):
-        raise UserError(f"--out must end in .gif or .mp4, not be {str(output)!r}")
+        raise UserError(f"--output must end in .gif or .mp4, not be {str(output)!r}")
     elif output.suffix.lower() == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise UserError("MP4 needs imageio-ffmpeg; pip install 'replaybench[film]', or --out film.gif")
+        raise UserError("MP4 needs imageio-ffmpeg; pip install 'replaybench[film]', or --output film.gif")
 
 
 def _scene(asked: Asked) -> tuple[Scene, Begin, str]:

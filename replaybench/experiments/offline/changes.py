@@ -1,4 +1,4 @@
-"""What a user changes of the problem that a recording poses, and of who learns from it."""
+"""A user's changes of the problem and the learner of a recording."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes; what is None or empty stays as the recording says.
+    """Changes; None or empty keeps the recording's own.
 
     Attributes:
         settings: of the learner, as a study's `[learner.NAME]` table holds them.

@@ -1,4 +1,4 @@
-"""A buffer file as a recording to learn from: checked, with its plant, its experiences in the order of their offer."""
+"""A checked buffer file to learn from, with its plant, and its experiences in the order in which they were offered."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ _PART_ROWS: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Recording:
-    """A buffer file, checked: its plant, and the experiences of each recording in the order of their offer.
+    """A checked buffer file and its plant.
 
-    `members` are the file's recordings that did not fail, `orders` their slots; `failed` counts the others. `changed`
-    says that the plant is no longer what it was when the file was written. Without its `arrays` (and `orders`) it can
-    only be streamed.
+    `members` are the recordings that did not fail, `orders` their slots in the order of offers; `failed` counts the
+    others. `changed`: the plant is another than when the file was written. Without `arrays` it can only be streamed.
     """
 
     path: Path
@@ -54,35 +53,28 @@ class Recording:
         return [self.members[m % len(self.members)] for m in range(learners)]
 
     def turns(self, learners: int) -> tuple[list[int], list[NDArray[np.int64]]]:
-        """Return the recording of each learner, and its slots in the order of their offer."""
+        """Return the recording of each learner, and its slots in the order of offers."""
         return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
     def observation(self, learners: int, share: float) -> NDArray[np.float32]:
-        """Return what was observed `[learners, S]` when this share of each recording was over."""
+        """Return the observation `[learners, S]` at this share of each recording."""
         sources, orders = self.turns(learners)
         found: NDArray[np.float32] = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
         return found
 
     def task(self) -> Task:
-        """Return the control problem of those who filled the buffer, their discount and reward scale included."""
+        """Return the control problem of the learner that filled the buffer."""
         cell = self.facts.cell
         return make_task(self.plant, self.frequency, cell.discount if cell else "fixed", self.facts.observe)
 
     def settings(self, learner: str) -> dict[str, Any]:
-        """Return the settings with which `learner` filled the buffer; empty (defaults) for another learner or a log.
-
-        As in studies, case does not matter and what follows a colon is a label.
-        """
+        """Return the settings with which `learner` filled the buffer; empty for another learner or a log."""
         cell = self.facts.cell
         mine, theirs = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
         return dict(cell.settings) if cell and mine == theirs else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
-        """Check that the file holds what a learner needs stored, `fields` by width.
-
-        Raises:
-            UserError: it does not.
-        """
+        """Refuse a file without the fields that a learner needs stored (widths by name)."""
         for name, width in fields.items():
             if self.facts.fields.get(name) != width:
                 raise UserError(
@@ -92,7 +84,7 @@ class Recording:
         others = [name for name in self.shapes if name.startswith("behaviour") and name not in fields]
         if fields and others:
             raise UserError(
-                f"{self.path} was filled by another kind of policy, whose {', '.join(others)} {learner} does not heed; "
+                f"{self.path} was filled by another type of policy, whose {', '.join(others)} {learner} does not use; "
                 f"use a buffer that {learner} filled, or another learner"
             )
 
@@ -102,12 +94,9 @@ def read_recording(
 ) -> Recording:
     """Read a buffer file.
 
-    A file's word is not enough to run a Python file: a plant that lives in one is named by the user.
-
     Args:
-        path: the file.
-        plant_name: the plant, in place of the one that the file names.
-        whole: whether to keep its arrays, or only to look through them.
+        plant_name: the plant, in place of the one that the file names; needed for a plant in a Python file.
+        whole: whether to keep the arrays in memory.
         member: place of the only recording to learn from; None for all.
 
     Raises:
@@ -166,7 +155,6 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
 
 
 def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start: int) -> None:
-    """Refuse normalised actions `[n, A]` that are no choices: the nearest one did not lead to what followed."""
     if not (chosen := plant.is_choice(action)).all():
         row, column = np.argwhere(~chosen)[0]
         found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
@@ -177,12 +165,10 @@ def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start:
 
 
 def _parts(stored: int) -> Iterator[slice]:
-    """Cut a recording into parts that fit in memory."""
     return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
 
 
 def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> bool:
-    """Tell whether a recording holds neither NaN nor infinity, a part of it at a time."""
     return all(np.isfinite(record.read(name, member, rows)).all() for rows in _parts(stored) for name in fields)
 
 
@@ -207,9 +193,9 @@ def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]
 
 
 def recorded_rewards(recording: Recording) -> NDArray[np.float64]:
-    """Return what the plant tells of the recorded episodes, the mean of each recording; none where it is not known.
+    """Return the mean score of each recording's episodes; empty where it is not known.
 
-    Rewards per step are known of every recording, returns of episodes only where all that was collected is stored.
+    Rewards per step are always known, returns of episodes only where all that was collected is stored.
     """
     whole = curves(recording)[0] if recording.arrays else np.empty((1, 0))
     if whole.size:

@@ -1,9 +1,9 @@
-"""Learn from a stored buffer without touching a plant, then see on the plant what was learned.
+"""Learn offline from a stored buffer, and evaluate on the plant.
 
-Stored experiences are offered in their original order, through the strategy's own retention, to a fresh population;
-then training starts, in phases as long as those after an episode. Learner i replays recording i of the file, in turn
-where there are more learners than recordings. A strategy that attends to the agent's state attends to the recording's
-observations, from its first to its last. A recording that is larger than memory is streamed from its file instead.
+Stored experiences are offered in their original order, through the strategy's retention, to a fresh population; then
+training starts, in phases as long as those after an episode. Learner i replays recording i of the file, in turn if
+there are more learners than recordings. Strategies that sample by the agent's state get the recording's observations,
+from the first to the last. A recording larger than memory is streamed from its file instead.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ EVALUATIONS = 20
 
 @dataclass(frozen=True)
 class Outcome:
-    """What offline replay gave.
-
-    `reward` `[learners, K]` is what the plant tells of a greedy episode after each evaluated number of `updates` `[K]`.
-    """
+    """Results: the score `reward` `[learners, K]` of a greedy episode after each number of `updates` `[K]`."""
 
     updates: NDArray[np.int64]
     reward: NDArray[np.float64]
@@ -66,10 +63,9 @@ def replay_offline(
     """Train a fresh population from a recording and evaluate it on the plant.
 
     Args:
-        strategy: how to replay; a recording without its arrays is streamed, whatever this says.
+        strategy: not used if the recording has no arrays, which is then streamed.
         capacity: slots of each buffer; None keeps every stored experience.
         progress: called with the number of updates done.
-        changes: what is otherwise than the recording says.
 
     Raises:
         UserError: the strategy needs a metric that the file lacks, or the policy that filled it.
@@ -85,7 +81,7 @@ def replay_offline(
     task = task if changes.discount is None else task._replace(discount=changes.discount)
     setting = LearnerSetting(task, root_seed, members, recording.frequency, refer=strategy.refer)
     agent: Learner = kind(configured, setting)
-    # What is remembered before each experience is the learner's own, and worked out anew.
+    # The state of a recurrent policy before each experience is computed anew.
     recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != FIELD})
     batch = agent.batch_size * agent.segment
     if capacity is not None and capacity < batch:
@@ -93,22 +89,15 @@ def replay_offline(
     if strategy.synth is not None and hasattr(configured, "segment"):
         raise UserError(f"{strategy}: Synth alters single experiences, and {learner} replays trajectories")
     if not recording.arrays and (max(agent.segment, agent.window) > 1 or agent.traces is not None):
-        raise UserError(f"{learner} follows experiences along their episodes, which --stream tears apart; leave it out")
+        raise UserError(f"{learner} follows experiences along their episodes, which --stream breaks up; leave it out")
     if not recording.arrays and agent.normaliser.on:
         raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
     strategy = strategy.at(recording.frequency)
     with_phases(strategy, agent, plant.steps_per_episode(recording.frequency), every=0)
     env = PopulationEnv(
-        plant,
-        learners,
-        frequency=recording.frequency,
-        sensor_noise=noise,
-        actuator_noise=noise,
-        seed=root_seed,
-        role="evaluation",
-        observe=recording.facts.observe,
-        nan_actions="fail",
-    )
+        plant, learners, frequency=recording.frequency, sensor_noise=noise, actuator_noise=noise, seed=root_seed,
+        role="evaluation", observe=recording.facts.observe, nan_actions="fail",
+    )  # fmt: skip
     source: Replay | BufferStream
     if recording.arrays:
         source = _filled(recording, strategy, capacity, root_seed, members, PlantModel(env, agent))
@@ -120,8 +109,8 @@ def replay_offline(
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
     rewards = [run_episode(agent.greedy(), env)]
     for update in range(updates):
-        attended = recording.observation(learners, update / updates) if strategy.sampling.needs_state else None
-        update_once(agent, source, Context(update % phase, phase, update / updates, attended))
+        state = recording.observation(learners, update / updates) if strategy.sampling.needs_state else None
+        update_once(agent, source, Context(update % phase, phase, update / updates, state))
         if update + 1 in marks:
             rewards.append(run_episode(agent.greedy(), env))
             progress(update + 1)
@@ -129,14 +118,8 @@ def replay_offline(
 
 
 def _filled(
-    recording: Recording,
-    strategy: Strategy,
-    capacity: int | None,
-    root_seed: int,
-    members: range,
-    model: PlantModel,
+    recording: Recording, strategy: Strategy, capacity: int | None, root_seed: int, members: range, model: PlantModel
 ) -> Replay:
-    """Return buffers that were offered the recordings."""
     missing = [name for name in strategy.retention.orders if name not in recording.arrays]
     if missing:
         raise UserError(
@@ -165,7 +148,7 @@ def _filled(
 
 
 def _room(recording: Recording, segment: int) -> int:
-    """Return the steps that keep every experience; a segment that is short takes the room of a whole one."""
+    """Return the steps that keep every experience; a short segment takes the room of a whole one."""
     episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
     if segment == 1 or episode is None:
         return max(math.ceil(len(order) / segment) for order in recording.orders) * segment
@@ -181,9 +164,8 @@ def _room(recording: Recording, segment: int) -> int:
 def offer(recording: Recording, replay: Replay, agent: Learner) -> None:
     """Offer the recordings' experiences in their original order; a shorter recording ends earlier.
 
-    What a recording says of TD errors decides what is kept; to the learners, who have seen nothing, none is known.
-    What they derive along episodes is derived afresh; where steps are missing, which retention had dropped, an episode
-    is cut off.
+    Stored TD errors decide retention, and are forgotten then. Traces along episodes are computed anew; an episode is
+    cut where steps are missing.
     """
     sources, orders = recording.turns(len(replay.members))
     lengths = np.array([len(order) for order in orders])
@@ -197,7 +179,6 @@ def offer(recording: Recording, replay: Replay, agent: Learner) -> None:
         active, ended = place < lengths, None
         if episode is not None:
             ended = (episode[sources, slots] != episode[sources, following]) | (place + 1 == lengths)
-            # What lies beyond a gap does not follow.
             ended |= serial[sources, following] != serial[sources, slots] + 1
         unknown = np.zeros(len(active), np.bool_)
         experience |= agent.on_recorded_step(experience, unknown if ended is None else ended, active)

@@ -1,4 +1,4 @@
-"""What offline learners reach, next to the recording itself and controllers that learn nothing: `scores.h5`."""
+"""Scores of offline learners, of the recording itself and of controllers that learn nothing: `scores.h5`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class OfflineScores:
     """Scores of an offline replay.
 
     Attributes:
-        about: what was replayed by whom, as settings that JSON can hold.
+        about: settings, as plain values.
         updates: updates done at each evaluation `[K]`.
-        reward: what the plant tells of a greedy episode of each learner, `[learners, K]`.
-        recorded: the same of the recorded episodes, mean of each recording; empty where not known.
-        online: by name, rewards of the runs that filled the buffer; empty where not known, or measured otherwise.
-        reference: what rewards are measured against.
+        reward: score of a greedy episode of each learner, `[learners, K]`.
+        recorded: mean score of each recording; empty where not known.
+        online: rewards of the runs that filled the buffer, by name; empty where not known or not comparable.
+        reference: scores of the reference controllers.
     """
 
     about: Mapping[str, Any]
@@ -46,17 +46,17 @@ class OfflineScores:
 
     @property
     def label(self) -> str:
-        """Name what learned, and how it replayed."""
+        """Learner and strategy."""
         return f"{self.about['learner']}, {self.about['strategy']}"
 
     def levels(self) -> dict[str, Floats]:
-        """Return the rewards that the learners are compared with, each `[runs]`, by name."""
+        """Return the rewards to compare with, each `[runs]`, by name."""
         recorded = {f"the recording itself: {Path(str(self.about['buffer'])).name}": self.recorded}
         found = {name: np.array(values, np.float64) for name, values in self.online.items()} | recorded
         return {name: values for name, values in found.items() if np.isfinite(values).any()}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return a table: who, reward, and μ_r (a dash where there is none); means over runs with 95 % intervals."""
+        """Return rows of name, reward, and μ_r (a dash where there is none): means over runs with 95 % intervals."""
         found = {f"offline: {self.label}, {self.updates[-1]} updates": self.reward[:, -1], **self.levels()}
         known = {LABELS[name]: getattr(self.reference, name.removeprefix("reference_")) for name in LABELS}
         best = self.reference.dp
@@ -65,11 +65,11 @@ class OfflineScores:
         digits = decimals([*levels.values(), *(value for values in found.values() for value in values)])
         runs = {**found, **{name: np.array([value]) for name, value in levels.items()}}
         return [
-            (name, _told(values, digits), _told(normalise(values, self.reference), 2)) for name, values in runs.items()
+            (name, _text(values, digits), _text(normalise(values, self.reference), 2)) for name, values in runs.items()
         ]
 
     def headlines(self) -> list[str]:
-        """Say where learners are worse than random control, or than the recording itself."""
+        """Return whether learners are worse than random control, or than the recording, in sentences."""
         said, final = [], self.reward[:, -1]
         if not beats_random(final, self.reference.random):
             said.append(NONE_BEATS_RANDOM)
@@ -78,7 +78,7 @@ class OfflineScores:
         return said
 
     def no_score(self) -> str:
-        """Say why there is no μ_r; empty where there is."""
+        """Return why there is no μ_r; empty where there is."""
         return no_score(self.reference.dp, self.reference.random)
 
     def write(self, path: Path) -> None:
@@ -88,15 +88,15 @@ class OfflineScores:
         write_record(path, KIND, about, arrays)
 
 
-def _told(values: Floats, digits: int) -> str:
-    """Write the mean of runs and its interval, of one run its value."""
+def _text(values: Floats, digits: int) -> str:
+    """Return the mean of runs and its interval as text, of one run its value."""
     text = interval(values).text(digits)
     return text.removesuffix(" (no spread)") if values.size == 1 else text
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """What a file must say of itself so that its scores can be shown."""
+    """Facts that a file of scores must have."""
 
     learner: str
     strategy: str

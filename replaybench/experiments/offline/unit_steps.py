@@ -1,4 +1,4 @@
-"""A buffer of segments or episodes as one of single steps, for whatever replays or shows one step at a time."""
+"""Convert a buffer of segments or episodes to one of single steps."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> A
         fields: names of these columns, and their widths.
 
     Returns:
-        Columns `[M, n, width]`, `serial`, `episode`, `step` `[M, n]` and `count` `[M]`, n the most steps that a member
-        stores; `collected`, and what says where episodes begin. What a unit as a whole has, such as a priority, is
-        left out.
+        Columns `[M, n, width]`, `serial`, `episode`, `step` `[M, n]` and `count` `[M]`, n the most steps of a member;
+        `collected`, and the arrays on episodes' starts. Values of whole units, such as priorities, are left out.
     """
     members, slots = arrays["serial"].shape
     used = np.arange(slots) < arrays["count"][:, None]

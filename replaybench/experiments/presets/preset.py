@@ -1,17 +1,18 @@
-"""What a preset is: one published figure or table as a study, at a scale of the reader's choice.
+"""A preset: one published figure or table as a study, at a chosen scale.
 
-Presets lie in folders beside this file, one a paper: `paper.toml` holds what all of its studies share and what each
-scale changes, every other file one figure. A file may be `like` another of its paper: the other's value holds where it
-has none. A file whose name begins with `_` is there for that alone. Settings are a study's own keys.
+Presets lie in folders next to this file, one a paper. `paper.toml` holds the keys that its studies share and that each
+scale changes, every other file one figure. A file that is `like` another of its paper takes missing values from it;
+files whose names begin with `_` are only for that.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from replaybench.data.configuration import build, merged
 from replaybench.data.errors import UserError, unknown
@@ -21,7 +22,7 @@ from replaybench.experiments.training.study import Study, changed
 from replaybench.replay.strategies.notation import parse
 
 Scale = Literal["quick", "standard", "paper"]
-"""How much of a figure is run: enough to see that it works, enough to decide, or what the paper ran."""
+"""How much of a figure is run: enough to see that it works, enough to decide claims, or what the paper ran."""
 
 FOLDER: Final = Path(__file__).parent
 _PAPER: Final = "paper.toml"
@@ -29,12 +30,12 @@ _PAPER: Final = "paper.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """What the presets of one paper share.
+    """Values that the presets of one paper share.
 
     Attributes:
-        title: authors, year, title and place.
-        seeds: learners of each cell that the paper itself ran.
-        reduced: what every study here leaves out or makes smaller at any scale.
+        title: authors, year, title and journal.
+        seeds: learners of each cell in the paper.
+        reduced: reductions of every study at any scale.
         reduced_on: the same for studies on a plant, by its name.
         scales: study keys that each scale sets, for all figures.
         study: study keys that all figures share.
@@ -47,20 +48,16 @@ class Paper:
     reduced_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     study: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if set(self.scales) != set(get_args(Scale)):
-            raise UserError(f"{self.title}: scales must be {', '.join(get_args(Scale))}")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """One figure or table.
 
     Attributes:
-        figure: how the paper calls it.
+        figure: name in the paper.
         shows: what is compared, in a line.
-        seeds: learners of each cell that the paper ran for it, if not as many as for the others.
-        reduced: what is left out or made smaller here at any scale, beside the paper's own.
+        seeds: learners of each cell in the paper, if not `Paper.seeds`.
+        reduced: further reductions at any scale.
         scales: study keys that a scale sets for this figure, over the paper's.
         study: the figure's study keys, over the paper's.
     """
@@ -71,11 +68,6 @@ class Figure:
     seeds: int | None = None
     reduced: tuple[str, ...] = ()
     scales: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for scale in self.scales:
-            if scale not in get_args(Scale):
-                raise unknown("scale", scale, get_args(Scale))
 
 
 @dataclass(frozen=True)
@@ -88,24 +80,18 @@ class Preset:
 
     def study(self, scale: Scale, changes: Mapping[str, Any] | None = None) -> Study:
         """Return the figure's study at a scale, with changed keys."""
-        return build(Study, changed(self._table(scale), changes or {}), f"{self.name} at scale {scale}")
-
-    def _table(self, scale: Scale) -> dict[str, Any]:
-        """Merge paper, figure and scale; tables of learners and plants are merged entry by entry."""
         layers = (self.paper.study, self.figure.study, self.paper.scales[scale], self.figure.scales.get(scale, {}))
-        table: dict[str, Any] = {"name": self.name.replace("/", "-")}
-        for layer in layers:
-            table = merged(table, layer)
-        return table
+        table = functools.reduce(merged, layers, {"name": self.name.replace("/", "-")})
+        return build(Study, changed(table, changes or {}), f"{self.name} at scale {scale}")
 
     @property
     def missing(self) -> str:
-        """The command that installs what its plants lack here; empty if they lack nothing."""
+        """The command that installs missing libraries of its plants; empty if none is missing."""
         plants = (plant for grid in self.study("paper").grids() for plant in grid.plants)
         return next((command for plant in plants if (command := missing(plant))), "")
 
     def reductions(self, scale: Scale) -> list[str]:
-        """Say how the study at a scale is less than what the paper ran, or other."""
+        """Return how the study at a scale differs from the paper's, in sentences."""
         here, there = self.study(scale), self.study("paper")
         said = []
         for key, unit in (("seeds", "seeds"), ("episodes", "episodes")):
@@ -120,7 +106,7 @@ class Preset:
 
 
 def _schedules(here: Study, there: Study) -> Iterator[str]:
-    """Say where schedules (λ of AER, η of ERE, β of IS) get in shorter runs."""
+    """Yield how schedules (λ of AER, η of ERE, β of IS) change in shorter runs."""
     cells = here.cells()
     steps = here.episodes * max(cell.steps_per_episode for cell in cells)
     horizon = max(cell.horizon_steps for cell in cells)
@@ -131,23 +117,18 @@ def _schedules(here: Study, there: Study) -> Iterator[str]:
 
 
 def preset_names() -> list[str]:
-    """Return the names of all presets, papers in order of their names, figures by their numbers."""
+    """Return the names of all presets, papers by name, figures by number."""
+
+    def order(path: Path) -> tuple[str, str, int]:
+        stem = path.stem.rstrip("0123456789")
+        return path.parent.name, stem, int(path.stem.removeprefix(stem) or 0)
+
     files = [path for path in FOLDER.glob("*/*.toml") if path.name != _PAPER and path.stem[0] != "_"]
-    return [f"{path.parent.name}/{path.stem}" for path in sorted(files, key=_order)]
-
-
-def _order(path: Path) -> tuple[str, str, int]:
-    kind = path.stem.rstrip("0123456789")
-    number = path.stem.removeprefix(kind)
-    return path.parent.name, kind, int(number or 0)
+    return [f"{path.parent.name}/{path.stem}" for path in sorted(files, key=order)]
 
 
 def read_preset(name: str) -> Preset:
-    """Read a preset by its name.
-
-    Raises:
-        UserError: there is none of that name, or its file is not one.
-    """
+    """Read a preset by its name."""
     known = {each.casefold(): each for each in preset_names()}
     if name.casefold() not in known:
         raise _no_preset(name, list(known.values()))
@@ -158,14 +139,12 @@ def read_preset(name: str) -> Preset:
 
 
 def _figure_table(path: Path) -> dict[str, Any]:
-    """Read a figure's file; its values replace those of the file of the same paper that it is `like`."""
     table = read_toml(path)
     other = table.pop("like", None)
     return table if other is None else merged(_figure_table(path.with_name(f"{other}.toml")), table)
 
 
 def _no_preset(name: str, known: list[str]) -> UserError:
-    """Return the error for a name that is none, offering the preset that shows such a figure, if any does."""
     paper, _, asked = name.casefold().rpartition("/")
     if of_it := [each for each in known if each.startswith(f"{asked}/")]:
         return UserError(f"{name} is a paper; name one of its presets: {', '.join(of_it)}")

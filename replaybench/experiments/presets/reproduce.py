@@ -1,4 +1,4 @@
-"""What the command `reproduce` does: list presets, say what one needs, or run it."""
+"""List presets, announce one, and reuse finished cells of other run folders."""
 
 from __future__ import annotations
 
@@ -31,17 +31,15 @@ _UNTIMED: Final = (
 
 
 def folder_of(preset: Preset, scale: Scale) -> Path:
-    """Return the run folder of a preset where none is given: figures of one paper lie beside each other."""
+    """Return the default run folder of a preset."""
     return Path("runs") / f"{preset.name.replace('/', '-')}-{scale}"
 
 
 def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> None:
-    """Print all presets with their cells, and what they need here of memory and time at a scale.
-
-    The time is told of presets whose kinds of cells were all timed on this machine before, by a dry run for example.
+    """Print all presets with their cells, memory and, where known on this machine, time.
 
     Args:
-        time: try the kinds that were never timed here first, for seconds each.
+        time: time kinds of cells that are new on this machine first, for seconds each.
     """
     plans = [(preset, preset.study(scale)) for preset in presets()]
     watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
@@ -68,14 +66,13 @@ def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> No
     total = _duration(list(cells.values()), workers, None)
     kinds = len({cell.id for cell in cells.values() if not cell.first_member})
     shared = f"cells that figures share are run once: {kinds} in all" + (f", {total}" if total else "")
-    said = [*(f"{name}: {title}" for name, title in papers.items()), shared]
-    table.caption = "\n".join(said if total else [*said, _UNTIMED])
+    lines = [*(f"{name}: {title}" for name, title in papers.items()), shared, *[_UNTIMED] * (not total)]
+    table.caption = "\n".join(lines)
     table.caption_justify = "left"
     console.print(table)
 
 
 def _time(console: Console, cells: list[Cell], workers: int) -> None:
-    """Try those kinds of cells that were never timed here, and say how far that is."""
     tried = [0, 1]
 
     def report(done: int, due: int) -> None:
@@ -96,7 +93,7 @@ def _duration(cells: Sequence[Cell], workers: int, rule: Rule | None) -> str | N
 
 
 def announce(console: Console, preset: Preset, scale: Scale) -> None:
-    """Say what is about to run, and what of the paper it leaves out."""
+    """Print what is about to run, and its reductions."""
     console.print(f"[bold]{preset.name}[/]: {preset.figure.figure} of {preset.paper.title}", highlight=False)
     console.print(preset.figure.shows, markup=False, highlight=False)
     for said in preset.reductions(scale):
@@ -104,10 +101,7 @@ def announce(console: Console, preset: Preset, scale: Scale) -> None:
 
 
 def take_over(study: Study, folder: Path) -> int:
-    """Copy those cells of a study from the run folders beside its own that are finished there; return how many.
-
-    Cells that figures share have the same id, and equal ids mean equal numbers.
-    """
+    """Copy finished cells of a study, by their ids, from run folders next to its own; return how many."""
     beside = [RunFolder(other) for other in sorted(folder.parent.glob("*")) if other != folder]
     taken = 0
     for cell in study.cells():

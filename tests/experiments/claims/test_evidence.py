@@ -73,6 +73,10 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
     found = find(CLAIM, [one, other, two])
     assert found is not None
     assert found.effect.n == 8
+    (verdict,), _ = show.judged(
+        Claims(paper="A paper", claim=(CLAIM,)), [read_evidence(store(tmp_path / "lone", seeds=1))]
+    )
+    assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed tells nothing")
 
 
 def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
@@ -100,24 +104,21 @@ def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp
 
 
 @pytest.mark.parametrize(
-    ("strategy", "capacity", "held"),
-    [("FIFO[Uniform]", 40_000, True), ("FIFO[Uniform]", 39_999, False), ("FIFO[PER]", 40_000, False)],
+    ("strategy", "changed", "wanted", "held"),
+    [
+        ("FIFO[Uniform]", {"capacity": 40_000}, {"capacity": 10**6}, True),  # 200 episodes of 200 steps never fill it
+        ("FIFO[Uniform]", {"capacity": 39_999}, {"capacity": 10**6}, False),
+        ("FIFO[PER]", {"capacity": 40_000}, {"capacity": 10**6}, False),
+        ("FULL[PER+IS]", {"horizon_steps": 10**6}, {}, False),
+        ("FULL[PER]", {"horizon_steps": 10**6}, {}, True),  # has no schedule
+    ],
 )
-def test_sizes_of_buffers_that_are_never_full_are_no_difference(
-    strategy: str, capacity: int, held: bool, tmp_path: Path
+def test_settings_without_effect_are_no_difference(
+    strategy: str, changed: dict[str, Any], wanted: dict[str, Any], held: bool, tmp_path: Path
 ) -> None:
-    run = read_evidence(store(tmp_path / "run", (strategy,), capacity=capacity))
-    study = replace(read_preset(PRESET).study("paper"), strategies=(strategy,), plants=("PendulumDCSC",))
-    assert run.holds(replace(study, capacity=10**6).cells()[0]) == held, "200 episodes of 200 steps"
-
-
-@pytest.mark.parametrize(("strategy", "held"), [("FULL[PER+IS]", False), ("FULL[PER]", True)])
-def test_a_schedule_over_other_steps_is_no_evidence_where_there_is_one(
-    strategy: str, held: bool, tmp_path: Path
-) -> None:
-    run = read_evidence(store(tmp_path / "run", (strategy,), horizon_steps=10**6))
-    (cell, *_) = replace(read_preset(PRESET).study("paper"), strategies=(strategy,), plants=("PendulumDCSC",)).cells()
-    assert run.holds(cell) == held
+    run = read_evidence(store(tmp_path / "run", (strategy,), **changed))
+    study = replace(read_preset(PRESET).study("paper"), strategies=(strategy,), plants=("PendulumDCSC",), **wanted)
+    assert run.holds(study.cells()[0]) == held
 
 
 def test_a_parameter_that_came_after_a_run_counts_as_its_default(tmp_path: Path) -> None:
@@ -179,35 +180,20 @@ def test_measures(tmp_path: Path) -> None:
         assert np.isnan(measured(run, plus[0], missing)).all()
 
 
-def test_evaluations_are_measured_over_the_whole_run_and_over_its_last_steps(tmp_path: Path) -> None:
+def test_evaluations_metrics_and_noise_are_measured_in_their_units(tmp_path: Path) -> None:
     run = read_evidence(store(tmp_path / "run"))
-    values = np.broadcast_to(np.arange(8.0), (*run.data["reward"].shape[:-1], 8))
-    dims = (*run.data["reward"].dims[:-1], "evaluation_step")
-    data = run.data.assign(reward_evaluation=(dims, values)).assign_coords(evaluation_step=np.arange(1, 9) * 5000)
-    (plus,), _ = CLAIM.cells()
-    told = [measured(replace(run, data=data), plus, name)[0] for name in ("evaluation", "evaluation 15000")]
-    assert told == [3.5, 6.0], "200 episodes of 200 steps"
-
-
-@pytest.mark.parametrize("measure", ["last", "last many", "last 0", "evaluation x", "whole 5", "mean"])
-def test_measures_that_mean_nothing_are_refused(measure: str) -> None:
-    with pytest.raises(UserError, match="measure"):
-        replace(CLAIM, measure=measure)
-
-
-def test_metrics_and_noise_are_measured_in_their_units(tmp_path: Path) -> None:
-    run = read_evidence(store(tmp_path / "run"))
-    shape = run.data["reward_greedy"].shape
-    kl = np.broadcast_to(np.arange(shape[-1], dtype=float), shape)
-    data = run.data.assign(metric_kl=(run.data["reward_greedy"].dims, kl)).assign_coords(noise=[0.02])
-    noise = xr.DataArray(
-        np.full((*shape[:-1], 1), 0.02 * np.sqrt(2 / np.pi) * 1.1), dims=(*data["reward"].dims[:-1], "signal")
-    )
-    data = data.assign(replayed_noise=noise.assign_coords(signal=["angle"]))
+    dims, shape = run.data["reward"].dims[:-1], run.data["reward"].shape[:-1]
+    greedy = run.data.sizes["greedy_episode"]
+    arrays = {
+        "reward_evaluation": ((*dims, "evaluation_step"), np.broadcast_to(np.arange(8.0), (*shape, 8))),
+        "metric_kl": ((*dims, "greedy_episode"), np.broadcast_to(np.arange(float(greedy)), (*shape, greedy))),
+        "replayed_noise": ((*dims, "signal"), np.full((*shape, 1), 0.02 * np.sqrt(2 / np.pi) * 1.1)),
+    }
+    data = run.data.assign(arrays).assign_coords(noise=[0.02], evaluation_step=np.arange(1, 9) * 5000, signal=["angle"])
     noisy = replace(CLAIM.cells()[0][0], noise=0.02)
-    run = replace(run, data=data)
-    np.testing.assert_allclose(measured(run, noisy, "metric kl"), 18.5)
-    np.testing.assert_allclose(measured(run, noisy, "noise angle"), 1.1)
+    measures = {"evaluation": 3.5, "evaluation 15000": 6.0, "metric kl": 18.5, "noise angle": 1.1}
+    for measure, expected in measures.items():  # 200 episodes of 200 steps
+        np.testing.assert_allclose(measured(replace(run, data=data), noisy, measure), expected, err_msg=measure)
 
 
 def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) -> None:
@@ -221,18 +207,9 @@ def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) 
     assert found.effect.estimate == pytest.approx(interquartile_mean(np.log10(values[0]) - np.log10(values[1])))
     rewards = find(replace(best, measure="reward"), [run])
     assert rewards is None, "rewards are negative"
-    kl = np.array([8.9e-16, 0.0, 1e-3])
-    data = run.data.isel(seed=slice(3)).assign(
-        metric_kl=(
-            ("plant", "learner", "strategy", "noise", "frequency", "seed", "greedy_episode"),
-            np.stack(
-                [
-                    np.full((3, run.data.sizes["greedy_episode"]), 1e-6),
-                    np.repeat(kl[:, None], run.data.sizes["greedy_episode"], 1),
-                ]
-            )[None, None, :, None, None],
-        ),
-    )
+    data = run.data.isel(seed=slice(3))
+    data["metric_kl"] = xr.full_like(data["reward_greedy"], 1e-6)
+    data["metric_kl"][:, :, 1] = np.array([8.9e-16, 0.0, 1e-3])[:, None]
     found = find(replace(best, measure="metric kl"), [replace(run, data=data)])
     assert found is not None
     np.testing.assert_allclose(found.effect.differences, [0.0, 0.0, 3.0], atol=1e-12)
@@ -325,13 +302,6 @@ def test_claims_of_which_every_run_failed_are_undecided_and_counted(
     assert "0 (20 failed)" in told
     (verdict,) = json.loads((tmp_path / "verdicts.json").read_text())
     assert (verdict["effect"], verdict["n"], verdict["failed"]) == (None, 0, 20)
-
-
-def test_one_seed_is_said_to_tell_nothing(tmp_path: Path) -> None:
-    (verdict,), _ = show.judged(
-        Claims(paper="A paper", claim=(CLAIM,)), [read_evidence(store(tmp_path / "run", seeds=1))]
-    )
-    assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed tells nothing")
 
 
 def test_one_claim_is_shown_by_its_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,10 +180,7 @@ def test_what_cannot_be_exported_is_one_line(whole: Arrays, tmp_path: Path) -> N
     scattered = np.sort(np.random.default_rng(0).permutation(600)[:300])
     resv = buffer(tmp_path / "resv.h5", keep(whole, scattered), strategy="Resv[Uniform]")
     for words, told in (
-        (
-            (resv, NAME),
-            r"holds no whole episode: Resv\[Uniform\] kept 600 steps, but of every episode some are missing",
-        ),
+        ((resv, NAME), r"holds no whole episode: Resv\[Uniform\] kept 600 steps, but of every episode some are"),
         ((path, "nonsense"), r"'nonsense' is no Minari id"),
         ((path, NAME, 2), r"--member must be 0 … 1, not 2: .* holds 2 recordings"),
         ((path, NAME, -1), r"--member must be 0 … 1, not -1"),
@@ -262,12 +259,11 @@ def test_one_recording_gives_one_buffer_whatever_its_format(
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_rows_without_a_time_and_unwritable_targets_on_the_command_line(
+def test_lost_cells_and_unwritable_targets_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "rig.csv").write_text(
-        "time,angle,angular_velocity,voltage\n" + "0,0,0,1\n0.02,0,0,1\n,0,0,1\n0.06,0,0,1\n0.08,0,0,1\n"
-    )
+    head = "time,angle,angular_velocity,voltage\n"
+    (tmp_path / "rig.csv").write_text(head + "0,0,0,1\n0.02,0,0,1\n,0,0,1\n0.06,0,0,1\n0.08,0,0,1\n")
     words = "import", "rig.csv", "--plant", "Pendulum"
     assert "column 'time' is not a number at line 4" in call(capsys, *words)[2]
     code, out, _ = call(capsys, *words, "--missing", "drop")
@@ -276,12 +272,9 @@ def test_rows_without_a_time_and_unwritable_targets_on_the_command_line(
     code, out, err = call(capsys, *words, "--output", "rig.csv/rig.h5")
     assert (code, out) == (2, "")
     assert "cannot write rig.csv/rig.h5: Not a directory; choose another --output" in err
-
-
-def test_an_infinite_angle_is_missing_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [f"{0.02 * n:.2f},{'inf' if n == 3 else 0},0,1" for n in range(9)]
-    (tmp_path / "rig.csv").write_text("\n".join(["time,angle,angular_velocity,voltage", *rows]))
-    code, out, err = call(capsys, "import", "rig.csv", "--plant", "Pendulum", "--missing", "drop")
+    rows = [f"{0.02 * n:.2f},{'inf' if n == 3 else 0},0,1\n" for n in range(9)]
+    (tmp_path / "infinite.csv").write_text(head + "".join(rows))
+    code, out, err = call(capsys, "import", "infinite.csv", "--plant", "Pendulum", "--missing", "drop")
     assert (code, err) == (0, "")
     assert "9 rows" in out
 
@@ -297,64 +290,46 @@ def foreign(root: Path, observations: NDArray[Any], actions: NDArray[Any], **tol
     write_dataset(dataset_folder("theirs-v0", root), "theirs-v0", [episode], *spaces, None, told)
 
 
-def test_someone_elses_dataset_is_taken_as_normalised_and_checked(root: Path) -> None:
-    foreign(root, np.zeros((21, 2)), np.zeros((20, 1)))
+def test_someone_elses_dataset_is_taken_as_normalised_and_checked(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign(root, np.zeros((21, 2)), np.zeros((20, 1)), env_spec='{"id": "CartPole-v1"}')
+    words = "import", "minari:theirs-v0", "--plant", "Pendulum", "--frequency", 50
+    assert "was recorded on 'CartPole-v1', not on Pendulum" in call(capsys, *words)[2]
+    assert call(capsys, *words, "--other-plant")[0] == 0
     with pytest.raises(UserError, match="theirs-v0 does not say at which rate it was recorded; give --frequency in Hz"):
-        convert_dataset("theirs-v0", Pendulum())
-    arrays, facts, summary = convert_dataset("theirs-v0", Pendulum(), frequency=50.0)
+        convert_dataset("theirs-v0", Pendulum(), other_plant=True)
+    arrays, facts, summary = convert_dataset("theirs-v0", Pendulum(), frequency=50.0, other_plant=True)
     assert (arrays["observation"].shape, facts["frequency"], facts["noise"]) == ((1, 20, 2), 50.0, None)
     assert [state["unit"] for state in facts["states"]] == ["rad", "rad/s"]
     assert facts["actions"] == [{"name": "voltage", "unit": "V", "center": 0.0, "scale": 3.0}]
     assert "replaybench did not write this dataset" in summary.warnings[0]
 
 
+X, U = np.zeros((21, 2)), np.zeros((20, 1))
+
+
 @pytest.mark.parametrize(
-    ("observations", "actions", "told", "message"),
+    ("observations", "actions", "facts", "message"),
     [
-        (
-            np.zeros((21, 3)),
-            np.zeros((20, 1)),
-            {},
-            r"has observations of 3 numbers, Pendulum of 2 \(angle, angular vel",
-        ),
-        (np.zeros((21, 2)), np.zeros((20, 2)), {}, r"has actions of 2 numbers, Pendulum of 1 \(voltage\)"),
-        (np.full((21, 2), 3.0), np.zeros((20, 1)), {}, r"episode 0, step 0: observation angle is 3, beyond ±1.05"),
-        (np.full((21, 2), np.nan), np.zeros((20, 1)), {}, r"observation angle is not a number, beyond"),
-        (np.zeros((21, 2)), np.full((20, 1), 2.0), {}, r"action voltage is 2, beyond ±1; .* must be normalised"),
-        (np.zeros((21, 2)), np.zeros((20, 1)), {"plant": "Magman"}, r"was recorded on Magman, not on Pendulum"),
-        (
-            np.zeros((21, 2)),
-            np.zeros((20, 1)),
-            {"plant": "Pendulum", "frequency": 20},
-            r"at 20 Hz, not at 50 Hz; leave",
-        ),
-        (
-            np.zeros((21, 2)),
-            np.zeros((20, 1)),
-            {"plant": "Pendulum", "noise": "x"},
-            r"damaged: it says that its noise is 'x'",
-        ),
-        (np.zeros((21, 2)), np.zeros((20, 1)), {"plant": "Pendulum", "noise": 1e300}, r"says that its noise is 1e"),
-        (np.zeros((21, 2)), np.zeros((20, 1)), {"plant": "Pendulum", "frequency": "x"}, r"was recorded at"),
+        (np.zeros((21, 3)), U, {}, r"has observations of 3 numbers, Pendulum of 2 \(angle, angular vel"),
+        (X, np.zeros((20, 2)), {}, r"has actions of 2 numbers, Pendulum of 1 \(voltage\)"),
+        (X + 3.0, U, {}, r"episode 0, step 0: observation angle is 3, beyond ±1.05"),
+        (X * np.nan, U, {}, r"observation angle is not a number, beyond"),
+        (X, U + 2.0, {}, r"action voltage is 2, beyond ±1; .* must be normalised"),
+        (X, U, {"plant": "Magman"}, r"was recorded on Magman, not on Pendulum"),
+        (X, U, {"plant": "Pendulum", "frequency": 20}, r"at 20 Hz, not at 50 Hz; leave"),
+        (X, U, {"plant": "Pendulum", "noise": "x"}, r"damaged: its noise is 'x'"),
+        (X, U, {"plant": "Pendulum", "noise": 1e300}, r"its noise is 1e"),
+        (X, U, {"plant": "Pendulum", "frequency": "x"}, r"was recorded at"),
     ],
 )
 def test_what_is_not_of_this_plant_is_refused(
-    observations: NDArray[Any], actions: NDArray[Any], told: dict[str, Any], message: str, root: Path
+    observations: NDArray[Any], actions: NDArray[Any], facts: dict[str, Any], message: str, root: Path
 ) -> None:
-    foreign(root, observations, actions, replaybench=told)
+    foreign(root, observations, actions, replaybench=facts)
     with pytest.raises(UserError, match=message):
         convert_dataset("theirs-v0", Pendulum(), frequency=50.0)
-
-
-def test_a_dataset_that_names_another_environment_is_refused_unless_told(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    foreign(root, np.zeros((21, 2)), np.zeros((20, 1)), env_spec='{"id": "CartPole-v1"}')
-    words = "import", "minari:theirs-v0", "--plant", "Pendulum", "--frequency", 50
-    code, _, err = call(capsys, *words)
-    assert code == 2
-    assert "was recorded on 'CartPole-v1', not on Pendulum" in err
-    assert call(capsys, *words, "--other-plant")[0] == 0
 
 
 def test_choices_that_a_plant_does_not_have_are_refused(root: Path) -> None:

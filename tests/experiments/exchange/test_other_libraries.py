@@ -68,7 +68,7 @@ def test_a_dataset_of_minaris_own_collector_is_read_in_the_tasks_units(task: str
     np.testing.assert_allclose(arrays["reward"][0, :, 0], np.concatenate([each.rewards for each in given]), rtol=1e-6)
     ends = np.concatenate([each.terminations for each in given])
     np.testing.assert_array_equal(arrays["terminated"][0, :, 0], ends)
-    assert any("what Gymnasium's task gives and takes" in line for line in summary.warnings)
+    assert any("taken as Gymnasium's task's own" in line for line in summary.warnings)
     with pytest.raises(UserError, match="no other rate, not at 7 Hz"):
         convert_dataset("theirs/random-v0", plant, frequency=7.0)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,24 +19,30 @@ from replaybench.experiments.exchange.logs_to_buffer import convert
 from replaybench.experiments.offline import replaying
 from replaybench.experiments.offline.changes import Changes
 from replaybench.experiments.offline.recording import Recording, read_recording
-from replaybench.experiments.offline.replaying import offer, replay_offline
+from replaybench.experiments.offline.replaying import Outcome, offer, replay_offline
 from replaybench.experiments.training.cell import run_cell
 from replaybench.experiments.training.study import Study
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 
 
+def replayed(recording: Recording, strategy: str, updates: int = 3, learner: str = "DDPG", **options: Any) -> Outcome:
+    shared: dict[str, Any] = {"learners": 1, "capacity": None, "root_seed": 0, "progress": lambda _: None}
+    return replay_offline(recording, parse(strategy), updates=updates, learner=learner, **shared | options)
+
+
+def recorded(folder: Path, **study: Any) -> Recording:
+    """Return the buffer of a cell that ran: of one seed and one episode of FULL[Uniform] if not given."""
+    plain: dict[str, Any] = {"plants": ("Pendulum",), "strategies": ("FULL[Uniform]",), "seeds": 1, "episodes": 1}
+    assert run_cell(Study(name="t", **plain | study).cells()[0], folder, buffers="final")
+    return read_recording(folder / "buffer.h5")
+
+
 def test_statistics_are_the_recordings(tmp_path: Path) -> None:
     """Of all that was recorded, whatever is kept of it; a stream, which is not read through, is refused."""
     settings = {"DDPG": {"normalise": {"observations": True, "rewards": True}, "exploration": {"form": "parameter"}}}
-    study = Study(name="t", plants=("Pendulum",), strategies=("FULL[Uniform]",), seeds=2, episodes=2, learner=settings)
-    assert run_cell(study.cells()[0], tmp_path, buffers="final")
-    replayed = partial(
-        replay_offline, strategy=parse("FIFO[PER]"), updates=5, learner="DDPG", learners=2, capacity=100, root_seed=0,
-        progress=lambda _: None,
-    )  # fmt: skip
-    recording = read_recording(tmp_path / "buffer.h5")
-    agent = replayed(recording).agent
+    recording = recorded(tmp_path, seeds=2, episodes=2, learner=settings)
+    agent = replayed(recording, "FIFO[PER]", learners=2, capacity=100).agent
     assert isinstance(agent, DDPG)
     observations, rewards = agent.normaliser.observations, agent.normaliser.rewards
     np.testing.assert_array_equal(observations.count, 400)
@@ -44,21 +50,15 @@ def test_statistics_are_the_recordings(tmp_path: Path) -> None:
     np.testing.assert_allclose(observations.mean, arrays["observation"].mean(axis=1), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(rewards.mean_square, np.square(arrays["reward"]).mean(axis=(1, 2)), rtol=1e-9)
     with pytest.raises(UserError, match="normalises by all that was collected"):
-        replayed(read_recording(tmp_path / "buffer.h5", whole=False))
+        replayed(read_recording(tmp_path / "buffer.h5", whole=False), "FIFO[PER]", learners=2, capacity=100)
 
 
 def test_ere_without_a_phase_is_refused(tmp_path: Path) -> None:
     """Phases are those after an episode, here of a single update; named ones hold offline too."""
-    learner = {"DDPG": {"replays_per_experience": 0.1}}
-    study = Study(name="t", plants=("Pendulum",), strategies=("FULL[Uniform]",), seeds=1, episodes=1, learner=learner)
-    assert run_cell(study.cells()[0], tmp_path, buffers="final")
-    replayed = partial(
-        replay_offline, read_recording(tmp_path / "buffer.h5"), updates=3, learner="DDPG", learners=1, capacity=None,
-        root_seed=0, progress=lambda _: None,
-    )  # fmt: skip
+    recording = recorded(tmp_path, learner={"DDPG": {"replays_per_experience": 0.1}})
     with pytest.raises(UserError, match=r"^FIFO\[ERE\] narrows .* 200 steps are followed by 1\.2; name the length"):
-        replayed(parse("FIFO[ERE]"))
-    assert np.isfinite(replayed(parse("FIFO[ERE(phase=2)]")).reward).all()
+        replayed(recording, "FIFO[ERE]")
+    assert np.isfinite(replayed(recording, "FIFO[ERE(phase=2)]").reward).all()
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -76,15 +76,9 @@ def test_actions_that_are_no_choices_are_refused(whole: bool, tmp_path: Path) ->
 
 @pytest.mark.parametrize("strategy", ["FIFO(5)[Uniform]", "Drop(0.9999)*FULL[Uniform]"])
 def test_less_than_a_batch_is_refused(strategy: str, tmp_path: Path) -> None:
-    """Nothing was learned from it, and scored."""
-    study = Study(name="t", plants=("Pendulum",), strategies=("FULL[Uniform]",), seeds=1, episodes=1)
-    assert run_cell(study.cells()[0], tmp_path, buffers="final")
-    recording = read_recording(tmp_path / "buffer.h5")
+    recording = recorded(tmp_path)
     with pytest.raises(UserError, match=r"keeps \d experiences of .* a batch has 16: keep more, or"):
-        replay_offline(
-            recording, parse(strategy), updates=3, learner="DDPG", learners=1, capacity=None, root_seed=0,
-            progress=lambda _: None,
-        )  # fmt: skip
+        replayed(recording, strategy)
 
 
 def test_another_form_of_a_table_keeps_nothing_of_the_old() -> None:
@@ -99,11 +93,10 @@ def test_every_experience_is_kept_in_segments_of_another_length(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What retention dropped leaves gaps, at which segments end: there are more of them than episodes let expect."""
-    study = Study(
-        name="t", plants=("PendulumDCSC",), learners=("ACER",), strategies=("Resv[Uniform]",), seeds=2, episodes=40,
+    recording = recorded(
+        tmp_path, plants=("PendulumDCSC",), learners=("ACER",), strategies=("Resv[Uniform]",), seeds=2, episodes=40,
         capacity=2000,
     )  # fmt: skip
-    assert run_cell(study.cells()[0], tmp_path, buffers="final")
     filled: list[Replay] = []
 
     def watched(recording: Recording, replay: Replay, agent: Learner) -> None:
@@ -111,9 +104,6 @@ def test_every_experience_is_kept_in_segments_of_another_length(
         offer(recording, replay, agent)
 
     monkeypatch.setattr(replaying, "offer", watched)
-    replay_offline(
-        read_recording(tmp_path / "buffer.h5"), parse(strategy), updates=1, learner="ACER", learners=2, capacity=None,
-        root_seed=0, changes=Changes(settings={"segment": 49}), progress=lambda _: None,
-    )  # fmt: skip
+    replayed(recording, strategy, 1, "ACER", learners=2, changes=Changes(settings={"segment": 49}))
     assert (filled[0].count == filled[0].offers).all()
     assert (filled[0].count > 2000 / 49).all()

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -62,35 +63,19 @@ def test_a_preset_that_is_like_another_differs_in_what_it_says() -> None:
     assert (humanoid.strategies, humanoid.episodes) == (table.strategies, 10_000)
 
 
-def test_fewer_seeds_than_the_paper_ran_are_told_at_paper_scale_too() -> None:
-    preset = read_preset("debruin2018/fig12")
-    more = Preset(preset.name, dataclasses.replace(preset.paper, seeds=51), preset.figure)
-    assert "50 seeds at paper scale, where the paper has 51" in more.reductions("paper")
+@pytest.mark.parametrize(("name", "of", "own"), [("fig12", "paper", 50), ("fig16", "figure", 5)])
+def test_fewer_seeds_than_the_paper_or_the_figure_ran_are_reported(name: str, of: str, own: int) -> None:
+    preset = read_preset(f"debruin2018/{name}")
+    parts = {"paper": preset.paper, "figure": preset.figure}
+    parts[of] = dataclasses.replace(parts[of], seeds=own + 1)  # type: ignore[type-var]
+    more = Preset(preset.name, **parts)  # type: ignore[arg-type]
+    assert f"{own} seeds at paper scale, where the paper has {own + 1}" in more.reductions("paper")
 
 
-def test_what_is_left_out_is_told_of_the_figure_that_is_run_alone() -> None:
-    said = {
-        name: " ".join(read_preset(f"debruin2018/{name}").reductions("paper")) for name in ("fig12", "fig16", "fig18")
-    }
-    assert [
-        (name, text.count("inertia"), text.count("no L2"), text.count("seeds at")) for name, text in said.items()
-    ] == [
-        ("fig12", 1, 1, 0),
-        ("fig16", 0, 0, 0),
-        ("fig18", 0, 1, 0),
-    ]
-
-
-def test_a_figure_of_fewer_seeds_than_the_others_is_measured_by_its_own() -> None:
-    preset = read_preset("debruin2018/fig16")
-    more = Preset(preset.name, preset.paper, dataclasses.replace(preset.figure, seeds=6))
-    assert "5 seeds at paper scale, where the paper has 6" in more.reductions("paper")
-
-
-def test_names_are_found_in_any_case_and_the_nearest_is_told() -> None:
-    assert read_preset("deBruin2018/Fig12").name == "debruin2018/fig12"
-    with pytest.raises(UserError, match="debruin2018/fig12"):
-        read_preset("debruin2018/fig112")
+@pytest.mark.parametrize(("name", "inertia", "l2"), [("fig12", 1, 1), ("fig16", 0, 0), ("fig18", 0, 1)])
+def test_reductions_are_those_of_the_figure_that_is_run(name: str, inertia: int, l2: int) -> None:
+    text = " ".join(read_preset(f"debruin2018/{name}").reductions("paper"))
+    assert (text.count("inertia"), text.count("no L2"), text.count("seeds at")) == (inertia, l2, 0)
 
 
 @pytest.mark.parametrize(
@@ -102,59 +87,62 @@ def test_names_are_found_in_any_case_and_the_nearest_is_told() -> None:
         ("fig21", "no preset 'fig21'; name its paper, too: debruin2018/fig21"),
         ("Panahi2024", "Panahi2024 is a paper; name one of its presets: panahi2024/variants"),
         ("debruin2018/table5", "unknown preset 'debruin2018/table5'; did you mean debruin2018/table6"),
+        ("debruin2018/fig112", "debruin2018/fig12"),
         ("novati2019/fig9", "unknown preset 'novati2019/fig9'; did you mean novati2019/fig"),
     ],
 )
 def test_a_figure_that_another_preset_shows_leads_there(name: str, said: str) -> None:
+    assert read_preset("deBruin2018/Fig12").name == "debruin2018/fig12"
     with pytest.raises(UserError, match=re.escape(said)):
         read_preset(name)
 
 
-def listed(monkeypatch: pytest.MonkeyPatch, timed: bool, scale: Scale = "quick", names: tuple[str, ...] = SOME) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    monkeypatch.setattr(reproduce, "presets", lambda: map(read_preset, names))
-    reproduce.show_presets(console, scale, 2, timed)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
-
-
-def test_the_list_counts_grid_points_not_blocks_of_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It once said 40 cells of 50 seeds of figure 12, which has 20, in two blocks of 25 seeds each."""
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Returns the printed list of some presets."""
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-    told = listed(monkeypatch, False, "standard", ("debruin2018/table6",))
-    assert "5 of 50 seeds" in told
-    assert "run once: 5 in all" in told
+
+    def show(timed: bool = False, scale: Scale = "quick", names: tuple[str, ...] = SOME) -> str:
+        console = Console(file=io.StringIO(), width=200)
+        monkeypatch.setattr(reproduce, "presets", lambda: map(read_preset, names))
+        reproduce.show_presets(console, scale, 2, timed)
+        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+    return show
+
+
+def test_the_list_counts_grid_points_not_blocks_of_seeds(listed: Callable[..., str]) -> None:
+    out = listed(scale="standard", names=("debruin2018/table6",))
+    assert "5 of 50 seeds" in out
+    assert "run once: 5 in all" in out
 
 
 def test_a_preset_whose_plants_are_not_installed_is_listed_with_what_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    listed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     needed = 'pip install "replaybench[dm]"'
     monkeypatch.setattr(f"{Preset.__module__}.missing", lambda plant: needed if "Acer" in plant else "")
-    told = listed(monkeypatch, False, names=("wang2017/fig3tasks", "debruin2018/fig3"))
-    assert re.search(r"fig3tasks.*needs pip install", told)
-    assert "run once: 4 in all" in told
+    out = listed(names=("wang2017/fig3tasks", "debruin2018/fig3"))
+    assert re.search(r"fig3tasks.*needs pip install", out)
+    assert "run once: 4 in all" in out
 
 
-def test_the_list_times_nothing_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It once ran for ten minutes before it printed a line."""
-    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-    told = listed(monkeypatch, False)
-    assert all(name in told for name in SOME)
-    assert "--list --time" in told
+def test_the_list_times_nothing_unless_asked(listed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    out = listed()
+    assert all(name in out for name in SOME)
+    assert "--list --time" in out
     monkeypatch.setattr(calibration, "_tried", lambda cell: 1e-6)
-    timed = listed(monkeypatch, True)
+    timed = listed(timed=True)
     assert "--list --time" not in timed
-    assert listed(monkeypatch, False) == timed
+    assert listed() == timed
 
 
-def test_the_list_is_not_silent_while_it_times_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_shows_progress_while_it_times(listed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     def tried(cell: Cell) -> float:
         time.sleep(0.02)
         return 1.0
 
-    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     monkeypatch.setattr(calibration, "_tried", tried)
-    told = listed(monkeypatch, True)
-    assert re.search(r"^after .*: timing kinds of cells that are new here: \d+ of \d+$", told, re.MULTILINE)
+    out = listed(timed=True)
+    assert re.search(r"^after .*: timing kinds of cells that are new here: \d+ of \d+$", out, re.MULTILINE)
