@@ -20,12 +20,12 @@ _COLUMNS = {
     "90 % reach": "90 % reach",
 }
 _TESTS = {
-    "flipped signs, wrongly": "flipped signs, alike",
+    "flipped signs, wrongly": "sign-flip test, equal",
     "flipped signs, rightly": "half an sd apart",
-    "apart, wrongly": "intervals apart, alike",
+    "apart, wrongly": "intervals apart, equal",
     "apart, rightly": "half an sd apart",
-    "surpassed, wrongly": "said to be more than it is",
-    "fallen short of, wrongly": "less than it is",
+    "surpassed, wrongly": "wrongly more",
+    "fallen short of, wrongly": "wrongly less",
 }
 
 
@@ -33,11 +33,10 @@ def texts() -> dict[str, str]:
     told = facts("coverage.json")
     rows: list[dict[str, Any]] = told["rows"]
     caption = (
-        f"`{told['command']}`, commit {told['commit'][:7]}, {told['core_seconds']:.0f} s of a core: "
-        f"{told['repetitions']:,} samples of each size. Left, which share of 95 % intervals and bounds hold the truth, "
-        f"bold where that is less than {NOMINAL - NEAR:.2f} (P(better): of 200 samples); right, how often two "
-        f"strategies on shared seeds (correlation {told['shared']:g}) are called different, where they are alike and "
-        "where one is half a standard deviation better: by flipped signs of the paired differences (p < 0.05), and by "
+        f"{told['repetitions']:,} samples of each size. Left: share of 95 % intervals and bounds that contain the "
+        f"truth, bold where it is less than {NOMINAL - NEAR:.2f} (P(better): of 200 samples); right, how often two "
+        f"strategies on shared seeds (correlation {told['shared']:g}) are called different, where they are equal and "
+        "where one is half a standard deviation better: by paired sign-flip tests (p < 0.05), and by "
         "intervals that do not overlap. Last, how often the difference to another learner, of normal scores, is said "
         "to be more, or less, than it is, by one-sided tests (p < 0.05) as `claims` uses them."
     )

@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.tables.stored import Cell, cell, cells, facts, made, results, runs
+from benchmarks.tables.stored import Cell, cell, cells, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, table
 from replaybench.experiments.results.comparison_tables import Comparison, compared
-from replaybench.experiments.results.effects import SIGNIFICANT, p_text
+from replaybench.experiments.results.effects import p_text
 
 FIGURES: Final = {
     "figure7": ("debruin2018-fig7", "FIFO[Uniform]"),
@@ -24,8 +24,8 @@ FIGURES: Final = {
 def texts() -> dict[str, str]:
     told: dict[str, str] = {}
     for name, (study, baseline) in FIGURES.items():
-        told |= {name: _table(study, baseline), f"{name}.said": _said(study, baseline)}
-    dqn, naf = _readings("dqn-diversity", "other states in half"), _readings("naf-refer", "ReF-ER")
+        told[name] = _table(study, baseline)
+    dqn, naf = _readings("dqn-diversity", "synthetic states, half"), _readings("naf-refer", "ReF-ER")
     return {
         **told,
         "dqn": dqn,
@@ -84,8 +84,8 @@ def _readings(study: str, other: str) -> str:
         means = (number(float(np.nanmean(row.scores)), 3) for row in (plain, changed))
         rows.append([READINGS[study][learner], *means, *_beside(changed)])
     caption = (
-        f"{runs(study)} at 50 Hz without noise, {made(study)}. μ_final: mean over seeds; differences of paired seeds "
-        f"with BCa intervals, p by flipped signs. {_time(study)}"
+        f"{runs(study)} at 50 Hz without noise. μ_final: mean over seeds; differences of paired seeds "
+        f"with BCa intervals, p of sign-flip tests."
     )
     headings = ("reading", "μ_final, plain", f"μ_final, {other}", "difference [95 %]", "p")
     return captioned(caption, table(headings, rows))
@@ -99,8 +99,8 @@ def _emphasis() -> str:
         told = [f"{difference}, p {chance}" for difference, chance in map(_beside, others)]
         rows.append([plant, READINGS[study][learner], mean, *told])
     caption = (
-        f"{runs(study)} at 50 Hz without noise, {made(study)}. μ_final: mean over seeds; differences of paired seeds "
-        f"with BCa intervals, p by flipped signs. {_time(study)}"
+        f"{runs(study)} at 50 Hz without noise. μ_final: mean over seeds; differences of paired seeds "
+        f"with BCa intervals, p of sign-flip tests."
     )
     return captioned(caption, table(("plant", "reading", "μ_final, uniform", "with AER", "with ERE"), rows))
 
@@ -157,10 +157,10 @@ def _by_emphasis(study: str) -> str:
             told = zip(ends, rises, dead, strict=True)
             rows.append([plant, kept, *(f"{end}; {rise}; {died}" for end, rise, died in told)])
     caption = (
-        f"{runs(study)} at {_rates(study)} {_noise(study)}, {made(study)}. By α: μ_final, mean over seeds with its "
-        f"95 % interval; median episodes to 0.8; dead. {_time(study)}"
+        f"{runs(study)} at {_rates(study)} {_noise(study)}. By α: μ_final, mean over seeds with its "
+        f"95 % interval; median episodes to 0.8; collapsed runs."
     )
-    return captioned(caption, table(("plant", "kept", *(f"α = {alpha}" for alpha in samplings)), rows))
+    return captioned(caption, table(("plant", "retention", *(f"α = {alpha}" for alpha in samplings)), rows))
 
 
 def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Comparison]]:
@@ -180,13 +180,13 @@ def _table(study: str, baseline: str) -> str:
         where = f"{one.plant}, {one.learner}" if several else one.plant
         rows.append([where, one.strategy, *_numbers(one, beside[one.plant, one.learner, one.strategy])])
     caption = (
-        f"{runs(study)} at {_rates(study)} {_noise(study)}, {made(study)}. Reward per step: mean (median) over seeds "
+        f"{runs(study)} at {_rates(study)} {_noise(study)}. Reward per step: mean (median) over seeds "
         "of the last 100 training episodes, exploration included; μ_final: mean over seeds with its 95 % interval; "
-        f"differences of paired seeds to {baseline} with BCa intervals, p by flipped signs (Holm within a plant); "
-        f"episodes to 0.8: median over seeds of the first training episode with μ_r ≥ 0.8. {_time(study)}"
+        f"differences of paired seeds to {baseline} with BCa intervals, p of sign-flip tests (Holm within a plant); "
+        f"episodes to 0.8: median over seeds of the first training episode with μ_r ≥ 0.8."
     )
     headings = ("plant, learner" if several else "plant", "strategy", "n", "reward per step", "μ_final [95 %]")
-    return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "dead"), rows))
+    return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "collapsed"), rows))
 
 
 def _numbers(cell: Cell, row: Comparison) -> list[str]:
@@ -218,29 +218,3 @@ def _rates(study: str) -> str:
 def _noise(study: str) -> str:
     (level,) = results(study)["noise"].values.tolist()
     return f"with noise of {level:g}" if level else "without noise"
-
-
-def _time(study: str) -> str:
-    """Say how long one core is busy with all of it."""
-    ran = facts(f"{study}/provenance.json")["cells"].values()
-    processors = sorted({stint["code"]["processor"] for cell in ran for stint in cell["stints"]})
-    minutes = sum(cell["seconds"] for cell in ran) / 60
-    return f"It took {number(minutes, 0)} minutes of one core ({listed(processors)}), which other work shared."
-
-
-def _said(study: str, baseline: str) -> str:
-    """Say which strategies surely end better or worse than the baseline, and which ends best."""
-    several = results(study).sizes["learner"] > 1
-    told = []
-    for (plant, learner), rows in _compared(study, baseline).items():
-        sure = [(row.strategy, row.effect) for row in rows if row.effect is not None and row.chance < SIGNIFICANT]
-        better, worse = ([name for name, effect in sure if sign * effect.estimate > 0] for sign in (1, -1))
-        means = {row.strategy: float(np.nanmean(row.scores)) for row in rows}
-        best = max(means, key=means.__getitem__)
-        said = f"on {plant} {f'under {learner} ' if several else ''}{best} ends best on average "
-        said += f"({number(means[best], 3)}" + (
-            f", {baseline} {number(means[baseline], 3)})" if best != baseline else ")"
-        )
-        said += f"; surely better than {baseline}: {listed(better) if better else 'none'}"
-        told.append(said + (f"; surely worse: {listed(worse)}" if worse else ""))
-    return "; ".join(told)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.tables.stored import Cell, cell, cells, made, runs
+from benchmarks.tables.stored import Cell, cell, cells, runs
 from benchmarks.tables.text import captioned, difference, number, table
 from benchmarks.walkers.refer_figure import BESIDE, RUNS, ppo
 
@@ -37,10 +37,10 @@ def _networks() -> str:
         means = [number(float(np.nanmean(score)), 2) for score in reversed(scores)]
         rows.append([said, *deaths, *means, *difference(*scores, digits=2)])
     caption = (
-        f"{runs(study)} of DDPG on the pendulum, {made(study)}. Dead: μ_final below 0.2. Differences of paired seeds "
-        "with BCa intervals, p by flipped signs, each by itself."
+        f"{runs(study)} of DDPG on the pendulum. Collapsed: μ_final below 0.2. Differences of paired seeds "
+        "with BCa intervals, p of sign-flip tests, uncorrected."
     )
-    dead = ("dead, plain", "dead, ReF-ER")
+    dead = ("collapsed, plain", "collapsed, ReF-ER")
     return captioned(caption, table(("networks", *dead, "μ_final, plain", "ReF-ER", "difference [95 %]", "p"), rows))
 
 
@@ -59,11 +59,11 @@ def _memories() -> str:
             told = [number(held, 2), number(beta, 2)]
             rows.append([learner, memory, *means, *difference(refer.final, plain.final, digits=0), *told])
     caption = (
-        f"{runs(study)} of 1000 steps on HalfCheetah, {made(study)}; with a memory of all {made(MEMORIES['DDPG'])}. "
-        "Return: mean over seeds of the last tenth of training. Differences of paired seeds with BCa intervals, p by "
-        "flipped signs, each by itself. D_KL(μ‖π) with ReF-ER: mean over seeds and looks; β at the end."
+        f"{runs(study)} of 1000 steps on HalfCheetah; where all is kept, those of the presets. "
+        "Return: mean over seeds of the last tenth of training. Differences of paired seeds with BCa intervals, p of "
+        "sign-flip tests, uncorrected. D_KL(μ‖π) with ReF-ER: mean over seeds and evaluations; β at the end."
     )
-    headings = ("learner", "memory", "return, plain", "ReF-ER", "difference [95 %]", "p", "D_KL", "β")
+    headings = ("learner", "capacity", "return, plain", "ReF-ER", "difference [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))
 
 
@@ -90,11 +90,11 @@ def _million() -> str:
         rows.append([task, "PPO", "none", *_told(returns), *[""] * 4])
     rows.sort(key=lambda row: row[:2])
     caption = (
-        f"{runs(million)} of 1000 steps, {made(million)}; Walker2d {made(walker)}. Returns: means over seeds of the "
+        f"{runs(million)} of 1000 steps; Walker2d. Returns: means over seeds of the "
         "training episodes from 90,000 to 100,000, from 400,000 to 500,000 and from 900,000 to 10⁶ steps. Differences "
-        "in the last, of paired seeds, with BCa intervals, p by flipped signs, each by itself (with six seeds at least "
+        "in the last, of paired seeds, with BCa intervals, p of sign-flip tests, uncorrected (with six seeds at least "
         "0.031, with four 0.125). n: seeds whose networks did not diverge. D_KL(μ‖π) and β: means over seeds and the "
-        "last ten looks. PPO: Stable-Baselines3's."
+        "last ten evaluations. PPO: Stable-Baselines3's."
     )
     headings = ("plant", "learner", "replay", "n", *STRETCHES, "seeds", "less plain [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))

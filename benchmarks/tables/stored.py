@@ -94,20 +94,6 @@ def runs(study: str, unit: str = "episodes") -> str:
     return f"{sizes['seed']} seeds{text} × {sizes['episode']} {unit}"
 
 
-def made(study: str) -> str:
-    """Say from which code a study's results are, and whether they were scored anew since."""
-    data = results(study)
-    if "commit" in data.coords:
-        several = [str(of_a_cell).split(", ") for of_a_cell in data["commit"].values.ravel() if of_a_cell]
-        commits = sorted({commit for of_a_cell in several for commit in of_a_cell})
-    else:  # older runs say it once for all cells
-        told = json.loads((RESULTS / study / "provenance.json").read_text(encoding="utf-8"))
-        commits = [told["git_commit"]]
-    text = f"made at commit {listed([commit[:7] for commit in commits])}"
-    text += f", numerics version {data.attrs['numerics_version']}"
-    return f"{text} (scored anew {data.attrs['rescored']})" if "rescored" in data.attrs else text
-
-
 def facts(path: str) -> Any:
     """Return a stored JSON file."""
     return json.loads((RESULTS / path).read_text(encoding="utf-8"))
