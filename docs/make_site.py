@@ -42,6 +42,7 @@ def stage() -> None:
     """Write all pages anew."""
     shutil.rmtree(PAGES, ignore_errors=True)
     (PAGES / "assets").mkdir(parents=True)
+    shutil.copyfile(ROOT / "docs" / "site.css", PAGES / "assets" / "site.css")
     made = {
         "reference/commands.md": commands(),
         "reference/settings.md": settings(),
