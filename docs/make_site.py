@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import replaybench
+from benchmarks.tables.marks import markdown
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, plant_class
 from replaybench.experiments.cli import COMMANDS, main
@@ -27,7 +28,11 @@ from replaybench.experiments.training.study import Study
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "site-pages"
-WRITTEN = {path: path.relative_to(ROOT / "docs").as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))} | {
+WRITTEN = {
+    path: path.relative_to(ROOT / "docs").with_suffix(".md").as_posix()
+    for path in sorted((ROOT / "docs").rglob("*"))
+    if path.suffix in (".md", ".ipynb")
+} | {
     ROOT / "README.md": "index.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "CHANGELOG.md": "changelog.md",
@@ -51,7 +56,7 @@ def stage() -> None:
         "reference/gallery.md": gallery(),
     }
     made |= {f"reference/plants/{name}.md": plant_page(name) for name in PLANTS.own if is_installed(name)}
-    made |= {name: linked(source.read_text(encoding="utf-8"), source) for source, name in WRITTEN.items()}
+    made |= {name: linked(markdown(source), source) for source, name in WRITTEN.items()}
     for name, text in made.items():
         (PAGES / name).parent.mkdir(parents=True, exist_ok=True)
         (PAGES / name).write_text(text, encoding="utf-8")
@@ -150,7 +155,10 @@ def plant_page(name: str) -> str:
 
 def interface() -> str:
     """Return the page of the interface for Python programs, from docstrings."""
-    parts = ["# Python interface", "The public interface. [How to use it](../tutorials/from-python.md)"]
+    parts = [
+        "# Python interface",
+        "The public interface. [In short](python.md), [how to use it](../tutorials/from-python.md)",
+    ]
     for name in replaybench.__all__:
         place = replaybench._PLACES[name].replace(":", ".")
         parts += [f"## {name}", f"::: replaybench.{place}"]

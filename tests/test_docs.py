@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tables.marks import prose
+from benchmarks.tables.marks import markdown, prose
 from replaybench.data.configuration import build
 from replaybench.experiments.cli import COMMANDS, main
 from replaybench.experiments.plan_warnings import plan_warnings
@@ -22,7 +22,7 @@ PAGES = [
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "benchmarks/README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb")),
 ]
 GUIDES = {
     "plant": "tutorials/own-plant.md",
@@ -45,12 +45,12 @@ TARGETS = {line.split(":")[0] for line in (ROOT / "Makefile").read_text().splitl
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", markdown(page), re.DOTALL)
 
 
 def save_files(page: Path, folder: Path) -> bool:
     """Write the blocks that a page says how to save, and return whether there are any."""
-    named = re.findall(r"as\s`([\w.]+)`:\n\n```\w+\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    named = re.findall(r"as\s`([\w.]+)`:\n\n```\w+\n(.*?)```", markdown(page), re.DOTALL)
     for name, text in named:
         (folder / name).write_text(text, encoding="utf-8")
     return bool(named)
@@ -58,7 +58,7 @@ def save_files(page: Path, folder: Path) -> bool:
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page: its headings in lower case, spaces as hyphens, other punctuation dropped."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", markdown(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
@@ -68,14 +68,14 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GROWING], ids=name_of)
 def test_pages_are_short_and_plain(page: Path) -> None:
-    text = prose(page.read_text(encoding="utf-8"))
+    text = prose(markdown(page))
     assert len(text.split()) <= LIMITS.get(name_of(page), 1500)
     assert not UNWANTED.findall(text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)|<img[^>]*src=\"([^\"]+)\"", page.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)]+)\)|<img[^>]*src=\"([^\"]+)\"", markdown(page)):
         link, _, anchor = "".join(target).partition("#")
         if not link.startswith("http"):
             found = page.parent / link if link else page
@@ -106,8 +106,8 @@ def test_code_blocks_are_valid(page: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_every_command_is_shown_and_listed() -> None:
-    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    listed = (ROOT / "docs/how-to/run-a-study.md").read_text(encoding="utf-8").partition("## All commands")[2]
+    shown = "".join(markdown(page) for page in PAGES)
+    listed = markdown(ROOT / "docs/how-to/run-a-study.md").partition("## All commands")[2]
     for command in COMMANDS:
         assert f"replaybench {command}" in shown
         assert f"`{command}`" in listed

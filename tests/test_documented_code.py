@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.tables.marks import markdown
 from replaybench.experiments.cli import main
 
 ROOT = Path(__file__).parents[1]
-FIRST = ["README.md", "docs/tutorials/from-python.md", "docs/tutorials/first-study.md"]
+FIRST = ["README.md", "docs/tutorials/from-python.ipynb", "docs/tutorials/first-study.md"]
 """Pages whose runs the others read."""
 ELSEWHERE = ["docs/tutorials/own-plant.md", "docs/how-to/add-a-strategy.md", "docs/how-to/add-a-learner.md"]
 """Guides that `test_docs.py` follows."""
@@ -66,7 +67,7 @@ def pages() -> list[str]:
 
 def blocks(page: str) -> list[tuple[int, str, str]]:
     """Return line, language and text of every block of a page."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = markdown(ROOT / page)
     found = re.finditer(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return [(text.count("\n", 0, block.start()) + 1, block[1], block[2]) for block in found]
 

@@ -37,8 +37,8 @@ def texts() -> dict[str, str]:
         f"truth, bold where it is less than {NOMINAL - NEAR:.2f} (P(better): of 200 samples); right, how often two "
         f"strategies on shared seeds (correlation {told['shared']:g}) are called different, where they are equal and "
         "where one is half a standard deviation better: by paired sign-flip tests (p < 0.05), and by "
-        "intervals that do not overlap. Last, how often the difference to another learner, of normal scores, is said "
-        "to be more, or less, than it is, by one-sided tests (p < 0.05) as `claims` uses them."
+        "intervals that do not overlap. Last, how often the difference to another learner, of normal scores, is called "
+        "larger, or smaller, than it is, by one-sided tests (p < 0.05) as `claims` uses them."
     )
     headings = ("scores", "runs", *_COLUMNS.values(), *_TESTS.values())
     shown = [

@@ -1,11 +1,22 @@
-"""Tables between marks in a page of Markdown, and the words of its prose."""
+"""Tables between marks in a page of Markdown or a notebook, and the words of its prose."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 TABLE = re.compile(r"(<!-- table: (?P<name>[\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def markdown(page: Path) -> str:
+    """Return a page's Markdown; code cells of a notebook become blocks of Python."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    return "\n\n".join(source if of == "markdown" else f"```python\n{source}\n```" for of, source in cells) + "\n"
 
 
 def names(text: str) -> set[str]:
