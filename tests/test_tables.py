@@ -30,9 +30,12 @@ def test_tables_and_sentences_are_as_the_stored_files_say(page: Path) -> None:
 
 def test_a_changed_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     readme = pages.ROOT / "README.md"
-    monkeypatch.setattr(pages, "texts", lambda: {**dict.fromkeys(pages.texts(), "0"), "findings.furthest": "0.021"})
-    wrong = [sentence for sentence in pages.sentences(readme) if sentence not in pages.plain(readme.read_text("utf-8"))]
-    assert any("0.021" in sentence for sentence in wrong)
+    pattern = next(pattern for pattern, name in pages.patterns()["README.md"].items() if name == "findings.furthest")
+    monkeypatch.setattr(pages, "patterns", lambda: {"README.md": {pattern: "findings.furthest"}})
+    for value, found in (("0.020", True), ("0.021", False)):
+        monkeypatch.setattr(pages, "texts", lambda value=value: {"findings.furthest": value})
+        (sentence,) = pages.sentences(readme)
+        assert (sentence in pages.plain(readme.read_text(encoding="utf-8"))) is found
 
 
 def test_the_pictures_of_claims_show_what_their_tables_say() -> None:

@@ -1,4 +1,4 @@
-"""How good advice was on plants that its rules were not made on."""
+"""Quality of advice on plants for which its rules were not made."""
 
 from __future__ import annotations
 

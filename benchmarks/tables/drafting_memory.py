@@ -1,4 +1,4 @@
-"""Learning to draft with a memory: LSTMs beside no memory, σ kept, and gates that begin closed."""
+"""Drafting with an LSTM: compared with none, with a fixed σ, and with gates that begin closed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEMORY = {
     "DDPG:lstm": "DDPG, LSTM 2 × 32, critic then 64",
     "DDPG": "DDPG, 64-64, from above",
 }
-"""Learners of drafting-recurrent.toml, and those of drafting-vracer.toml beside which they stand, in words."""
+"""Labels of the learners of drafting-recurrent.toml, and of those of drafting-vracer.toml for comparison."""
 
 
 _ROW = ("learner", "return, training [95 %]", "actions survived", "inside from iteration", "best greedy")
@@ -52,7 +52,7 @@ def _longer() -> dict[str, str]:
         _remembering("V-RACER, 64-64, of figure 6", without),
     ]
     caption = (
-        f"{runs(name, 'iterations')} of 400 steps; without memory {len(without.final)} other seeds. All else as above."
+        f"{runs(name, 'iterations')} of 400 steps; without LSTM {len(without.final)} other seeds. All else as above."
     )
     seeds = listed([number(actions, 0) for actions in _survived(with_memory)])
     return {name: captioned(caption, table(_ROW, rows)), f"{name}.seeds": seeds}
@@ -157,11 +157,11 @@ def _forgetting_longer() -> dict[str, str]:
     rows = [
         _remembering(NETWORKS["V-RACER:lstm-64-64-forgets"], closed),
         _remembering("LSTM, gates begin open, from above", opened),
-        _remembering("64-64, no memory, of figure 6", without),
+        _remembering("64-64, no LSTM, of figure 6", without),
     ]
     caption = (
         f"V-RACER, {runs(name, 'iterations')} of 400 steps; with open gates {len(opened.final)} other "
-        f"seeds, without memory {len(without.final)} others. All else as above."
+        f"seeds, without LSTM {len(without.final)} others. All else as above."
     )
     apart = permutation_test(
         (_survived(closed), _survived(without)), lambda one, other: one.mean() - other.mean(), n_resamples=np.inf

@@ -1,4 +1,4 @@
-"""What sweeps endured, as `benchmarks/endurance` counted it."""
+"""Endurance of sweeps, as `benchmarks/endurance` measured it."""
 
 from __future__ import annotations
 

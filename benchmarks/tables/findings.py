@@ -1,4 +1,4 @@
-"""What all stored studies together say of what to keep and what to replay."""
+"""Findings: retention, sampling, weights, capacity and rate over all stored studies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CITED: Final = (
     "sun2020.cheetah-rates-alone-do-not-help-compressed",
     "sun2020.cheetah-attention-beyond-rates-compressed",
 )
-"""Claims whose effects the page tells."""
+"""Claims whose effects pages quote."""
 
 
 def texts() -> dict[str, str]:
@@ -78,7 +78,7 @@ def _length(study: str) -> str:
 
 
 def _full() -> str:
-    """Hold FULL[Uniform] against the best of the strategies beside it."""
+    """Compare FULL[Uniform] with the best strategy of each condition."""
     rows = []
     for study, condition, of in _conditions():
         mine = _scores(of["FULL[Uniform]"])
@@ -95,7 +95,7 @@ def _full() -> str:
 
 
 def _plants() -> str:
-    """Hold FULL[Uniform] against the best and the worst of twelve on the plants that advice was tried on."""
+    """Compare FULL[Uniform] with the best and the worst of twelve strategies on the plants of the advice study."""
     told, rows = facts("advice.json"), []
     for row in told["rows"]:
         scores = row["strategies"]
@@ -112,17 +112,17 @@ def _best(of: dict[str, Cell]) -> str:
 
 
 def _behind(of: dict[str, Cell]) -> float:
-    """Return how far FULL[Uniform] is behind the best on average."""
+    """Return the mean distance of FULL[Uniform] to the best strategy."""
     best, mine = (float(np.nanmean(_scores(of[name]))) for name in (_best(of), "FULL[Uniform]"))
     return best - mine
 
 
 def _kept() -> str:
-    """Say what it costs not to keep all, replayed uniformly."""
+    """Compare retentions with FULL, sampled uniformly."""
     rows = []
     for study, condition, of in _conditions():
         whole = _scores(of["FULL[Uniform]"])
-        beside = [_told(_scores(of[f"{name}[Uniform]"]), whole) for name in RETENTIONS if name != "FULL"]
+        beside = [_compare(_scores(of[f"{name}[Uniform]"]), whole) for name in RETENTIONS if name != "FULL"]
         rows.append([condition, _length(study), *beside])
     caption = (
         "Differences to FULL[Uniform] in μ_final, sampled uniformly from 10⁴ experiences, 50 paired seeds with "
@@ -133,12 +133,12 @@ def _kept() -> str:
 
 
 def _replayed() -> str:
-    """Say what replaying by TD error changes, from each retention."""
+    """Compare PER with uniform sampling, by retention."""
     rows = []
     for _, condition, of in _conditions():
         pairs = [(of[f"{kept}[PER]"].data, of[f"{kept}[Uniform]"].data) for kept in RETENTIONS]
-        rises = [_told(*(one["rise_time"].values for one in pair), 0, "interquartile mean") for pair in pairs]
-        ends = [_told(*(one["mu_final"].values for one in pair)) for pair in pairs]
+        rises = [_compare(*(one["rise_time"].values for one in pair), 0, "interquartile mean") for pair in pairs]
+        ends = [_compare(*(one["mu_final"].values for one in pair)) for pair in pairs]
         rows += [[condition, "episodes to 0.8", *rises], [condition, "μ_final", *ends]]
     caption = (
         "PER less uniform sampling from the same retention: differences of 50 paired seeds, means, of episodes "
@@ -149,13 +149,13 @@ def _replayed() -> str:
 
 
 def _weighted() -> str:
-    """Say what importance weights change, with noise."""
+    """Compare importance weights with plain sampling, under noise."""
     rows = []
     for _, condition, of in _conditions(("debruin2018-fig15",)):
         for kept in ("FIFO", "TDE", "Resv"):
             plain, by_error = (_scores(of[f"{kept}[{sampling}]"]) for sampling in ("Uniform", "PER"))
             weighted, all_weighted = (_scores(of[f"{kept}[{sampling}]"]) for sampling in ("PER+IS", "Uniform+FIS"))
-            beside = _told(by_error, plain), _told(weighted, plain), _told(all_weighted, plain)
+            beside = _compare(by_error, plain), _compare(weighted, plain), _compare(all_weighted, plain)
             rows.append([condition, kept, number(float(np.nanmean(plain)), 3), *beside])
     caption = (
         f"{runs('debruin2018-fig15')}: differences in μ_final to uniform sampling from the same retention, paired "
@@ -165,7 +165,7 @@ def _weighted() -> str:
 
 
 def _capacity() -> str:
-    """Say what the size of a memory of the newest changes, alone and with other experiences in it."""
+    """Compare capacities of FIFO buffers, with and without synthetic experiences."""
     sizes = {"1,000": "FIFO(1000)", "10,000": "FIFO", "100,000": "FIFO(100000)"}
     rows = []
     for _, condition, of in _conditions(("debruin2018-fig5",)):
@@ -174,7 +174,7 @@ def _capacity() -> str:
                 _scores(of[f"{synth}{kept}[Uniform]"]) for synth in ("", "Synth(state=0.2)*", "Synth(action=0.2)*")
             )
             mean = number(float(np.nanmean(plain)), 3)
-            rows.append([condition, size, mean, _told(states, plain), _told(actions, plain)])
+            rows.append([condition, size, mean, _compare(states, plain), _compare(actions, plain)])
     caption = (
         f"{runs('debruin2018-fig5')}: FIFO[Uniform] by capacity, and the effect of a fifth of synthetic "
         "experiences: differences in μ_final, paired seeds with 95 % BCa intervals. Bold: p < 0.05, sign-flip test, "
@@ -185,18 +185,18 @@ def _capacity() -> str:
 
 
 def _half() -> str:
-    """Return how much better half of what the 90 % rule gives ends than keeping all, on magman."""
+    """Compare half the capacity of the 90 % rule with FULL, on magman."""
     of = {one.strategy: one for one in cells("debruin2018-fig18")}
     return difference(_scores(of["FIFO(42000)[Uniform]"]), _scores(of["FULL[Uniform]"]), 3)[0]
 
 
 def _rates() -> str:
-    """Say what the control rate changes, alone and with other experiences."""
+    """Compare control rates, with and without synthetic experiences."""
     rows = []
     for _, condition, of in _conditions(("debruin2018-fig9",)):
         names = [f"{synth}FIFO[Uniform]" for synth in ("", "Synth(state=0.2)*", "Synth(action=0.2)*")]
         plain, states, actions = (_scores(of[name]) for name in names)
-        rows.append([condition, number(float(np.nanmean(plain)), 3), _told(states, plain), _told(actions, plain)])
+        rows.append([condition, number(float(np.nanmean(plain)), 3), _compare(states, plain), _compare(actions, plain)])
     caption = (
         f"{runs('debruin2018-fig9')}: FIFO[Uniform] by rate, and the effect of a fifth of synthetic experiences: "
         "differences in μ_final, paired seeds with 95 % BCa intervals. Bold: p < 0.05, sign-flip test, uncorrected."
@@ -205,7 +205,7 @@ def _rates() -> str:
 
 
 def _dead() -> str:
-    """Count learners that ended where they had begun, by what they kept and replayed."""
+    """Count collapsed runs by retention and sampling."""
     rows = []
     for study, condition, of in _conditions():
         counts = [f"{of[f'{kept}[Uniform]']['dead']:.0f}, {of[f'{kept}[PER]']['dead']:.0f}" for kept in RETENTIONS]
@@ -263,9 +263,9 @@ def _variants() -> str:
     return number(max(verdict.effect.estimate for verdict in found), 3)
 
 
-def _told(one: np.ndarray, other: np.ndarray, digits: int = 3, statistic: Statistic = "mean") -> str:
-    """Return a difference of paired seeds with its interval, bold where it is sure."""
+def _compare(one: np.ndarray, other: np.ndarray, digits: int = 3, statistic: Statistic = "mean") -> str:
+    """Return a difference of paired seeds with its interval, bold where it is significant."""
     effect = paired([np.asarray(one, np.float64)], [np.asarray(other, np.float64)], statistic=statistic)
-    told = between(effect.estimate, *effect.interval(), digits)
-    sure = 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)) < SIGNIFICANT
-    return f"**{told}**" if sure else told
+    text = between(effect.estimate, *effect.interval(), digits)
+    significant = 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)) < SIGNIFICANT
+    return f"**{text}**" if significant else text

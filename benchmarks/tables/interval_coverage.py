@@ -1,4 +1,4 @@
-"""How much intervals and tests of few runs hold, as `benchmarks/evidence/interval_coverage.py` simulated it."""
+"""Coverage of intervals and errors of tests of few runs, from `benchmarks/evidence/interval_coverage.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.tables.text import captioned, number, table
 
 NOMINAL = 0.95
 NEAR = 0.02
-"""How far from nominal a share may be that is not told as amiss; its own standard error is 0.007."""
+"""Distance from nominal that is not marked; the standard error of a share is 0.007."""
 
 _COLUMNS = {
     "mean": "mean",

@@ -1,4 +1,4 @@
-"""Every learner's results, those with memory, and what ReF-ER does to how far policies drift."""
+"""Results of every learner, results with an LSTM, and the divergence of policies with ReF-ER."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from replaybench.experiments.results.statistics import DEAD_LEVEL
 
 ORDER = ("V-RACER", "TD3", "SAC", "DDPG", "NAF", "ACER", "DQN", "ACER-discrete")
 PARTIAL = {
-    "V-RACER:memory": "V-RACER with memory",
+    "V-RACER:memory": "V-RACER with an LSTM",
     "V-RACER:none": "V-RACER without",
-    "DDPG:memory": "DDPG with memory",
-    "NAF:memory": "NAF with memory",
+    "DDPG:memory": "DDPG with an LSTM",
+    "NAF:memory": "NAF with an LSTM",
 }
 RULES = {
     "FIFO[Uniform]": "plain",
@@ -67,7 +67,7 @@ def _learners() -> str:
 
 
 def _failing() -> str:
-    """Say how many of NAF's policies on magman are far below dynamic programming without their exploration."""
+    """Count NAF's policies on magman whose greedy episodes are below μ_r = 0.8."""
     greedy, span = cell("learners", plant="Magman", learner="NAF").greedy, results("learners").sel(plant="Magman")
     bar = span["reference_random"].item() + 0.8 * (span["reference_dp"].item() - span["reference_random"].item())
     return f"{(greedy < bar).sum()} of {greedy.size}"

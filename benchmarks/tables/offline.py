@@ -1,4 +1,4 @@
-"""What learners make of recordings alone."""
+"""Offline learning from recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the paper's orderings hold, and how noisy is what is replayed: rewards and scores by strategy."""
+"""Rewards and scores by strategy with and without weight decay, and noise of replayed experiences."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Beside the hardest peers: rates of updates, times until solved, and what bounds an update, from `results/speed`."""
+"""Rates of updates and times until solved, with the fastest peers, and bounds of an update, from `results/speed`."""
 
 from __future__ import annotations
 
-from benchmarks.tables.speeds import beside, measured, rows_of
+from benchmarks.tables.speeds import compared, measured, rows_of
 from benchmarks.tables.text import number, significant, table, wrapped
 
 
 def texts() -> dict[str, str]:
     return {
-        "peers": measured("bench_peers", beside(rows_of("bench_peers"))),
+        "peers": measured("bench_peers", compared(rows_of("bench_peers"))),
         **_values(),
         "peers-solved": measured("bench_solved", _solved()),
         "roofline": measured("roofline", _roofline()),

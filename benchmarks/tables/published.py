@@ -1,4 +1,4 @@
-"""Figures of de Bruin et al. (2018) that were run: strategies beside each other, and beside one of them."""
+"""Figures of de Bruin et al. (2018): strategies, compared with one of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIGURES: Final = {
     "figure14": ("debruin2018-fig14", "FIFO[Uniform]"),
     "figure18": ("debruin2018-fig18", "FULL[Uniform]"),
 }
-"""The study that a figure is, and with which of its strategies the others are compared."""
+"""Study of each figure, and the strategy that the others are compared with."""
 
 
 def texts() -> dict[str, str]:
@@ -74,15 +74,15 @@ READINGS: Final = {
         "TD3:slow": "rates 3e-4",
     },
 }
-"""What studies of contradicted claims make of what a paper does not state."""
+"""Labels of the readings in studies of contradicted claims."""
 
 
 def _readings(study: str, other: str) -> str:
-    """Return what a strategy does beside plain replay, by reading."""
+    """Compare a strategy with plain replay, by reading."""
     rows = []
     for (_, learner), (plain, changed) in _compared(study, "FIFO[Uniform]").items():
         means = (number(float(np.nanmean(row.scores)), 3) for row in (plain, changed))
-        rows.append([READINGS[study][learner], *means, *_beside(changed)])
+        rows.append([READINGS[study][learner], *means, *_difference(changed)])
     caption = (
         f"{runs(study)} at 50 Hz without noise. μ_final: mean over seeds; differences of paired seeds "
         f"with BCa intervals, p of sign-flip tests."
@@ -92,11 +92,11 @@ def _readings(study: str, other: str) -> str:
 
 
 def _emphasis() -> str:
-    """Return what attention and an emphasis on the recent do for SAC, by plant and reading."""
+    """Compare AER and ERE with uniform replay under SAC, by plant and reading."""
     study, rows = "sac-emphasis", []
     for (plant, learner), (plain, *others) in _compared(study, "FIFO[Uniform]").items():
         mean = number(float(np.nanmean(plain.scores)), 3)
-        told = [f"{difference}, p {chance}" for difference, chance in map(_beside, others)]
+        told = [f"{difference}, p {chance}" for difference, chance in map(_difference, others)]
         rows.append([plant, READINGS[study][learner], mean, *told])
     caption = (
         f"{runs(study)} at 50 Hz without noise. μ_final: mean over seeds; differences of paired seeds "
@@ -106,7 +106,7 @@ def _emphasis() -> str:
 
 
 def _by_hundred(study: str, learner: str, strategy: str) -> str:
-    """Return how far a strategy is from plain replay by hundred training episodes: mean differences of μ over seeds."""
+    """Return mean differences of μ_r to plain replay by hundred training episodes."""
     changed, plain = (cell(study, learner=learner, strategy=name) for name in (strategy, "FIFO[Uniform]"))
     gain = (changed.data["reward"] - plain.data["reward"]) / (plain["reference_dp"] - plain["reference_random"])
     hundreds = gain.coarsen(episode=100).mean().mean("seed").values
@@ -114,27 +114,27 @@ def _by_hundred(study: str, learner: str, strategy: str) -> str:
 
 
 def _by_noise(study: str, one: str, other: str) -> str:
-    """Return how far a strategy's μ_final is ahead of another's at each noise: mean difference of seeds and rates."""
+    """Return the mean difference of two strategies in μ_final at each noise level."""
     scores = results(study)["mu_final"].sel(plant="PendulumDCSC").squeeze("learner")
     ahead = (scores.sel(strategy=one) - scores.sel(strategy=other)).mean(["frequency", "seed"])
     return listed([f"{number(float(mean), 2)} at noise {float(mean['noise']):g}" for mean in ahead])
 
 
 def _by_age(study: str, plant: str, altered: str) -> str:
-    """Return the mean μ_final where altered experiences are always fresh, and where they are hardly ever renewed."""
+    """Return the mean μ_final with fresh and with old synthetic experiences."""
     names = (f"Synth({altered}=0.2{old})*FIFO[Uniform]" for old in ("", ", refresh=0.05"))
     return " to ".join(number(cell(study, plant=plant, strategy=name)["mu_final_mean"], 2) for name in names)
 
 
 def _by_memory(study: str, plant: str) -> str:
-    """Return the mean μ_final by how much is remembered."""
+    """Return the mean μ_final by capacity."""
     kept = {"2,000": "FIFO(2000)", "10,000": "FIFO", "50,000": "FIFO(50000)", "all": "FULL"}
     found = {size: cell(study, plant=plant, strategy=f"{name}[Uniform]") for size, name in kept.items()}
     return listed([f"{number(one['mu_final_mean'], 3)} with {size}" for size, one in found.items()])
 
 
 def _by_alpha(plant: str) -> str:
-    """Return the mean μ_final of keeping by exploration and replaying uniformly, by how strongly it goes by it."""
+    """Return the mean μ_final of Expl[Uniform] by its exponent α."""
     kept = {"0": "Expl(0.0)", "0.5": "Expl(0.5)", "1": "Expl", "1.5": "Expl(1.5)"}
     told = []
     for alpha, name in kept.items():
@@ -145,7 +145,7 @@ def _by_alpha(plant: str) -> str:
 
 
 def _by_emphasis(study: str) -> str:
-    """Tell how runs end, and when they are at 0.8, by how strongly replay goes by TD error."""
+    """Show final scores, rise times and collapsed runs by the exponent of PER."""
     samplings = {"0, uniform": "Uniform", "0.4": "PER(0.4)", "0.7": "PER", "1": "PER(1.0)"}
     rows = []
     for plant in results(study)["plant"].values.tolist():
@@ -195,13 +195,13 @@ def _numbers(cell: Cell, row: Comparison) -> list[str]:
         str(row.scores.size),
         f"{number(cell.final.mean(), digits)} ({number(float(np.median(cell.final)), digits)})",
         between(*(cell[f"mu_final_{bound}"] for bound in ("mean", "low", "high")), 3),
-        *_beside(row),
+        *_difference(row),
         number(float(np.median(cell.data["rise_time"].values)), 0),
         number(cell["dead"], 0),
     ]
 
 
-def _beside(row: Comparison) -> tuple[str, str]:
+def _difference(row: Comparison) -> tuple[str, str]:
     if row.effect is None:
         return "", ""
     return between(row.effect.estimate, *row.effect.interval(), 3), p_text(row.chance)

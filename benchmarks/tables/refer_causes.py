@@ -1,4 +1,4 @@
-"""Why ReF-ER helps in one place and harms in another: networks that die, and how much is remembered."""
+"""ReF-ER by network, capacity and length of the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NETWORKS: Final = {
     "DDPG:two-by-64": "64-64 and 64-64",
 }
 MEMORIES: Final = {"DDPG": "novati2019-fig1mujoco", "NAF": "novati2019-fig3mujoco"}
-"""Where the runs with a memory of all of the past are."""
+"""Studies whose buffers hold all experiences."""
 SMALLER: Final = (20_000, 5000)
 STRETCHES: Final = {"to 100,000": (90, 100), "to 500,000": (400, 500), "to 10⁶ steps": (900, 1000)}
 """Episodes whose returns are averaged."""
@@ -28,7 +28,7 @@ def texts() -> dict[str, str]:
 
 
 def _networks() -> str:
-    """Tell how many learners die with either network, with plain replay and with ReF-ER."""
+    """Count collapsed learners by network, with plain replay and with ReF-ER."""
     study, rows = "refer-networks", []
     for learner, said in NETWORKS.items():
         plain, refer = (cell(study, learner=learner, strategy=f"FIFO{replay}") for replay in (PLAIN, REFER))
@@ -45,7 +45,7 @@ def _networks() -> str:
 
 
 def _memories() -> str:
-    """Tell what ReF-ER does on HalfCheetah by how much is remembered."""
+    """Compare ReF-ER with plain replay on HalfCheetah, by capacity."""
     study, rows = "refer-memory", []
     for learner, whole in MEMORIES.items():
         pairs = {"all": (_cheetah(whole, learner, "FIFO", PLAIN), _cheetah(whole, learner, "FIFO", REFER))}
@@ -68,7 +68,7 @@ def _memories() -> str:
 
 
 def _million() -> str:
-    """Tell how ReF-ER and its rules fare on HalfCheetah, Hopper and Walker2d over 10⁶ steps."""
+    """Compare ReF-ER and its rules on HalfCheetah, Hopper and Walker2d over 10⁶ steps."""
     rows = []
     million, walker = sorted(set(RUNS.values()))
     stored = [*cells(million), *cells(walker)]

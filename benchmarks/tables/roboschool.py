@@ -1,4 +1,4 @@
-"""DDPG on Roboschool's tasks: by the protocol, why it does not learn the reacher by it, and what to keep there."""
+"""DDPG on Roboschool's tasks: the protocol, its failure on the reacher, and retentions there."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _roboschool() -> dict[str, str]:
 
 
 def _causes() -> str:
-    """Tell which part of the protocol keeps DDPG from learning Roboschool's reacher."""
+    """Compare changes of the protocol on the reacher."""
     study = "reacher-causes"
     data = results(study).sel(plant="BulletReacher")
     nothing = data["reference_zero"].item()
@@ -96,13 +96,13 @@ def _causes() -> str:
 
 
 def _ending() -> str:
-    """Tell by how much fading noise ends better where the end by time is a terminal state."""
+    """Compare fading noise with and without a terminal state at the time limit."""
     plain, ending = (c.final for c in cells("reacher-causes") if c.learner == "DDPG:process")
     return difference(ending, plain, digits=1)[0]
 
 
 def _retention() -> str:
-    """Tell what to keep on the reacher, where DDPG learns it: at the end, and over all of training."""
+    """Compare retentions on the reacher, at the end and over the whole of training."""
     study, rows = "reacher-retention", []
     first = None
     for found in cells(study):

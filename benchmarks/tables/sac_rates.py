@@ -1,4 +1,4 @@
-"""What SAC gains by attention, by recent and by prioritised experience on HalfCheetah, by its learning rate."""
+"""SAC on HalfCheetah with AER, ERE and PER, by learning rate."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def texts() -> dict[str, str]:
             rows.append([rate, strategy, *means, *difference(mine, plain, digits=0)])
     caption = (
         f"{runs(STUDY)} of 1000 steps on HalfCheetah; at 3e-4 the runs of the papers' figures, "
-        "where ERE stands beside FIFO[Uniform] of its own study, with other seeds. Return: mean over seeds of the last "
-        "tenth of training. Differences of paired seeds with BCa intervals, p of sign-flip tests, each "
-        "by itself."
+        "where ERE has the FIFO[Uniform] of its own study, with other seeds. Return: mean over seeds of the last tenth "
+        "of training. Differences of paired seeds with BCa intervals, p of sign-flip tests, uncorrected."
     )
     headings = ("learning rate", "strategy", "return, FIFO[Uniform]", "its return", "difference [95 %]", "p")
     return {"sac.rates": captioned(caption, table(headings, rows)), "sac.slow": rows[0][2], "sac.fast": rows[-1][2]}

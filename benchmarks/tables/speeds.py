@@ -1,4 +1,4 @@
-"""Timings beside peers, from `results/speed`."""
+"""Timings compared with peers, from `results/speed`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HEADINGS = ("measurement", "replaybench", "peer", "ratio", "target")
 
 def texts() -> dict[str, str]:
     return {
-        "speed": measured("bench_core", beside(rows_of("bench_core"))),
-        "speed-learners": measured("bench_learners", beside(_updates())),
-        "speed-plants": measured("bench_mujoco", beside(_plants())),
+        "speed": measured("bench_core", compared(rows_of("bench_core"))),
+        "speed-learners": measured("bench_learners", compared(_updates())),
+        "speed-plants": measured("bench_mujoco", compared(_plants())),
         "speed-replay": measured("bench_replay", _replay()),
         "speed-growth": _growth(),
-        "speed-gpu": measured("bench_gpu", beside(rows_of("bench_gpu"))),
-        "speed-files": measured("bench_files", beside(rows_of("bench_files"))),
+        "speed-gpu": measured("bench_gpu", compared(rows_of("bench_gpu"))),
+        "speed-files": measured("bench_files", compared(rows_of("bench_files"))),
         "speed-memory": _memory(),
         **_bytes(),
         **_values(),
@@ -50,7 +50,7 @@ def measured(script: str, text: str) -> str:
 
 
 def made_when(script: str, *sections: str) -> str:
-    """Say when, where and beside what a script's timings, or those of some sections, were taken."""
+    """Return date, machine and peers of a script's timings, or of some sections."""
     stored = _stored(script)
     made = [stored[name]["made"] for name in sections or stored]
     dates = sorted({each["date"][:10] for each in made})
@@ -91,8 +91,8 @@ def _place(row: Row) -> str:
     return "".join(f", {names.get(name, name)} {number(value, 0)}" for name, value in row.get("at", {}).items())
 
 
-def beside(rows: list[Row]) -> str:
-    """Return the table of timings beside their peers."""
+def compared(rows: list[Row]) -> str:
+    """Return the table of timings with their peers."""
     return table(
         HEADINGS,
         [

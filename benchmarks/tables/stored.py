@@ -80,14 +80,14 @@ def cell(study: str, **point: str) -> Cell:
 
 
 def looks(study: str, last: int | None = None) -> str:
-    """Say which episodes the greedy episodes of the last so many training episodes followed."""
+    """Return the training episodes before the last greedy episodes, as a list."""
     data = results(study)
     last = last_of(data.isel(plant=0)) if last is None else last
     return listed([e for e in data["greedy_episode"].values if e > data.sizes["episode"] - last])
 
 
 def runs(study: str, unit: str = "episodes") -> str:
-    """Say how many runs of which length a study holds, and which cells hold fewer."""
+    """Return number and length of a study's runs, and the cells with fewer."""
     sizes = results(study).sizes
     fewer = [(c.strategy, c.data["seed"].values) for c in cells(study) if c.data.sizes["seed"] < sizes["seed"]]
     text = "".join(f" (only {s.size} under {name}, {s.min()} to {s.max()})" for name, s in fewer)

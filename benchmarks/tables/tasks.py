@@ -1,4 +1,4 @@
-"""Learning on tasks whose episodes are told by their return: locomotion, CartPole."""
+"""Learning on tasks that are measured by return: locomotion, CartPole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to keep on Roboschool's double pendulum and walkers: by task, tasks together, and by the rule of thumb."""
+"""Retentions on Roboschool's double pendulum and walkers: by task, and tasks together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _by_task(study: str) -> str:
 
 
 def _together(study: str, room: str) -> str:
-    """Tell by how much each retention, with so much room, is better than all experiences, all tasks as one sample."""
+    """Compare each retention with all experiences, all tasks as one sample."""
     rows: dict[str, list[str]] = {}
     for measure in MEASURES.values():
         apart: dict[str, list[np.ndarray]] = {}

@@ -1,4 +1,4 @@
-"""The stored map: where, and how far, the best strategy is ahead of replaying uniformly."""
+"""The map of noise and rate: lead of the best strategy over uniform replay."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _by_condition(maps: dict[str, Map]) -> str:
 
 
 def _by_replay(plants: list[str]) -> dict[str, str]:
-    """Tell what the capacity of bounded memories and the number of replays make of it, at 50 Hz."""
+    """Show the lead by capacity and number of replays, at 50 Hz."""
     rows, told = [], {}
     for plant in plants:
         first = len(rows)
