@@ -1,7 +1,7 @@
-"""Make the pages of the documentation site in build/site-pages: those of docs, and those that the package itself tells.
+"""Make the pages of the documentation site in build/site-pages: those of docs, and those made from the package.
 
-Run by `make docs`, before mkdocs. Commands are asked for their help, settings and the interface are read from the code,
-and links to what is no page become links to the page that shows it, or plain words.
+Run by `make docs`, before mkdocs. Help of commands, settings, plants and the interface are read from the package. Links
+to files that are no page become links to the page that shows them, or plain words.
 """
 
 from __future__ import annotations
@@ -16,22 +16,29 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import replaybench
+from benchmarks.tables.marks import markdown
 from replaybench.controllers.registry import LEARNERS, load_learner
-from replaybench.envs.registry import PLANTS, is_installed, plant_class
+from replaybench.envs.registry import PLANTS, is_installed, make_plant, plant_class
 from replaybench.experiments.cli import COMMANDS, main
 from replaybench.experiments.training.bundled import EXAMPLES, STUDIES
 from replaybench.experiments.training.study import Study
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "site-pages"
-WRITTEN = {path: f"{path.stem}.md" for path in sorted((ROOT / "docs").glob("*.md"))} | {
+WRITTEN = {
+    path: path.relative_to(ROOT / "docs").with_suffix(".md").as_posix()
+    for path in sorted((ROOT / "docs").rglob("*"))
+    if path.suffix in (".md", ".ipynb")
+} | {
     ROOT / "README.md": "index.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "CHANGELOG.md": "changelog.md",
-    ROOT / "benchmarks/README.md": "results.md",
+    ROOT / "benchmarks/README.md": "results/measure-again.md",
 }
-"""Pages that people write, and what they are called on the site."""
+"""Written pages, and their paths on the site."""
 PICTURES = (".png", ".gif", ".svg", ".jpg")
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
@@ -40,21 +47,27 @@ def stage() -> None:
     """Write all pages anew."""
     shutil.rmtree(PAGES, ignore_errors=True)
     (PAGES / "assets").mkdir(parents=True)
-    for source, name in WRITTEN.items():
-        (PAGES / name).write_text(linked(source.read_text(encoding="utf-8"), source), encoding="utf-8")
+    shutil.copyfile(ROOT / "docs" / "site.css", PAGES / "assets" / "site.css")
     made = {
-        "commands.md": commands(),
-        "study-keys.md": study_keys(),
-        "api.md": interface(),
-        "examples.md": examples(),
-        "gallery.md": gallery(),
+        "reference/commands.md": commands(),
+        "reference/settings.md": settings(),
+        "reference/api.md": interface(),
+        "reference/examples.md": examples(),
+        "reference/gallery.md": gallery(),
     }
+    made |= {f"reference/plants/{name}.md": plant_page(name) for name in PLANTS.own if is_installed(name)}
+    made |= {name: linked(markdown(source), source) for source, name in WRITTEN.items()}
     for name, text in made.items():
+        (PAGES / name).parent.mkdir(parents=True, exist_ok=True)
         (PAGES / name).write_text(text, encoding="utf-8")
 
 
 def linked(text: str, source: Path) -> str:
-    """Return a page's text with links that hold on the site; pictures are copied to where they lead."""
+    """Return a page's text with links that hold on the site, and copy its pictures."""
+    folder = Path(WRITTEN[source]).parent
+
+    def to(name: str) -> str:
+        return Path(os.path.relpath(name, folder)).as_posix()
 
     def moved(match: re.Match[str]) -> str:
         picture, words, target, anchor = match[1], match[2], match[3], match[4] or ""
@@ -64,11 +77,11 @@ def linked(text: str, source: Path) -> str:
         if place.suffix in PICTURES:
             name = "-".join(place.relative_to(ROOT).parts[-3:])
             shutil.copyfile(place, PAGES / "assets" / name)
-            return f"{picture}[{words}](assets/{name})"
+            return f"{picture}[{words}]({to(f'assets/{name}')})"
         if place in WRITTEN:
-            return f"[{words}]({WRITTEN[place]}{anchor})"
+            return f"[{words}]({to(WRITTEN[place])}{anchor})"
         if place.parent == EXAMPLES:
-            return f"[{words}](examples.md#{heading_id(place.name)})"
+            return f"[{words}]({to('reference/examples.md')}#{heading_id(place.name)})"
         return words
 
     return _LINK.sub(moved, text)
@@ -80,26 +93,26 @@ def heading_id(heading: str) -> str:
 
 
 def help_of(*words: str) -> str:
-    """Return what a command says of itself."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+    """Return the help of a command."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         main([*words, "--help"])
-    return re.sub(r"\x1b\[[\d;]*m", "", said.getvalue()).strip("\n")
+    return re.sub(r"\x1b\[[\d;]*m", "", output.getvalue()).strip("\n")
 
 
 def commands() -> str:
     """Return a page with the help of every command."""
-    parts = ["# Commands", "Each as it describes itself (`replaybench COMMAND --help`)."]
+    parts = ["# Commands", "The output of `replaybench COMMAND --help`. [What each is for](../how-to/run-a-study.md)"]
     parts += [f"```text\n{help_of()}\n```"]
     for name in COMMANDS:
         parts += [f"## {name}", f"```text\n{help_of(name)}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
-def settings_table(kind: Any) -> str:
+def settings_table(config: Any) -> str:
     """Return a table of a data class's fields with their defaults."""
     rows = ["| key | default |", "| --- | --- |"]
-    for field in dataclasses.fields(kind):
+    for field in dataclasses.fields(config):
         default = field.default
         if default is dataclasses.MISSING:
             made = field.default_factory
@@ -109,24 +122,43 @@ def settings_table(kind: Any) -> str:
     return "\n".join(rows)
 
 
-def study_keys() -> str:
-    """Return a page with every key of study files, and of each learner's table."""
-    parts = ["# Study keys", inspect.cleandoc(Study.__doc__ or ""), settings_table(Study)]
+def settings() -> str:
+    """Return a page with every key of study files and of each learner's table, with defaults."""
+    parts = ["# Settings and defaults", "[What the keys mean](study-files.md)", "## Study", settings_table(Study)]
     parts += ["## Learners", "Keys of `[learner.NAME]`; tables within are written `[learner.NAME.exploration]`."]
     for name in LEARNERS.own:
         _, config = load_learner(name)
         parts += [f"### {name}", inspect.cleandoc(config.__doc__ or ""), settings_table(config)]
-    parts += ["## Plants", "Keys of `[plant.NAME]`: physical parameters."]
-    for name in (name for name in PLANTS.own if is_installed(name)):
-        plant = plant_class(name)
-        if dataclasses.fields(plant):
-            parts += [f"### {name}", settings_table(plant)]
     return "\n\n".join(parts) + "\n"
+
+
+def plant_page(name: str) -> str:
+    """Return the page of a plant: description, film, states, actions and parameters."""
+    plant = make_plant(name)
+    parts = [f"# {name}", inspect.cleandoc(type(plant).__doc__ or "")]
+    film = ROOT / "docs" / "images" / "plants" / f"{name}.gif"
+    if film.is_file():
+        shutil.copyfile(film, PAGES / "assets" / film.name)
+        parts.append(f"![{name} under random actions](../../assets/{film.name})")
+    low, high = (np.broadcast_to(bound, len(plant.action_names)) for bound in (plant.action_low, plant.action_high))
+    rows = zip(plant.action_names, plant.action_units, low, high, strict=True)
+    parts += ["## Actions", "| action | unit | lowest | highest |\n| --- | --- | --- | --- |"]
+    parts[-1] += "".join(f"\n| {action} | {unit or '–'} | {a:g} | {b:g} |" for action, unit, a, b in rows)
+    states = zip(plant.state_names, plant.state_units, plant.state_center, plant.state_scale, strict=True)
+    parts += ["## Observations", "Learners observe (state − centre) / scale.", "| state | unit | centre | scale |"]
+    parts[-1] += "\n| --- | --- | --- | --- |"
+    parts[-1] += "".join(f"\n| {state} | {unit or '–'} | {c:g} | {s:g} |" for state, unit, c, s in states)
+    if dataclasses.fields(plant):
+        parts += ["## Parameters", f"Keys of `[plant.{name}]`.", settings_table(type(plant))]
+    return "\n\n".join([*parts, "[All plants](../plants.md)"]) + "\n"
 
 
 def interface() -> str:
     """Return the page of the interface for Python programs, from docstrings."""
-    parts = ["# Python interface", "All that is promised to stay; see [From Python](python.md) for how it is used."]
+    parts = [
+        "# Python interface",
+        "The public interface. [In short](python.md), [how to use it](../tutorials/from-python.md)",
+    ]
     for name in replaybench.__all__:
         place = replaybench._PLACES[name].replace(":", ".")
         parts += [f"## {name}", f"::: replaybench.{place}"]
@@ -134,7 +166,7 @@ def interface() -> str:
 
 
 def examples() -> str:
-    """Return a page with the examples and studies that come along."""
+    """Return a page with the examples and studies of the package."""
     parts = ["# Examples", "`replaybench examples` copies these into a folder."]
     for path in (*sorted(EXAMPLES.glob("*.py")), *sorted(EXAMPLES.glob("*.toml")), *sorted(STUDIES.glob("*.toml"))):
         parts += [f"## {path.name}", f"```{path.suffix[1:]}\n{path.read_text(encoding='utf-8').strip()}\n```"]
@@ -142,7 +174,7 @@ def examples() -> str:
 
 
 def gallery() -> str:
-    """Return a page with every plant that has a film, and what it is."""
+    """Return a page with every plant that has a film."""
     parts = ["# Gallery", "Every plant under random actions, as `replaybench show PLANT --output FILE.gif` draws it."]
     films = ROOT / "docs" / "images" / "plants"
     for name in PLANTS.own:
@@ -150,11 +182,12 @@ def gallery() -> str:
         if film.is_file():
             shutil.copyfile(film, PAGES / "assets" / film.name)
             described = inspect.cleandoc(plant_class(name).__doc__ or "").split("\n\n")[0]
-            parts += [f"## {name}", f"![{name} under random actions](assets/{film.name})", described]
+            parts += [f"## {name}", f"![{name} under random actions](../assets/{film.name})", described]
+            parts += [f"[Observations, actions, parameters](plants/{name}.md)"] if is_installed(name) else []
     return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"}
     stage()
-    print(f"{len(list(PAGES.glob('*.md')))} pages in {PAGES}")
+    print(f"{len(list(PAGES.rglob('*.md')))} pages in {PAGES}")

@@ -81,7 +81,7 @@ OF_THE_CORE = {"mujoco"}
 def test_what_lacks_an_extra_says_so_and_the_guide_lists_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = set(project["optional-dependencies"]) - FOR_CLONES - OF_THE_CORE
-    guide = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "replaybench").rglob("*.py"))
     of_plants = {"bullet", "dm"}  # named by envs/registry.py, plant by plant
     for extra in extras:

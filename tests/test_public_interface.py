@@ -12,7 +12,7 @@ import pytest
 
 import replaybench
 
-GUIDE = Path(__file__).parents[1] / "docs" / "python.md"
+GUIDE = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
 
 
 @pytest.mark.parametrize("name", replaybench.__all__)

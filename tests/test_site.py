@@ -1,4 +1,4 @@
-"""The site shows every command, study key, learner, example and public name, and its links lead to pages of its own."""
+"""The site shows every command, setting, plant, example and public name, and its links lead to its own pages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 import replaybench
 from replaybench.controllers.registry import LEARNERS
+from replaybench.envs.registry import PLANTS
 from replaybench.experiments.cli import COMMANDS
 from replaybench.experiments.training.study import Study
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The script that makes the pages, having made them in a folder of the tests; its tables show every plant."""
+    """Return the script that makes the pages, after it has made them in a temporary folder."""
     for package in ("dm_control", "pybullet"):
         pytest.importorskip(package)
     spec = importlib.util.spec_from_file_location("make_site", ROOT / "docs" / "make_site.py")
@@ -36,29 +37,31 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 def text(site: ModuleType, name: str) -> str:
-    return str((site.PAGES / name).read_text(encoding="utf-8"))
+    return str((site.PAGES / "reference" / name).read_text(encoding="utf-8"))
 
 
 def test_everything_is_shown(site: ModuleType) -> None:
     commands = re.findall(r"^## (.+)$", text(site, "commands.md"), re.MULTILINE)
     assert commands == list(COMMANDS)
     assert text(site, "commands.md").count("usage: replaybench") == len(COMMANDS) + 1
-    keys = text(site, "study-keys.md")
-    assert all(f"| `{field.name}` |" in keys for field in dataclasses.fields(Study))
-    assert all(f"### {name}\n" in keys for name in LEARNERS.own)
+    settings = text(site, "settings.md")
+    assert all(f"| `{field.name}` |" in settings for field in dataclasses.fields(Study))
+    assert all(f"### {name}\n" in settings for name in LEARNERS.own)
+    assert all("## Observations" in text(site, f"plants/{name}.md") for name in PLANTS.own)
     assert all(f"## {name}\n" in text(site, "api.md") for name in replaybench.__all__)
     examples = {path.name for path in (ROOT / "replaybench/examples").glob("*.py")}
     assert all(f"## {name}\n" in text(site, "examples.md") for name in examples)
 
 
 def test_every_page_can_be_found(site: ModuleType) -> None:
-    listed = set(re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    assert listed == {path.name for path in site.PAGES.glob("*.md")}
+    listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {path.relative_to(site.PAGES).as_posix() for path in site.PAGES.rglob("*.md")}
+    assert listed == {page for page in pages if not page.startswith("reference/plants/")}
 
 
 def test_links_stay_on_the_site(site: ModuleType) -> None:
     found = 0
-    for page in site.PAGES.glob("*.md"):
+    for page in site.PAGES.rglob("*.md"):
         plain = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#\s]+)", plain):
             if not target.startswith("http"):

@@ -1,4 +1,4 @@
-"""Every measurement in the documents is what the stored files say."""
+"""Every measurement in the documents equals the stored files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tables import claims_picture, coverage, pages
-from benchmarks.tables.marks import filled, names, unmarked
+from benchmarks.tables.marks import filled, names, prose
 from benchmarks.tables.text import number, significant
 from replaybench.experiments.presets.preset import preset_names
 
@@ -18,9 +18,24 @@ MEASUREMENT = re.compile(
 """How measurements look: means with intervals, factors, rates."""
 
 
-@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
-def test_pages_are_as_the_stored_files_say(page: Path) -> None:
-    assert page.read_text(encoding="utf-8") == pages.rewritten(page), "run `make tables`"
+EVERY_PAGE = pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.relative_to(pages.ROOT).as_posix())
+
+
+@EVERY_PAGE
+def test_tables_and_sentences_are_as_the_stored_files_say(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == pages.rewritten(page), "run `make tables`"
+    assert [sentence for sentence in pages.sentences(page) if sentence not in pages.plain(text)] == []
+
+
+def test_a_changed_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = pages.ROOT / "README.md"
+    pattern = next(pattern for pattern, name in pages.patterns()["README.md"].items() if name == "findings.furthest")
+    monkeypatch.setattr(pages, "patterns", lambda: {"README.md": {pattern: "findings.furthest"}})
+    for value, found in (("0.020", True), ("0.021", False)):
+        monkeypatch.setattr(pages, "texts", lambda value=value: {"findings.furthest": value})
+        (sentence,) = pages.sentences(readme)
+        assert (sentence in pages.plain(readme.read_text(encoding="utf-8"))) is found
 
 
 def test_the_pictures_of_claims_show_what_their_tables_say() -> None:
@@ -39,31 +54,29 @@ def test_every_preset_of_the_five_papers_is_on_the_page_of_coverage() -> None:
 
 def test_every_text_is_shown_somewhere() -> None:
     shown = set().union(*(names(page.read_text(encoding="utf-8")) for page in pages.PAGES))
+    for sentences in pages.patterns().values():
+        shown |= {name for of in sentences.values() for name in ([of] if isinstance(of, str) else of)}
     assert set(pages.texts()) == shown
+    assert set(pages.patterns()) <= {page.relative_to(pages.ROOT).as_posix() for page in pages.PAGES}
 
 
-@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
-def test_no_measurement_stands_outside_marked_places(page: Path) -> None:
-    assert not MEASUREMENT.findall(unmarked(page.read_text(encoding="utf-8")))
+@EVERY_PAGE
+def test_no_measurement_stands_outside_tables_and_checked_sentences(page: Path) -> None:
+    text = pages.plain(prose(page.read_text(encoding="utf-8")))
+    for sentence in pages.sentences(page):
+        text = text.replace(pages.plain(prose(sentence)), "")
+    assert not MEASUREMENT.findall(text)
 
 
-@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
-def test_no_line_begins_with_a_mark(page: Path) -> None:
-    """To Markdown it would be a block of HTML, which cuts the paragraph in two."""
-    assert not re.findall(r"^\s*<!--v:.*", page.read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def test_marked_places_are_filled_and_missing_ones_named() -> None:
-    page = "a <!--v:one-->old<!--/--> b\n<!-- table: two -->\nold\n<!-- end -->\n"
-    done = filled(page, {"one": "1.5", "two": "| x |"})
-    assert done == "a <!--v:one-->1.5<!--/--> b\n<!-- table: two -->\n\n| x |\n\n<!-- end -->\n"
-    assert filled(done, {"one": "1.5", "two": "| x |"}) == done
+def test_marked_tables_are_filled_and_missing_ones_named() -> None:
+    page = "a b\n<!-- table: two -->\nold\n<!-- end -->\n"
+    done = filled(page, {"two": "| x |"})
+    assert done == "a b\n<!-- table: two -->\n\n| x |\n\n<!-- end -->\n"
+    assert filled(done, {"two": "| x |"}) == done
     with pytest.raises(KeyError, match="two"):
-        filled(page, {"one": "1.5"})
+        filled(page, {})
     with pytest.raises(ValueError, match="no other end"):
-        filled("a <!--v:one-->1.5 b", {"one": "1.5"})
-    with pytest.raises(ValueError, match="is a table"):
-        filled(page, {"one": "1\n2", "two": ""})
+        filled("<!-- table: two --> b", {})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""The numbers in the documents, made from stored files only: `python -m benchmarks.tables`, or `make tables`.
+"""Tables and numbers of the documents, from stored files only: `python -m benchmarks.tables`, or `make tables`.
 
-A page of Markdown marks what is written here, in comments that no reader of the page sees: a table between
-`<!-- table: NAME -->` and `<!-- end -->`, a value inside a sentence between `<!--v:NAME-->` and `<!--/-->`. Each module
-reads one kind of stored file and returns texts by name.
+Tables are written between `<!-- table: NAME -->` and `<!-- end -->`. Numbers in sentences are written by hand;
+`docs/numbers.toml` names each such sentence and its values, and a test compares them. Each module reads one type of
+stored file and returns tables and values by name.
 """

@@ -1,4 +1,4 @@
-"""How good advice was on plants that its rules were not made on."""
+"""Quality of advice on plants for which its rules were not made."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def texts() -> dict[str, str]:
     told = facts("advice.json")
     near = sum(row["near"] for row in told["rows"])
     caption = (
-        f"`{told['command']}`, commit {told['commit'][:7]}: {told['seeds']} seeds × {told['episodes']} episodes, "
-        f"advice and judges on different seeds. Within {told['near']:g} of the best of twelve on {near} of "
-        f"{len(told['rows'])} plants; the best is chosen on the seeds that it is shown with, which flatters it. One "
+        f"{told['seeds']} seeds × {told['episodes']} episodes, "
+        f"advice and test on different seeds. Within {told['near']:g} of the best of twelve on {near} of "
+        f"{len(told['rows'])} plants; the best is chosen on the seeds that are shown, which favours it. One "
         f"strategy for all plants, without asking, would be as near on {listed(_always(told))}."
     )
     headings = ("plant", "Hz", "noise", "advised", "score", "best of 12", "score", "behind, seed by seed [95 %]")

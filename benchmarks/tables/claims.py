@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from benchmarks.tables.stored import RESULTS, cells, facts, made, runs
+from benchmarks.tables.stored import RESULTS, cells, facts, runs
 from benchmarks.tables.text import captioned, listed, number, table
 from replaybench.controllers.registry import algorithm_of
 from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
@@ -39,7 +39,7 @@ Judged = list[tuple[Verdict, Finding | None]]
 @functools.cache
 def texts() -> dict[str, str]:
     tables = {f"claims.{name}": _claims(found) for name, (_, found) in judged_papers().items()}
-    told = {"claims": _overview(), "claims.runs": _runs(), "claims.said": _said(), "claims.missing": _missing()}
+    told = {"claims": _overview(), "claims.runs": _runs(), "claims.missing": _missing(), **_said()}
     return {**told, "claims.changed": _changed(), "claims.before": _before(), **tables}
 
 
@@ -68,10 +68,10 @@ def _overview() -> str:
     return table(("paper", "claims", *WORDS), [[name, *map(str, (sum(line), *line))] for name, line in lines.items()])
 
 
-def _said() -> str:
+def _said() -> dict[str, str]:
     counts = _counts(verdict.word for _, found in judged_papers().values() for verdict, _ in found)
     verdicts = listed([f"{count} {word}" for count, word in zip(counts, WORDS, strict=True)])
-    return f"of {sum(counts)} claims {verdicts}"
+    return {"claims.count": str(sum(counts)), "claims.verdicts": verdicts}
 
 
 def _used() -> list[str]:
@@ -81,48 +81,38 @@ def _used() -> list[str]:
 
 
 def _runs() -> str:
-    """Describe each run on which verdicts rest, and its cost."""
+    """Describe each run on which verdicts rest."""
     presets = {name.replace("/", "-"): name for name in preset_names()}
     rows = []
     for study in _used():
         preset = read_preset(presets[study]) if study in presets else None
-        ran = facts(f"{study}/provenance.json").get("cells", {}).values()
-        minutes = sum(cell["seconds"] for cell in ran) / 60 if all("seconds" in cell for cell in ran) else float("nan")
         rows.append([
             f"`{study}`",
             f"{preset.figure.figure}: {preset.figure.shows}" if preset else "a study of this repository",
             str(len(list(cells(study)))),
             runs(study),
-            number(minutes, 0),
-            made(study),
         ])  # fmt: skip
-    caption = (
-        f"`replaybench claims benchmarks/results/*/results.nc`: of {len(evidence())} stored runs, those with "
-        "cells that claims compare. Minutes are of one core, which other work shared."
-    )
-    return captioned(caption, table(("run", "what", "cells", "runs of each", "minutes", "made"), rows))
+    caption = f"Of {len(evidence())} stored runs, those with cells that claims compare."
+    return captioned(caption, table(("run", "figure", "cells", "runs of each"), rows))
 
 
 def _claims(found: Judged) -> str:
     """Show each claim of a paper."""
-    headings = ("claim", "source", "expected", "effect [95 %]", "mean", "n", "run, episodes", "p", "p!", "verdict")
+    headings = ("claim", "expected", "effect [95 %]; mean", "n, run, episodes", "p / p!", "verdict")
     return table(headings, [_row(*pair) for pair in found])
 
 
 def _row(verdict: Verdict, finding: Finding | None) -> list[str]:
-    claim = [verdict.claim.statement, verdict.claim.source, expected(verdict.claim)]
+    claim = [f"{verdict.claim.statement} ({verdict.claim.source})", expected(verdict.claim)]
     if finding is None:
-        return [*claim, "–", "–", "0", f"`{verdict.claim.preset}`", "", "", verdict.word]
+        return [*claim, "–", f"0, `{verdict.claim.preset}`", "", verdict.word]
     low, high = verdict.effect.interval()
     word = f"undecided; {still_needed(verdict)}" if verdict.word == "undecided" else verdict.word
     return [
         *claim,
-        f"{number(verdict.effect.estimate, 3)} [{number(low, 3)}, {number(high, 3)}]",
-        number(_mean(verdict), 3),
-        str(verdict.effect.n),
-        f"{' '.join(f'`{run}`' for run in finding.runs)}, {finding.episodes:,}",
-        p_text(verdict.supports),
-        p_text(verdict.refutes),
+        f"{number(verdict.effect.estimate, 3)} [{number(low, 3)}, {number(high, 3)}]; {number(_mean(verdict), 3)}",
+        f"{verdict.effect.n}, {' '.join(f'`{run}`' for run in finding.runs)}, {finding.episodes:,}",
+        f"{p_text(verdict.supports)} / {p_text(verdict.refutes)}",
         word.replace("-", "−") if verdict.split else word,
     ]
 

@@ -1,7 +1,8 @@
-"""Which parts of the five papers are here, and which are not."""
+"""Coverage of the five papers: each part with its presets, its page, or the reason why it is missing."""
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -52,7 +53,7 @@ def _shown(entry: str) -> str:
     if entry in preset_names():
         return f"`{entry}`"
     if entry.endswith(".md"):
-        path = entry.removeprefix("docs/") if entry.startswith("docs/") else f"../{entry}"
-        assert (DOCS / path).is_file(), entry
-        return f"[{path.removeprefix('../')}]({path})"
+        page = DOCS.parent / entry
+        title = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        return f"[{title}]({os.path.relpath(page, DOCS / 'results')})"
     return entry

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.flow.drafting_sigma import WINDOW, moving
-from benchmarks.tables.stored import cell, cells, facts, made, results, runs
+from benchmarks.tables.stored import cell, cells, facts, results, runs
 from benchmarks.tables.text import captioned, number, spread, table
 
 
@@ -28,11 +28,11 @@ INSIDE, LOST = 200, -60.0
 
 
 def _drafting() -> dict[str, str]:
-    study, rows, found = "novati2019-fig6", [], {}
+    study, rows = "novati2019-fig6", []
     for learner, strategy in _DRAFTING:
         if learner not in results(study)["learner"].values:
             continue
-        one = found[learner, strategy] = cell(study, learner=learner, strategy=strategy)
+        one = cell(study, learner=learner, strategy=strategy)
         sound = np.isfinite(one.data["reward"].values).all(axis=1)
         steps, late = one.data["episode_steps"].values[sound], one.late(one.last)[sound]
         whole = late[late >= LOST]
@@ -46,11 +46,11 @@ def _drafting() -> dict[str, str]:
             number(-float(np.median(whole)) / 400, 3) if whole.size else "–",
         ])  # fmt: skip
     caption = (
-        f"{runs(study, 'rounds')} of 400 steps, an update after each, N = 20,000, {made(study)}. n: runs whose "
-        "networks did not diverge. Return and actions survived: means over these and the last tenth of the rounds, "
-        "exploration included. Inside: the first round after which the last "
-        f"{WINDOW} have survived {INSIDE} actions and more on average, median over seeds, and how many seeds come so "
-        f"far. Greedy episodes of the last tenth, {late.shape[1]} a seed: how many are lost, and "
+        f"{runs(study, 'iterations')} of 400 steps, an update after each, N = 20,000. n: runs whose "
+        "networks did not diverge. Return and actions survived: means over these and the last tenth of the iterations, "
+        "exploration included. Inside: the first iteration after which the last "
+        f"{WINDOW} have survived {INSIDE} actions and more on average, median over seeds, and how many seeds "
+        f"reach it. Greedy episodes of the last tenth, {late.shape[1]} a seed: how many are lost, and "
         "the median cost per action of the others."
     )
     headings = (
@@ -58,17 +58,15 @@ def _drafting() -> dict[str, str]:
         "n",
         "return, training [95 %]",
         "actions survived",
-        "inside from round",
+        "inside from iteration",
         "greedy, lost",
         "cost",
     )
-    plain = found["DDPG", "FIFO[Uniform]"].data["episode_steps"].values.mean(axis=0)
-    middle = max(plain[start : start + 250].mean() for start in range(0, plain.size, 250))
-    return {"drafting": captioned(caption, table(headings, rows)), "drafting.plain-best": number(middle, 0)}
+    return {"drafting": captioned(caption, table(headings, rows))}
 
 
 def stays(steps: np.ndarray, actions: int = INSIDE) -> str:
-    """Say from which round on seeds `[seeds, rounds]` survive so many actions, stay inside, and how many ever do."""
+    """Return the median iteration from which seeds `[seeds, iterations]` survive so many actions, and how many do."""
     survived = moving(steps) >= actions
     there = survived.any(axis=1)
     first = np.where(there, survived.argmax(axis=1) + WINDOW, np.inf)
@@ -101,7 +99,7 @@ def _drafting_vracer() -> dict[str, str]:
             f"{number(found.late(found.last).max(), 0)}",
         ])  # fmt: skip
     caption = (
-        f"{runs(name, 'rounds')} of 400 steps, {made(name)}. Means over seeds and the last tenth of the rounds, "
+        f"{runs(name, 'iterations')} of 400 steps. Means over seeds and the last tenth of the iterations, "
         "exploration included; seeds that then survive 200 actions and more on average; the best greedy episode."
     )
     headings = ("learner", "capacity", "rate", "rewards", "return, training [95 %]", "actions survived", "seeds")
@@ -130,10 +128,10 @@ def _readings() -> dict[str, str]:
         row = [spread(one.final, 0), f"{number(steps.mean(), 0)} of 400", f"{lost} %"]
         rows.append([words, *row, f"{number(100 * cost / STATION, 0)} %"])
     caption = (
-        f"{runs(name, 'rounds')} of 400 steps, {made(name)}. Return and actions survived: means over seeds and the "
-        f"last tenth of the rounds, exploration included. Greedy episodes of the last tenth, {greedy.shape[1]} a seed: "
-        "how many are lost, and the median cost of the others, as a share of what holding station in the free stream "
-        "costs."
+        f"{runs(name, 'iterations')} of 400 steps. Return and actions survived: means over seeds and the "
+        "last tenth of the iterations, exploration included. Greedy episodes of the last tenth, "
+        f"{greedy.shape[1]} a seed: how many are lost, and the median cost of the others, relative to holding station "
+        "in the free stream."
     )
     headings = ("reading", "return, training [95 %]", "actions survived", "greedy, lost", "cost")
     return {"drafting-readings": captioned(caption, table(headings, rows))}
@@ -161,7 +159,7 @@ def _starts() -> dict[str, str]:
     short = stored["runs"][_SHORT]["V-RACER, FIFO[Uniform+ReFER]"]
     good = [one for one in short if one["whole"] >= 0.95]
     caption = (
-        f"{runs(_SHORT, 'rounds')} of 25 steps, {made(_SHORT)}, and the runs above in episodes of 400; greedy episodes "
+        f"{runs(_SHORT, 'iterations')} of 25 steps, and the runs above in episodes of 400; greedy episodes "
         f"of 400 actions from {stored['starts']:,} starts that all share. Kept: median over seeds, lowest to highest. "
         "Lost early: within ten actions, median. Cost per action of kept episodes: median over seeds that keep any. "
         "Search: of 96 starts, how many the best policy keeps for 60 actions by itself, and how many after a search "

@@ -1,4 +1,4 @@
-"""Learning to draft with a memory: LSTMs beside no memory, σ kept, and gates that begin closed."""
+"""Drafting with an LSTM: compared with none, with a fixed σ, and with gates that begin closed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 from scipy.stats import permutation_test
 
 from benchmarks.flow.drafting_lag import AGES, NETWORKS
-from benchmarks.flow.drafting_sigma import SEEDS, VARIANTS, WINDOW, moving
+from benchmarks.flow.drafting_sigma import SEEDS, VARIANTS
 from benchmarks.tables.drafting import INSIDE, LOST, stays
-from benchmarks.tables.stored import Cell, cell, cells, facts, made, runs
+from benchmarks.tables.stored import Cell, cell, cells, facts, runs
 from benchmarks.tables.text import captioned, difference, listed, number, spread, table
 from replaybench.experiments.results.effects import p_text
 
@@ -24,10 +24,10 @@ _MEMORY = {
     "DDPG:lstm": "DDPG, LSTM 2 × 32, critic then 64",
     "DDPG": "DDPG, 64-64, from above",
 }
-"""Learners of drafting-recurrent.toml, and those of drafting-vracer.toml beside which they stand, in words."""
+"""Labels of the learners of drafting-recurrent.toml, and of those of drafting-vracer.toml for comparison."""
 
 
-_ROW = ("learner", "return, training [95 %]", "actions survived", "inside from round", "best greedy")
+_ROW = ("learner", "return, training [95 %]", "actions survived", "inside from iteration", "best greedy")
 
 
 def _recurrent() -> dict[str, str]:
@@ -37,25 +37,11 @@ def _recurrent() -> dict[str, str]:
     n = len(known["V-RACER:lstm"].final)
     rows = [_remembering(words, known[learner], n) for learner, words in _MEMORY.items()]
     caption = (
-        f"{runs(name, 'rounds')} of 400 steps, {made(name)}, N = 20,000, ReF-ER; the same seeds of the studies above. "
-        "Means over seeds and the last tenth of the rounds, exploration included; inside as above; the best greedy "
+        f"{runs(name, 'iterations')} of 400 steps, N = 20,000, ReF-ER; the same seeds of the studies above. "
+        "Means over seeds and the last tenth of the iterations, exploration included; inside as above; the best greedy "
         "episode."
     )
-    sigmas = [
-        number(float(known[learner].data["metric_sigma"].values[:n, -1].mean()), 3)
-        for learner in ("V-RACER:lstm", "V-RACER:slow")
-    ]
-    with_memory, without = (
-        known[learner].data["episode_steps"].values[:n].mean(axis=0)
-        for learner in ("V-RACER:lstm-64-64", "V-RACER:slow")
-    )
-    there = moving(without[None])[0] >= with_memory[-WINDOW:].mean()
-    return {
-        "drafting-recurrent": captioned(caption, table(_ROW, rows)),
-        "drafting-recurrent.level": f"round {int(there.argmax()) + WINDOW}",
-        "drafting-recurrent.sigma": sigmas[0],
-        "drafting-recurrent.sigma-without": sigmas[1],
-    }
+    return {"drafting-recurrent": captioned(caption, table(_ROW, rows))}
 
 
 def _longer() -> dict[str, str]:
@@ -66,8 +52,7 @@ def _longer() -> dict[str, str]:
         _remembering("V-RACER, 64-64, of figure 6", without),
     ]
     caption = (
-        f"{runs(name, 'rounds')} of 400 steps, {made(name)}; without memory {len(without.final)} other seeds. All else "
-        "as above."
+        f"{runs(name, 'iterations')} of 400 steps; without LSTM {len(without.final)} other seeds. All else as above."
     )
     seeds = listed([number(actions, 0) for actions in _survived(with_memory)])
     return {name: captioned(caption, table(_ROW, rows)), f"{name}.seeds": seeds}
@@ -83,20 +68,20 @@ def _sigma() -> dict[str, str]:
         found = variant.stored()
         steps = found.data["episode_steps"].values[:SEEDS]
         sigma = _sigma_on_the_way(found, SEEDS)
-        rounds = f"{steps.shape[1]}"
+        iterations = f"{steps.shape[1]}"
         survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
-        rows.append([variant.networks, variant.sigma, sigma, rounds, stays(steps, _ON_THE_WAY), stays(steps), survived])
+        found_at = stays(steps, _ON_THE_WAY), stays(steps)
+        rows.append([variant.networks, variant.sigma, sigma, iterations, *found_at, survived])
     caption = (
-        f"V-RACER, {SEEDS} seeds, the same for all; with σ kept, {made(name)}, with an episode's age, "
-        f"{made('drafting-clock')}, others of the studies above. σ at round 300; rounds of 400 steps that were run; "
+        f"V-RACER, {SEEDS} seeds, the same for all; σ at iteration 300; iterations of 400 steps; "
         f"from which of them {_ON_THE_WAY} actions are survived, and from which {INSIDE}, medians over seeds as "
-        "above; the last tenth of the rounds."
+        "above; the last tenth of the iterations."
     )
     headings = (
         "networks",
         "σ",
-        "σ, round 300",
-        "rounds",
+        "σ, iteration 300",
+        "iterations",
         f"{_ON_THE_WAY} actions from",
         "inside from",
         "actions survived",
@@ -107,23 +92,16 @@ def _sigma() -> dict[str, str]:
 def _older_memory() -> dict[str, str]:
     told = facts("drafting-sigma/memory.json")
     ways = told["survived"]["V-RACER:lstm-64-64-fixed"]
-    fresh, older, forgotten = (listed([number(x, 0) for x in ways[way]]) for way in ("fresh", "older", "forgotten"))
-    return {
-        "drafting-sigma.fresh": f"{fresh} actions",
-        "drafting-sigma.older": older,
-        "drafting-sigma.forgotten": forgotten,
-        "drafting-sigma.age": f"{told['age']}",
-        "drafting-sigma.episodes": f"{told['episodes']:,}",
-    }
+    return {f"drafting-sigma.{way}": listed([number(x, 0) for x in ways[way]]) for way in ("fresh", "older")}
 
 
 def _sigma_on_the_way(found: Cell, n: int | None = None) -> str:
-    """Return the mean σ of the first n seeds, or of all, at round 300."""
+    """Return the mean σ of the first n seeds, or of all, at iteration 300."""
     return number(float(found.data["metric_sigma"].sel(greedy_episode=300).values[:n].mean()), 3)
 
 
 def _survived(found: Cell) -> np.ndarray:
-    """Return each seed's actions survived in the last tenth of the rounds. [seeds]"""
+    """Return each seed's actions survived in the last tenth of the iterations. [seeds]"""
     means: np.ndarray = found.data["episode_steps"].values[:, -found.last :].mean(axis=1)
     return means
 
@@ -145,12 +123,12 @@ def _forgetting() -> dict[str, str]:
         row = _remembering(words, found[learner])
         rows.append([*row[:1], sigma, stays(found[learner].data["episode_steps"].values, _ON_THE_WAY), *row[1:]])
     caption = (
-        f"V-RACER, {runs(name, 'rounds')} of 400 steps, {made(name)}, N = 20,000, ReF-ER, σ learned; LSTMs of 2 × 32, "
-        f"then 64-64. σ at round 300; from which round {_ON_THE_WAY} actions are survived, and from which {INSIDE} "
-        "(inside), medians over seeds as above; means over seeds and the last tenth of the rounds, exploration "
+        f"V-RACER, {runs(name, 'iterations')} of 400 steps, N = 20,000, ReF-ER, σ learned; LSTMs of 2 × 32, "
+        f"then 64-64. σ at iteration 300; iteration from which {_ON_THE_WAY} actions are survived, and {INSIDE} "
+        "(inside), medians over seeds as above; means over seeds and the last tenth of the iterations, exploration "
         "included; the best greedy episode."
     )
-    headings = ("networks", "σ, round 300", f"{_ON_THE_WAY} actions from", *_ROW[1:])
+    headings = ("networks", "σ, iteration 300", f"{_ON_THE_WAY} actions from", *_ROW[1:])
     told, p = difference(_survived(closed), _survived(opened), 0)
     asked = facts(f"{name}/lag.json")["found"]
     values = {f"{name}.difference": told, f"{name}.p": p}
@@ -179,11 +157,11 @@ def _forgetting_longer() -> dict[str, str]:
     rows = [
         _remembering(NETWORKS["V-RACER:lstm-64-64-forgets"], closed),
         _remembering("LSTM, gates begin open, from above", opened),
-        _remembering("64-64, no memory, of figure 6", without),
+        _remembering("64-64, no LSTM, of figure 6", without),
     ]
     caption = (
-        f"V-RACER, {runs(name, 'rounds')} of 400 steps, {made(name)}; with open gates {len(opened.final)} other "
-        f"seeds, without memory {len(without.final)} others. All else as above."
+        f"V-RACER, {runs(name, 'iterations')} of 400 steps; with open gates {len(opened.final)} other "
+        f"seeds, without LSTM {len(without.final)} others. All else as above."
     )
     apart = permutation_test(
         (_survived(closed), _survived(without)), lambda one, other: one.mean() - other.mean(), n_resamples=np.inf

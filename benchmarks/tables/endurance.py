@@ -1,4 +1,4 @@
-"""What sweeps endured, as `benchmarks/endurance` counted it."""
+"""Endurance of sweeps, as `benchmarks/endurance` measured it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def texts() -> dict[str, str]:
     (tiny,) = (row["more"] for row in rows_of("endurance") if row["what"].startswith("coordination"))
     sweep, plain, single = (tiny[f"ms of a cell {where}"] for where in ("in a sweep", "uncoordinated", _SINGLE))
     return {
-        "endurance": measured("endurance", table(("what", "found", "target"), rows)),
+        "endurance": measured("endurance", table(("measurement", "result", "target"), rows)),
         "endurance.per-cell": f"{number(sweep - plain, 1)} ms",
         "endurance.both-cores": f"{number(plain - single, 1)} ms",
     }

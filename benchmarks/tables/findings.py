@@ -1,4 +1,4 @@
-"""What all stored studies together say of what to keep and what to replay."""
+"""Findings: retention, sampling, weights, capacity and rate over all stored studies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CITED: Final = (
     "sun2020.cheetah-rates-alone-do-not-help-compressed",
     "sun2020.cheetah-attention-beyond-rates-compressed",
 )
-"""Claims whose effects the page tells."""
+"""Claims whose effects pages quote."""
 
 
 def texts() -> dict[str, str]:
@@ -42,8 +42,9 @@ def texts() -> dict[str, str]:
         "findings.half": _half(),
         "findings.rates": _rates(),
         "findings.dead": _dead(),
-        "findings.lost": _lost(),
-        "findings.limited": _limited(),
+        **_lost(),
+        **_limited(),
+        **_sooner(),
         "findings.variants": _variants(),
         "findings.furthest": number(max(_behind(of) for _, _, of in _conditions()), 3),
     }
@@ -77,7 +78,7 @@ def _length(study: str) -> str:
 
 
 def _full() -> str:
-    """Hold FULL[Uniform] against the best of the strategies beside it."""
+    """Compare FULL[Uniform] with the best strategy of each condition."""
     rows = []
     for study, condition, of in _conditions():
         mine = _scores(of["FULL[Uniform]"])
@@ -86,22 +87,22 @@ def _full() -> str:
         means = [number(float(np.nanmean(scores)), 3) for scores in (mine, _scores(of[best]))]
         rows.append([condition, _length(study), means[0], best, means[1], *behind])
     caption = (
-        "μ_final, means of 50 seeds. The best of ten is chosen on the seeds that it is shown with, which flatters it; "
-        "differences of paired seeds with 95 % BCa intervals, p by flipped signs, each by itself."
+        "μ_final, means of 50 seeds. The best of ten is chosen on the seeds that are shown, which favours it; "
+        "differences of paired seeds with 95 % BCa intervals, p of sign-flip tests, uncorrected."
     )
     headings = ("condition", "episodes", "FULL[Uniform]", "best of ten", "its mean", "FULL[Uniform] less the best", "p")
     return captioned(caption, table(headings, rows))
 
 
 def _plants() -> str:
-    """Hold FULL[Uniform] against the best and the worst of twelve on the plants that advice was tried on."""
+    """Compare FULL[Uniform] with the best and the worst of twelve strategies on the plants of the advice study."""
     told, rows = facts("advice.json"), []
     for row in told["rows"]:
         scores = row["strategies"]
         names = ("FULL[Uniform]", max(scores, key=scores.__getitem__), min(scores, key=scores.__getitem__))
         of = [f"{name} {number(scores[name], 3)}" for name in names[1:]]
         rows.append([row["plant"], f"{row['frequency']:g}", f"{row['noise']:g}", number(scores[names[0]], 3), *of])
-    caption = f"Mean scores of {told['seeds']} seeds × {told['episodes']} episodes, from `{told['command']}`."
+    caption = f"Mean scores of {told['seeds']} seeds × {told['episodes']} episodes."
     return captioned(caption, table(("plant", "Hz", "noise", "FULL[Uniform]", "best of 12", "worst of 12"), rows))
 
 
@@ -111,60 +112,60 @@ def _best(of: dict[str, Cell]) -> str:
 
 
 def _behind(of: dict[str, Cell]) -> float:
-    """Return how far FULL[Uniform] is behind the best on average."""
+    """Return the mean distance of FULL[Uniform] to the best strategy."""
     best, mine = (float(np.nanmean(_scores(of[name]))) for name in (_best(of), "FULL[Uniform]"))
     return best - mine
 
 
 def _kept() -> str:
-    """Say what it costs not to keep all, replayed uniformly."""
+    """Compare retentions with FULL, sampled uniformly."""
     rows = []
     for study, condition, of in _conditions():
         whole = _scores(of["FULL[Uniform]"])
-        beside = [_told(_scores(of[f"{name}[Uniform]"]), whole) for name in RETENTIONS if name != "FULL"]
+        beside = [_compare(_scores(of[f"{name}[Uniform]"]), whole) for name in RETENTIONS if name != "FULL"]
         rows.append([condition, _length(study), *beside])
     caption = (
-        "Differences to FULL[Uniform] in μ_final, replayed uniformly from 10⁴ experiences, 50 paired seeds with "
-        "95 % BCa intervals. Bold: p < 0.05 by flipped signs, each by itself."
+        "Differences to FULL[Uniform] in μ_final, sampled uniformly from 10⁴ experiences, 50 paired seeds with "
+        "95 % BCa intervals. Bold: p < 0.05, sign-flip test, uncorrected."
     )
     headings = ("condition", "episodes", *(f"{name}[Uniform]" for name in RETENTIONS if name != "FULL"))
     return captioned(caption, table(headings, rows))
 
 
 def _replayed() -> str:
-    """Say what replaying by TD error changes, from each retention."""
+    """Compare PER with uniform sampling, by retention."""
     rows = []
     for _, condition, of in _conditions():
         pairs = [(of[f"{kept}[PER]"].data, of[f"{kept}[Uniform]"].data) for kept in RETENTIONS]
-        rises = [_told(*(one["rise_time"].values for one in pair), 0, "interquartile mean") for pair in pairs]
-        ends = [_told(*(one["mu_final"].values for one in pair)) for pair in pairs]
+        rises = [_compare(*(one["rise_time"].values for one in pair), 0, "interquartile mean") for pair in pairs]
+        ends = [_compare(*(one["mu_final"].values for one in pair)) for pair in pairs]
         rows += [[condition, "episodes to 0.8", *rises], [condition, "μ_final", *ends]]
     caption = (
         "PER less uniform sampling from the same retention: differences of 50 paired seeds, means, of episodes "
-        "interquartile means, with 95 % BCa intervals; fewer episodes are better. Bold: p < 0.05 by flipped signs, "
-        "each by itself."
+        "interquartile means, with 95 % BCa intervals; fewer episodes are better. Bold: p < 0.05, sign-flip test, "
+        "uncorrected."
     )
     return captioned(caption, table(("condition", "measure", *RETENTIONS), rows))
 
 
 def _weighted() -> str:
-    """Say what importance weights change, with noise."""
+    """Compare importance weights with plain sampling, under noise."""
     rows = []
     for _, condition, of in _conditions(("debruin2018-fig15",)):
         for kept in ("FIFO", "TDE", "Resv"):
             plain, by_error = (_scores(of[f"{kept}[{sampling}]"]) for sampling in ("Uniform", "PER"))
             weighted, all_weighted = (_scores(of[f"{kept}[{sampling}]"]) for sampling in ("PER+IS", "Uniform+FIS"))
-            beside = _told(by_error, plain), _told(weighted, plain), _told(all_weighted, plain)
+            beside = _compare(by_error, plain), _compare(weighted, plain), _compare(all_weighted, plain)
             rows.append([condition, kept, number(float(np.nanmean(plain)), 3), *beside])
     caption = (
         f"{runs('debruin2018-fig15')}: differences in μ_final to uniform sampling from the same retention, paired "
-        "seeds with 95 % BCa intervals. Bold: p < 0.05 by flipped signs, each by itself."
+        "seeds with 95 % BCa intervals. Bold: p < 0.05, sign-flip test, uncorrected."
     )
-    return captioned(caption, table(("condition", "kept", "Uniform", "PER", "PER+IS", "Uniform+FIS"), rows))
+    return captioned(caption, table(("condition", "retention", "Uniform", "PER", "PER+IS", "Uniform+FIS"), rows))
 
 
 def _capacity() -> str:
-    """Say what the size of a memory of the newest changes, alone and with other experiences in it."""
+    """Compare capacities of FIFO buffers, with and without synthetic experiences."""
     sizes = {"1,000": "FIFO(1000)", "10,000": "FIFO", "100,000": "FIFO(100000)"}
     rows = []
     for _, condition, of in _conditions(("debruin2018-fig5",)):
@@ -173,90 +174,98 @@ def _capacity() -> str:
                 _scores(of[f"{synth}{kept}[Uniform]"]) for synth in ("", "Synth(state=0.2)*", "Synth(action=0.2)*")
             )
             mean = number(float(np.nanmean(plain)), 3)
-            rows.append([condition, size, mean, _told(states, plain), _told(actions, plain)])
+            rows.append([condition, size, mean, _compare(states, plain), _compare(actions, plain)])
     caption = (
-        f"{runs('debruin2018-fig5')}: FIFO[Uniform] by how much it holds, and what a fifth of synthetic experiences "
-        "adds: differences in μ_final, paired seeds with 95 % BCa intervals. Bold: p < 0.05 by flipped signs, each by "
-        "itself."
+        f"{runs('debruin2018-fig5')}: FIFO[Uniform] by capacity, and the effect of a fifth of synthetic "
+        "experiences: differences in μ_final, paired seeds with 95 % BCa intervals. Bold: p < 0.05, sign-flip test, "
+        "uncorrected."
     )
-    headings = ("condition", "holds", "μ_final", "other states in a fifth", "other actions in a fifth")
+    headings = ("condition", "capacity", "μ_final", "synthetic states, a fifth", "synthetic actions, a fifth")
     return captioned(caption, table(headings, rows))
 
 
 def _half() -> str:
-    """Return how much better half of what the 90 % rule gives ends than keeping all, on magman."""
+    """Compare half the capacity of the 90 % rule with FULL, on magman."""
     of = {one.strategy: one for one in cells("debruin2018-fig18")}
     return difference(_scores(of["FIFO(42000)[Uniform]"]), _scores(of["FULL[Uniform]"]), 3)[0]
 
 
 def _rates() -> str:
-    """Say what the control rate changes, alone and with other experiences."""
+    """Compare control rates, with and without synthetic experiences."""
     rows = []
     for _, condition, of in _conditions(("debruin2018-fig9",)):
         names = [f"{synth}FIFO[Uniform]" for synth in ("", "Synth(state=0.2)*", "Synth(action=0.2)*")]
         plain, states, actions = (_scores(of[name]) for name in names)
-        rows.append([condition, number(float(np.nanmean(plain)), 3), _told(states, plain), _told(actions, plain)])
+        rows.append([condition, number(float(np.nanmean(plain)), 3), _compare(states, plain), _compare(actions, plain)])
     caption = (
-        f"{runs('debruin2018-fig9')}: FIFO[Uniform] by rate, and what a fifth of synthetic experiences adds: "
-        "differences in μ_final, paired seeds with 95 % BCa intervals. Bold: p < 0.05 by flipped signs, each by itself."
+        f"{runs('debruin2018-fig9')}: FIFO[Uniform] by rate, and the effect of a fifth of synthetic experiences: "
+        "differences in μ_final, paired seeds with 95 % BCa intervals. Bold: p < 0.05, sign-flip test, uncorrected."
     )
-    return captioned(caption, table(("condition", "μ_final", "other states", "other actions"), rows))
+    return captioned(caption, table(("condition", "μ_final", "synthetic states", "synthetic actions"), rows))
 
 
 def _dead() -> str:
-    """Count learners that ended where they had begun, by what they kept and replayed."""
+    """Count collapsed runs by retention and sampling."""
     rows = []
     for study, condition, of in _conditions():
         counts = [f"{of[f'{kept}[Uniform]']['dead']:.0f}, {of[f'{kept}[PER]']['dead']:.0f}" for kept in RETENTIONS]
         rows.append([condition, _length(study), *counts])
-    caption = "Learners that are dead at the end, of 50: replayed uniformly, by TD error."
+    caption = "Collapsed runs of 50: sampled uniformly, sampled by TD error."
     return captioned(caption, table(("condition", "episodes", *RETENTIONS), rows))
 
 
-def _lost() -> str:
-    """Say how many learners are dead that keep the newest, and that keep all, and how many of these had learned."""
-    study = COMPARISONS[0]
-    (found,) = (of for _, condition, of in _conditions((study,)) if condition.startswith("PendulumDCSC"))
-    told = []
-    for kept, words in (("FIFO", "keep the newest"), ("FULL", "keep all")):
+def _pendulum() -> dict[str, Cell]:
+    """Return the pendulum's cells without noise at 50 Hz, by strategy."""
+    (found,) = (of for _, condition, of in _conditions(COMPARISONS[:1]) if condition.startswith("PendulumDCSC"))
+    return found
+
+
+def _lost() -> dict[str, str]:
+    """Count collapsed learners with the newest and with all experiences, and those of them that had learned."""
+    found, told = _pendulum(), {}
+    for kept, name in (("FIFO", "newest"), ("FULL", "all")):
         both = [found[f"{kept}[{sampling}]"].data for sampling in ("Uniform", "PER")]
-        ends, rises = (np.concatenate([one[name].values for one in both]) for name in ("mu_final", "rise_time"))
-        dead = ends < DEAD_LEVEL
-        learned = int((rises[dead] < results(study).sizes["episode"]).sum())
-        told.append(f"{dead.sum()} of {len(ends)} learners that {words} ({learned or 'none'} had learned)")
-    return " and ".join(told)
+        ends, rises = (np.concatenate([one[of].values for one in both]) for of in ("mu_final", "rise_time"))
+        collapsed = ends < DEAD_LEVEL
+        told[f"findings.lost.{name}"] = f"{collapsed.sum()} of {len(ends)}"
+        told[f"findings.learned.{name}"] = f"{(rises[collapsed] < results(COMPARISONS[0]).sizes['episode']).sum()}"
+    return told
 
 
-def _limited() -> str:
-    """Say how much of the state space gets an action at its limit from learners that are dead, and from others."""
+def _limited() -> dict[str, str]:
+    """Measure the share of the state space in which collapsed learners, and others, put the action at its limit."""
     told = facts("dead_learners.json")
-    dead: list[tuple[float, float]] = []
-    living: dict[str, float] = {}
-    for name, row in told["strategies"].items():
+    collapsed: list[tuple[float, float]] = []
+    living: list[float] = []
+    for row in told["strategies"].values():
         of = list(zip(row["score"], row["limited"], row["side"], strict=True))
-        dead += [(limited, side) for score, limited, side in of if score < told["dead_below"]]
-        living[name] = float(np.mean([limited for score, limited, _ in of if score >= told["dead_below"]]))
-    least, most = min(living, key=living.__getitem__), max(living, key=living.__getitem__)
-    limited, side = np.mean(dead, axis=0)
-    return (
-        f"in {100 * limited:.0f} % of all states the {len(dead)} dead ones put the action at its limit, "
-        f"{100 * side:.0f} % of that to one side; the others do so in {100 * living[least]:.0f} % ({least}) to "
-        f"{100 * living[most]:.0f} % ({most})"
-    )
+        collapsed += [(limited, side) for score, limited, side in of if score < told["dead_below"]]
+        living.append(float(np.mean([limited for score, limited, _ in of if score >= told["dead_below"]])))
+    limited, side = np.mean(collapsed, axis=0)
+    return {
+        "findings.limited": f"{100 * limited:.0f} %",
+        "findings.one-side": f"{100 * side:.0f} %",
+        "findings.others-limited": f"{100 * min(living):.0f} to {100 * max(living):.0f} %",
+    }
+
+
+def _sooner() -> dict[str, str]:
+    """Compare the rise times of PER and uniform sampling from a buffer of everything."""
+    per, uniform = (_pendulum()[f"FULL[{sampling}]"].data["rise_time"].values for sampling in ("PER", "Uniform"))
+    effect = paired([per.astype(float)], [uniform.astype(float)], statistic="interquartile mean")
+    low, high = effect.interval()
+    return {"findings.sooner": number(-effect.estimate, 0), "findings.sooner.interval": f"{-high:.0f} to {-low:.0f}"}
 
 
 def _variants() -> str:
-    """Count comparisons of variants of prioritised replay with uniform replay."""
+    """Return the largest effect of a variant of prioritised replay."""
     found = [verdict for verdict, _ in judged_papers()["panahi2024"][1] if verdict.effect.n]
-    sure = sum(verdict.word == "reproduced" for verdict in found)
-    most = number(max(verdict.effect.estimate for verdict in found), 3)
-    told = f"in none of {len(found)} comparisons the typical run ends better by more than {most}"
-    return f"{told}, in {sure} significantly less than 0.05"
+    return number(max(verdict.effect.estimate for verdict in found), 3)
 
 
-def _told(one: np.ndarray, other: np.ndarray, digits: int = 3, statistic: Statistic = "mean") -> str:
-    """Return a difference of paired seeds with its interval, bold where it is sure."""
+def _compare(one: np.ndarray, other: np.ndarray, digits: int = 3, statistic: Statistic = "mean") -> str:
+    """Return a difference of paired seeds with its interval, bold where it is significant."""
     effect = paired([np.asarray(one, np.float64)], [np.asarray(other, np.float64)], statistic=statistic)
-    told = between(effect.estimate, *effect.interval(), digits)
-    sure = 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)) < SIGNIFICANT
-    return f"**{told}**" if sure else told
+    text = between(effect.estimate, *effect.interval(), digits)
+    significant = 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)) < SIGNIFICANT
+    return f"**{text}**" if significant else text

@@ -1,4 +1,4 @@
-"""How much intervals and tests of few runs hold, as `benchmarks/evidence/interval_coverage.py` simulated it."""
+"""Coverage of intervals and errors of tests of few runs, from `benchmarks/evidence/interval_coverage.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.tables.text import captioned, number, table
 
 NOMINAL = 0.95
 NEAR = 0.02
-"""How far from nominal a share may be that is not told as amiss; its own standard error is 0.007."""
+"""Distance from nominal that is not marked; the standard error of a share is 0.007."""
 
 _COLUMNS = {
     "mean": "mean",
@@ -20,12 +20,12 @@ _COLUMNS = {
     "90 % reach": "90 % reach",
 }
 _TESTS = {
-    "flipped signs, wrongly": "flipped signs, alike",
+    "flipped signs, wrongly": "sign-flip test, equal",
     "flipped signs, rightly": "half an sd apart",
-    "apart, wrongly": "intervals apart, alike",
+    "apart, wrongly": "intervals apart, equal",
     "apart, rightly": "half an sd apart",
-    "surpassed, wrongly": "said to be more than it is",
-    "fallen short of, wrongly": "less than it is",
+    "surpassed, wrongly": "wrongly more",
+    "fallen short of, wrongly": "wrongly less",
 }
 
 
@@ -33,13 +33,12 @@ def texts() -> dict[str, str]:
     told = facts("coverage.json")
     rows: list[dict[str, Any]] = told["rows"]
     caption = (
-        f"`{told['command']}`, commit {told['commit'][:7]}, {told['core_seconds']:.0f} s of a core: "
-        f"{told['repetitions']:,} samples of each size. Left, which share of 95 % intervals and bounds hold the truth, "
-        f"bold where that is less than {NOMINAL - NEAR:.2f} (P(better): of 200 samples); right, how often two "
-        f"strategies on shared seeds (correlation {told['shared']:g}) are called different, where they are alike and "
-        "where one is half a standard deviation better: by flipped signs of the paired differences (p < 0.05), and by "
-        "intervals that do not overlap. Last, how often the difference to another learner, of normal scores, is said "
-        "to be more, or less, than it is, by one-sided tests (p < 0.05) as `claims` uses them."
+        f"{told['repetitions']:,} samples of each size. Left: share of 95 % intervals and bounds that contain the "
+        f"truth, bold where it is less than {NOMINAL - NEAR:.2f} (P(better): of 200 samples); right, how often two "
+        f"strategies on shared seeds (correlation {told['shared']:g}) are called different, where they are equal and "
+        "where one is half a standard deviation better: by paired sign-flip tests (p < 0.05), and by "
+        "intervals that do not overlap. Last, how often the difference to another learner, of normal scores, is called "
+        "larger, or smaller, than it is, by one-sided tests (p < 0.05) as `claims` uses them."
     )
     headings = ("scores", "runs", *_COLUMNS.values(), *_TESTS.values())
     shown = [

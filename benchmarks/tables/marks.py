@@ -1,42 +1,44 @@
-"""Marked places in a page of Markdown, and what fills them."""
+"""Tables between marks in a page of Markdown or a notebook, and the words of its prose."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 TABLE = re.compile(r"(<!-- table: (?P<name>[\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-VALUE = re.compile(r"(<!--v:(?P<name>[\w.-]+)-->)[^<]*(<!--/-->)")
-MARK = re.compile(r"<!--.*?-->", re.DOTALL)
+
+
+def markdown(page: Path) -> str:
+    """Return a page's Markdown; code cells of a notebook become blocks of Python."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    return "\n\n".join(source if of == "markdown" else f"```python\n{source}\n```" for of, source in cells) + "\n"
 
 
 def names(text: str) -> set[str]:
-    """Return the names of all marked places."""
-    return {found["name"] for pattern in (TABLE, VALUE) for found in pattern.finditer(text)}
+    """Return the names of all marked tables."""
+    return {found["name"] for found in TABLE.finditer(text)}
 
 
 def filled(text: str, texts: Mapping[str, str]) -> str:
-    """Return a page with its marked places filled.
+    """Return a page with its marked tables filled.
 
     Raises:
-        KeyError: a place's name is unknown.
-        ValueError: a mark has no other end, or a table is to stand inside a line.
+        KeyError: a table's name is unknown.
+        ValueError: a mark has no other end.
     """
-
-    def table(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{texts[found['name']]}\n\n{found[3]}"
-
-    def value(found: re.Match[str]) -> str:
-        if "\n" in texts[found["name"]]:
-            raise ValueError(f"{found['name']} is a table: mark it as one")
-        return f"{found[1]}{texts[found['name']]}{found[3]}"
-
-    left = VALUE.sub("", TABLE.sub("", text))
-    if lone := re.search(r"<!-- table:.*?-->|<!-- end -->|<!--v:.*?-->|<!--/-->", left):
+    if lone := re.search(r"<!-- table:.*?-->|<!-- end -->", TABLE.sub("", text)):
         raise ValueError(f"{lone[0]} has no other end")
-    return VALUE.sub(value, TABLE.sub(table, text))
+    return TABLE.sub(lambda found: f"{found[1]}\n{texts[found['name']]}\n\n{found[3]}", text)
 
 
-def unmarked(text: str) -> str:
-    """Return what is left of a page without marked places and blocks of code."""
-    return re.sub(r"```.*?```", "", VALUE.sub("", TABLE.sub("", text)), flags=re.DOTALL)
+def prose(text: str) -> str:
+    """Return a page without marked tables, other tables, code, comments and the targets of links."""
+    text = re.sub(r"^```.*?^```", "", TABLE.sub("", text), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("|"))

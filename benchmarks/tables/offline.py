@@ -1,4 +1,4 @@
-"""What learners make of recordings alone."""
+"""Offline learning from recordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def texts() -> dict[str, str]:
     told = facts("offline.json")
     recordings = list(dict.fromkeys(row["recording"] for row in told["rows"]))
     caption = (
-        f"`{told['command']}`, commit {told['commit'][:7]}: μ_r of the greedy policy on `PendulumDCSC` at 50 Hz with "
+        f"μ_r of the greedy policy on `PendulumDCSC` at 50 Hz with "
         f"noise {told['noise']:g}, mean [95 %] of {told['seeds']} learners after {told['updates']:,} updates, each of "
         f"a recording of its own of {told['episodes']} episodes. Stepped inputs: random, held for 0.2 s. A controller: "
         "that of dynamic programming, with 5 % of its actions random; excited: with half of them."

@@ -1,8 +1,9 @@
-"""Which pages are filled, and from which modules."""
+"""Pages with generated tables and checked numbers, and the modules that these come from."""
 
 from __future__ import annotations
 
 import functools
+import tomllib
 from pathlib import Path
 
 from benchmarks.tables import (
@@ -32,7 +33,8 @@ from benchmarks.tables import (
 from benchmarks.tables.marks import filled
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").rglob("*.md")))
+NUMBERS = ROOT / "docs/numbers.toml"
 MODULES = (
     advice,
     claims,
@@ -63,6 +65,24 @@ MODULES = (
 def texts() -> dict[str, str]:
     """Return all tables and values by name."""
     return {name: text for module in MODULES for name, text in module.texts().items()}
+
+
+@functools.cache
+def patterns() -> dict[str, dict[str, str | list[str]]]:
+    """Return, by page and by sentence with `{}` for its numbers, the names of their values."""
+    return tomllib.loads(NUMBERS.read_text(encoding="utf-8"))
+
+
+def sentences(page: Path) -> list[str]:
+    """Return the checked sentences of a page as the stored files want them."""
+    of = patterns().get(page.relative_to(ROOT).as_posix(), {})
+    named = {pattern: [names] if isinstance(names, str) else names for pattern, names in of.items()}
+    return [pattern.format(*(texts()[name] for name in names)) for pattern, names in named.items()]
+
+
+def plain(text: str) -> str:
+    """Return a page's text on one line, to look for sentences."""
+    return " ".join(text.split())
 
 
 def rewritten(page: Path) -> str:

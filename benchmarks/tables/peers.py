@@ -1,19 +1,15 @@
-"""Beside the hardest peers: rates of updates, times until solved, and what bounds an update, from `results/speed`."""
+"""Rates of updates and times until solved, with the fastest peers, and bounds of an update, from `results/speed`."""
 
 from __future__ import annotations
 
-from benchmarks.tables.speeds import beside, made_when, measured, rows_of
-from benchmarks.tables.text import listed, number, significant, table, wrapped
-
-LEAD = "SAC:64"
-"""The section that the first page quotes."""
+from benchmarks.tables.speeds import compared, measured, rows_of
+from benchmarks.tables.text import number, significant, table, wrapped
 
 
 def texts() -> dict[str, str]:
     return {
-        "peers": measured("bench_peers", beside(rows_of("bench_peers"))),
-        "peers.lead": _lead(),
-        "peers.whole": _whole(),
+        "peers": measured("bench_peers", compared(rows_of("bench_peers"))),
+        **_values(),
         "peers-solved": measured("bench_solved", _solved()),
         "roofline": measured("roofline", _roofline()),
     }
@@ -35,16 +31,6 @@ def _solved() -> str:
     return table(
         ("SAC on Pendulum-v1", "replaybench", "RLtools", "as fast", "seeds that solved it (ours, RLtools')"), rows
     )
-
-
-def _whole() -> str:
-    """Return one sentence on whole runs, of which updates are a part, beside RLtools."""
-    solved = [row for row in rows_of("bench_solved") if "until solved" in row["what"]]
-    told = []
-    for row in solved:
-        ours, theirs = (f"{significant(row[side])} s" for side in ("ours", "peer"))
-        told.append(f"{ours} ({row['what'].removesuffix(', until solved')}; RLtools {theirs})")
-    return f"Until Pendulum-v1 is solved, plant and all, it takes {listed(told)}"
 
 
 def _roofline() -> str:
@@ -76,16 +62,17 @@ def _roofline() -> str:
     return f"{wrapped(roofs)}\n\n{table(headings, rows)}"
 
 
-def _lead() -> str:
-    """Return one sentence on the hardest peers, the hardest first."""
-    rows = [row for row in rows_of("bench_peers", LEAD) if row["at"]["members"] > 1]
-    rows.sort(key=lambda row: row["ratio"])
-    where = rows[0]["at"]
-    rivals = {"RLtools": "RLtools with MKL, one seed in C++", "JAX": "a plain JAX population"}
-    told = [f"{significant(row['ratio'])} × {rivals.get(row['rival'], row['rival'])}" for row in rows]
-    machine = made_when("bench_peers", LEAD).split(" on ", 1)[1].split(",", 1)[0]
-    return (
-        f"On one core ({machine}) SAC with {where['units']:g}-{where['units']:g} units and batches of "
-        f"{where['batch']:g} does {number(rows[0]['ours'], 0)} updates/s with {where['members']:g} seeds, which is "
-        f"{', '.join(told)}"
-    )
+def _values() -> dict[str, str]:
+    """Return the ratios to Stable-Baselines3 at two sizes of SAC, and the range of those to RLtools."""
+    rows = rows_of("bench_peers")
+    sac = {
+        (row["at"]["units"], row["at"]["batch"]): row["ratio"]
+        for row in rows
+        if row["rival"] == "Stable-Baselines3" and row["what"].startswith("SAC")
+    }
+    rltools = [row["ratio"] for row in rows if row["rival"] == "RLtools"]
+    return {
+        "peers.sb3-64": significant(sac[64, 64]),
+        "peers.sb3-256": significant(sac[256, 256]),
+        "peers.rltools": f"{significant(min(rltools))} to {significant(max(rltools))}",
+    }

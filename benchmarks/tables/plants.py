@@ -1,4 +1,4 @@
-"""Are the plants what they should be: the flow against known values, PyBullet beside the original environments."""
+"""Validation of plants: the flow compared with known values, PyBullet with the original environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of de Bruin et al. (2018) that were run: strategies beside each other, and beside one of them."""
+"""Figures of de Bruin et al. (2018): strategies, compared with one of them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.tables.stored import Cell, cell, cells, facts, made, results, runs
+from benchmarks.tables.stored import Cell, cell, cells, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, table
 from replaybench.experiments.results.comparison_tables import Comparison, compared
-from replaybench.experiments.results.effects import SIGNIFICANT, p_text
+from replaybench.experiments.results.effects import p_text
 
 FIGURES: Final = {
     "figure7": ("debruin2018-fig7", "FIFO[Uniform]"),
@@ -18,14 +18,14 @@ FIGURES: Final = {
     "figure14": ("debruin2018-fig14", "FIFO[Uniform]"),
     "figure18": ("debruin2018-fig18", "FULL[Uniform]"),
 }
-"""The study that a figure is, and with which of its strategies the others are compared."""
+"""Study of each figure, and the strategy that the others are compared with."""
 
 
 def texts() -> dict[str, str]:
     told: dict[str, str] = {}
     for name, (study, baseline) in FIGURES.items():
-        told |= {name: _table(study, baseline), f"{name}.said": _said(study, baseline)}
-    dqn, naf = _readings("dqn-diversity", "other states in half"), _readings("naf-refer", "ReF-ER")
+        told[name] = _table(study, baseline)
+    dqn, naf = _readings("dqn-diversity", "synthetic states, half"), _readings("naf-refer", "ReF-ER")
     return {
         **told,
         "dqn": dqn,
@@ -74,39 +74,39 @@ READINGS: Final = {
         "TD3:slow": "rates 3e-4",
     },
 }
-"""What studies of contradicted claims make of what a paper does not state."""
+"""Labels of the readings in studies of contradicted claims."""
 
 
 def _readings(study: str, other: str) -> str:
-    """Return what a strategy does beside plain replay, by reading."""
+    """Compare a strategy with plain replay, by reading."""
     rows = []
     for (_, learner), (plain, changed) in _compared(study, "FIFO[Uniform]").items():
         means = (number(float(np.nanmean(row.scores)), 3) for row in (plain, changed))
-        rows.append([READINGS[study][learner], *means, *_beside(changed)])
+        rows.append([READINGS[study][learner], *means, *_difference(changed)])
     caption = (
-        f"{runs(study)} at 50 Hz without noise, {made(study)}. μ_final: mean over seeds; differences of paired seeds "
-        f"with BCa intervals, p by flipped signs. {_time(study)}"
+        f"{runs(study)} at 50 Hz without noise. μ_final: mean over seeds; differences of paired seeds "
+        f"with BCa intervals, p of sign-flip tests."
     )
     headings = ("reading", "μ_final, plain", f"μ_final, {other}", "difference [95 %]", "p")
     return captioned(caption, table(headings, rows))
 
 
 def _emphasis() -> str:
-    """Return what attention and an emphasis on the recent do for SAC, by plant and reading."""
+    """Compare AER and ERE with uniform replay under SAC, by plant and reading."""
     study, rows = "sac-emphasis", []
     for (plant, learner), (plain, *others) in _compared(study, "FIFO[Uniform]").items():
         mean = number(float(np.nanmean(plain.scores)), 3)
-        told = [f"{difference}, p {chance}" for difference, chance in map(_beside, others)]
+        told = [f"{difference}, p {chance}" for difference, chance in map(_difference, others)]
         rows.append([plant, READINGS[study][learner], mean, *told])
     caption = (
-        f"{runs(study)} at 50 Hz without noise, {made(study)}. μ_final: mean over seeds; differences of paired seeds "
-        f"with BCa intervals, p by flipped signs. {_time(study)}"
+        f"{runs(study)} at 50 Hz without noise. μ_final: mean over seeds; differences of paired seeds "
+        f"with BCa intervals, p of sign-flip tests."
     )
     return captioned(caption, table(("plant", "reading", "μ_final, uniform", "with AER", "with ERE"), rows))
 
 
 def _by_hundred(study: str, learner: str, strategy: str) -> str:
-    """Return how far a strategy is from plain replay by hundred training episodes: mean differences of μ over seeds."""
+    """Return mean differences of μ_r to plain replay by hundred training episodes."""
     changed, plain = (cell(study, learner=learner, strategy=name) for name in (strategy, "FIFO[Uniform]"))
     gain = (changed.data["reward"] - plain.data["reward"]) / (plain["reference_dp"] - plain["reference_random"])
     hundreds = gain.coarsen(episode=100).mean().mean("seed").values
@@ -114,27 +114,27 @@ def _by_hundred(study: str, learner: str, strategy: str) -> str:
 
 
 def _by_noise(study: str, one: str, other: str) -> str:
-    """Return how far a strategy's μ_final is ahead of another's at each noise: mean difference of seeds and rates."""
+    """Return the mean difference of two strategies in μ_final at each noise level."""
     scores = results(study)["mu_final"].sel(plant="PendulumDCSC").squeeze("learner")
     ahead = (scores.sel(strategy=one) - scores.sel(strategy=other)).mean(["frequency", "seed"])
     return listed([f"{number(float(mean), 2)} at noise {float(mean['noise']):g}" for mean in ahead])
 
 
 def _by_age(study: str, plant: str, altered: str) -> str:
-    """Return the mean μ_final where altered experiences are always fresh, and where they are hardly ever renewed."""
+    """Return the mean μ_final with fresh and with old synthetic experiences."""
     names = (f"Synth({altered}=0.2{old})*FIFO[Uniform]" for old in ("", ", refresh=0.05"))
     return " to ".join(number(cell(study, plant=plant, strategy=name)["mu_final_mean"], 2) for name in names)
 
 
 def _by_memory(study: str, plant: str) -> str:
-    """Return the mean μ_final by how much is remembered."""
+    """Return the mean μ_final by capacity."""
     kept = {"2,000": "FIFO(2000)", "10,000": "FIFO", "50,000": "FIFO(50000)", "all": "FULL"}
     found = {size: cell(study, plant=plant, strategy=f"{name}[Uniform]") for size, name in kept.items()}
     return listed([f"{number(one['mu_final_mean'], 3)} with {size}" for size, one in found.items()])
 
 
 def _by_alpha(plant: str) -> str:
-    """Return the mean μ_final of keeping by exploration and replaying uniformly, by how strongly it goes by it."""
+    """Return the mean μ_final of Expl[Uniform] by its exponent α."""
     kept = {"0": "Expl(0.0)", "0.5": "Expl(0.5)", "1": "Expl", "1.5": "Expl(1.5)"}
     told = []
     for alpha, name in kept.items():
@@ -145,7 +145,7 @@ def _by_alpha(plant: str) -> str:
 
 
 def _by_emphasis(study: str) -> str:
-    """Tell how runs end, and when they are at 0.8, by how strongly replay goes by TD error."""
+    """Show final scores, rise times and collapsed runs by the exponent of PER."""
     samplings = {"0, uniform": "Uniform", "0.4": "PER(0.4)", "0.7": "PER", "1": "PER(1.0)"}
     rows = []
     for plant in results(study)["plant"].values.tolist():
@@ -157,10 +157,10 @@ def _by_emphasis(study: str) -> str:
             told = zip(ends, rises, dead, strict=True)
             rows.append([plant, kept, *(f"{end}; {rise}; {died}" for end, rise, died in told)])
     caption = (
-        f"{runs(study)} at {_rates(study)} {_noise(study)}, {made(study)}. By α: μ_final, mean over seeds with its "
-        f"95 % interval; median episodes to 0.8; dead. {_time(study)}"
+        f"{runs(study)} at {_rates(study)} {_noise(study)}. By α: μ_final, mean over seeds with its "
+        f"95 % interval; median episodes to 0.8; collapsed runs."
     )
-    return captioned(caption, table(("plant", "kept", *(f"α = {alpha}" for alpha in samplings)), rows))
+    return captioned(caption, table(("plant", "retention", *(f"α = {alpha}" for alpha in samplings)), rows))
 
 
 def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Comparison]]:
@@ -180,13 +180,13 @@ def _table(study: str, baseline: str) -> str:
         where = f"{one.plant}, {one.learner}" if several else one.plant
         rows.append([where, one.strategy, *_numbers(one, beside[one.plant, one.learner, one.strategy])])
     caption = (
-        f"{runs(study)} at {_rates(study)} {_noise(study)}, {made(study)}. Reward per step: mean (median) over seeds "
+        f"{runs(study)} at {_rates(study)} {_noise(study)}. Reward per step: mean (median) over seeds "
         "of the last 100 training episodes, exploration included; μ_final: mean over seeds with its 95 % interval; "
-        f"differences of paired seeds to {baseline} with BCa intervals, p by flipped signs (Holm within a plant); "
-        f"episodes to 0.8: median over seeds of the first training episode with μ_r ≥ 0.8. {_time(study)}"
+        f"differences of paired seeds to {baseline} with BCa intervals, p of sign-flip tests (Holm within a plant); "
+        f"episodes to 0.8: median over seeds of the first training episode with μ_r ≥ 0.8."
     )
     headings = ("plant, learner" if several else "plant", "strategy", "n", "reward per step", "μ_final [95 %]")
-    return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "dead"), rows))
+    return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "collapsed"), rows))
 
 
 def _numbers(cell: Cell, row: Comparison) -> list[str]:
@@ -195,13 +195,13 @@ def _numbers(cell: Cell, row: Comparison) -> list[str]:
         str(row.scores.size),
         f"{number(cell.final.mean(), digits)} ({number(float(np.median(cell.final)), digits)})",
         between(*(cell[f"mu_final_{bound}"] for bound in ("mean", "low", "high")), 3),
-        *_beside(row),
+        *_difference(row),
         number(float(np.median(cell.data["rise_time"].values)), 0),
         number(cell["dead"], 0),
     ]
 
 
-def _beside(row: Comparison) -> tuple[str, str]:
+def _difference(row: Comparison) -> tuple[str, str]:
     if row.effect is None:
         return "", ""
     return between(row.effect.estimate, *row.effect.interval(), 3), p_text(row.chance)
@@ -218,29 +218,3 @@ def _rates(study: str) -> str:
 def _noise(study: str) -> str:
     (level,) = results(study)["noise"].values.tolist()
     return f"with noise of {level:g}" if level else "without noise"
-
-
-def _time(study: str) -> str:
-    """Say how long one core is busy with all of it."""
-    ran = facts(f"{study}/provenance.json")["cells"].values()
-    processors = sorted({stint["code"]["processor"] for cell in ran for stint in cell["stints"]})
-    minutes = sum(cell["seconds"] for cell in ran) / 60
-    return f"It took {number(minutes, 0)} minutes of one core ({listed(processors)}), which other work shared."
-
-
-def _said(study: str, baseline: str) -> str:
-    """Say which strategies surely end better or worse than the baseline, and which ends best."""
-    several = results(study).sizes["learner"] > 1
-    told = []
-    for (plant, learner), rows in _compared(study, baseline).items():
-        sure = [(row.strategy, row.effect) for row in rows if row.effect is not None and row.chance < SIGNIFICANT]
-        better, worse = ([name for name, effect in sure if sign * effect.estimate > 0] for sign in (1, -1))
-        means = {row.strategy: float(np.nanmean(row.scores)) for row in rows}
-        best = max(means, key=means.__getitem__)
-        said = f"on {plant} {f'under {learner} ' if several else ''}{best} ends best on average "
-        said += f"({number(means[best], 3)}" + (
-            f", {baseline} {number(means[baseline], 3)})" if best != baseline else ")"
-        )
-        said += f"; surely better than {baseline}: {listed(better) if better else 'none'}"
-        told.append(said + (f"; surely worse: {listed(worse)}" if worse else ""))
-    return "; ".join(told)

@@ -1,4 +1,4 @@
-"""Why ReF-ER helps in one place and harms in another: networks that die, and how much is remembered."""
+"""ReF-ER by network, capacity and length of the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.tables.stored import Cell, cell, cells, made, runs
+from benchmarks.tables.stored import Cell, cell, cells, runs
 from benchmarks.tables.text import captioned, difference, number, table
 from benchmarks.walkers.refer_figure import BESIDE, RUNS, ppo
 
@@ -17,7 +17,7 @@ NETWORKS: Final = {
     "DDPG:two-by-64": "64-64 and 64-64",
 }
 MEMORIES: Final = {"DDPG": "novati2019-fig1mujoco", "NAF": "novati2019-fig3mujoco"}
-"""Where the runs with a memory of all of the past are."""
+"""Studies whose buffers hold all experiences."""
 SMALLER: Final = (20_000, 5000)
 STRETCHES: Final = {"to 100,000": (90, 100), "to 500,000": (400, 500), "to 10⁶ steps": (900, 1000)}
 """Episodes whose returns are averaged."""
@@ -28,7 +28,7 @@ def texts() -> dict[str, str]:
 
 
 def _networks() -> str:
-    """Tell how many learners die with either network, with plain replay and with ReF-ER."""
+    """Count collapsed learners by network, with plain replay and with ReF-ER."""
     study, rows = "refer-networks", []
     for learner, said in NETWORKS.items():
         plain, refer = (cell(study, learner=learner, strategy=f"FIFO{replay}") for replay in (PLAIN, REFER))
@@ -37,15 +37,15 @@ def _networks() -> str:
         means = [number(float(np.nanmean(score)), 2) for score in reversed(scores)]
         rows.append([said, *deaths, *means, *difference(*scores, digits=2)])
     caption = (
-        f"{runs(study)} of DDPG on the pendulum, {made(study)}. Dead: μ_final below 0.2. Differences of paired seeds "
-        "with BCa intervals, p by flipped signs, each by itself."
+        f"{runs(study)} of DDPG on the pendulum. Collapsed: μ_final below 0.2. Differences of paired seeds "
+        "with BCa intervals, p of sign-flip tests, uncorrected."
     )
-    dead = ("dead, plain", "dead, ReF-ER")
+    dead = ("collapsed, plain", "collapsed, ReF-ER")
     return captioned(caption, table(("networks", *dead, "μ_final, plain", "ReF-ER", "difference [95 %]", "p"), rows))
 
 
 def _memories() -> str:
-    """Tell what ReF-ER does on HalfCheetah by how much is remembered."""
+    """Compare ReF-ER with plain replay on HalfCheetah, by capacity."""
     study, rows = "refer-memory", []
     for learner, whole in MEMORIES.items():
         pairs = {"all": (_cheetah(whole, learner, "FIFO", PLAIN), _cheetah(whole, learner, "FIFO", REFER))}
@@ -59,16 +59,16 @@ def _memories() -> str:
             told = [number(held, 2), number(beta, 2)]
             rows.append([learner, memory, *means, *difference(refer.final, plain.final, digits=0), *told])
     caption = (
-        f"{runs(study)} of 1000 steps on HalfCheetah, {made(study)}; with a memory of all {made(MEMORIES['DDPG'])}. "
-        "Return: mean over seeds of the last tenth of training. Differences of paired seeds with BCa intervals, p by "
-        "flipped signs, each by itself. D_KL(μ‖π) with ReF-ER: mean over seeds and looks; β at the end."
+        f"{runs(study)} of 1000 steps on HalfCheetah; where all is kept, those of the presets. "
+        "Return: mean over seeds of the last tenth of training. Differences of paired seeds with BCa intervals, p of "
+        "sign-flip tests, uncorrected. D_KL(μ‖π) with ReF-ER: mean over seeds and evaluations; β at the end."
     )
-    headings = ("learner", "memory", "return, plain", "ReF-ER", "difference [95 %]", "p", "D_KL", "β")
+    headings = ("learner", "capacity", "return, plain", "ReF-ER", "difference [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))
 
 
 def _million() -> str:
-    """Tell how ReF-ER and its rules fare on HalfCheetah, Hopper and Walker2d over 10⁶ steps."""
+    """Compare ReF-ER and its rules on HalfCheetah, Hopper and Walker2d over 10⁶ steps."""
     rows = []
     million, walker = sorted(set(RUNS.values()))
     stored = [*cells(million), *cells(walker)]
@@ -90,11 +90,11 @@ def _million() -> str:
         rows.append([task, "PPO", "none", *_told(returns), *[""] * 4])
     rows.sort(key=lambda row: row[:2])
     caption = (
-        f"{runs(million)} of 1000 steps, {made(million)}; Walker2d {made(walker)}. Returns: means over seeds of the "
+        f"{runs(million)} of 1000 steps; Walker2d. Returns: means over seeds of the "
         "training episodes from 90,000 to 100,000, from 400,000 to 500,000 and from 900,000 to 10⁶ steps. Differences "
-        "in the last, of paired seeds, with BCa intervals, p by flipped signs, each by itself (with six seeds at least "
+        "in the last, of paired seeds, with BCa intervals, p of sign-flip tests, uncorrected (with six seeds at least "
         "0.031, with four 0.125). n: seeds whose networks did not diverge. D_KL(μ‖π) and β: means over seeds and the "
-        "last ten looks. PPO: Stable-Baselines3's."
+        "last ten evaluations. PPO: Stable-Baselines3's."
     )
     headings = ("plant", "learner", "replay", "n", *STRETCHES, "seeds", "less plain [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))

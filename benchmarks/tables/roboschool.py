@@ -1,10 +1,10 @@
-"""DDPG on Roboschool's tasks: by the protocol, why it does not learn the reacher by it, and what to keep there."""
+"""DDPG on Roboschool's tasks: the protocol, its failure on the reacher, and retentions there."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.tables.stored import cell, cells, looks, made, results, runs
+from benchmarks.tables.stored import cell, cells, looks, results, runs
 from benchmarks.tables.text import captioned, difference, number, spread, table
 
 LATE: Final = 100
@@ -14,7 +14,7 @@ CHANGED: Final = {
     "DDPG:adapting": "σ adapted 75 times an episode",
     "DDPG:louder": "the same, and noise of 0.5 in place of 0.2",
     "DDPG:white": "white noise of 0.2 on actions, not on parameters",
-    "DDPG:process": "the noise of the other chapters: correlated, fading from 1 to 0.1",
+    "DDPG:process": "the default noise: correlated, fading from 1 to 0.1",
     "DDPG:process-small": "correlated noise of 0.2 all the time",
     "DDPG:white-fading": "white noise, fading from 1 to 0.1",
     "DDPG:rate": "actor's rate 1e-3",
@@ -62,22 +62,16 @@ def _roboschool() -> dict[str, str]:
     rows.append(["random / no action", doing[0], "", doing[1], ""])
     seeds = results("roboschool-pendulum").sizes["seed"]
     caption = (
-        f"{seeds} seeds, {made('roboschool-pendulum')}; reacher: {made('roboschool-reacher')}. Returns, means over "
+        f"{seeds} seeds; reacher:. Returns, means over "
         "seeds with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes "
-        f"after rounds {looks('roboschool-pendulum', 30)} (reacher: {looks('roboschool-reacher', 100)})."
+        f"after iterations {looks('roboschool-pendulum', 30)} (reacher: {looks('roboschool-reacher', 100)})."
     )
     headings = ("retention", "double pendulum, training", "greedy", "reacher, training", "greedy")
-    held = [name for name, found in pendulum.items() if (found.late(30).max(axis=1) >= 9300).all()]
-    free = {c.strategy: c for c in cells("roboschool-reacher") if c.learner == "DDPG:no-decay"}
-    return {
-        "roboschool": captioned(caption, table(headings, rows)),
-        "roboschool.held": ", ".join(held) or "none",
-        "roboschool.no-decay": ", ".join(f"{spread(found.final, 1)} under {name}" for name, found in free.items()),
-    }
+    return {"roboschool": captioned(caption, table(headings, rows))}
 
 
 def _causes() -> str:
-    """Tell which part of the protocol keeps DDPG from learning Roboschool's reacher."""
+    """Compare changes of the protocol on the reacher."""
     study = "reacher-causes"
     data = results(study).sel(plant="BulletReacher")
     nothing = data["reference_zero"].item()
@@ -93,22 +87,22 @@ def _causes() -> str:
     rows.append(["doing nothing", number(nothing, 1), "", ""])
     rows.append(["random actions", number(data["reference_random"].item(), 1), "", ""])
     caption = (
-        f"{runs(study, 'rounds')} of 150 steps with all experiences kept, {made(study)}. Returns, means over seeds "
+        f"{runs(study, 'iterations')} of 150 steps with all experiences kept. Returns, means over seeds "
         "with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes after "
-        f"rounds {looks(study, LATE)}."
+        f"iterations {looks(study, LATE)}."
     )
-    headings = ("DDPG by the protocol, but for", "training", "greedy", "seeds above 0 in training")
+    headings = ("DDPG by the protocol, except for", "training", "greedy", "seeds above 0 in training")
     return captioned(caption, table(headings, rows))
 
 
 def _ending() -> str:
-    """Tell by how much fading noise ends better where the end by time is a terminal state."""
+    """Compare fading noise with and without a terminal state at the time limit."""
     plain, ending = (c.final for c in cells("reacher-causes") if c.learner == "DDPG:process")
     return difference(ending, plain, digits=1)[0]
 
 
 def _retention() -> str:
-    """Tell what to keep on the reacher, where DDPG learns it: at the end, and over all of training."""
+    """Compare retentions on the reacher, at the end and over the whole of training."""
     study, rows = "reacher-retention", []
     first = None
     for found in cells(study):
@@ -121,9 +115,9 @@ def _retention() -> str:
         told = [(spread(mine, 1), *others) for mine, others in zip(measures, apart, strict=True)]
         rows.append([found.strategy.replace("alpha=", "").replace("capacity=", ""), *told[0], *told[1]])
     caption = (
-        f"{runs(study, 'rounds')} of 150 steps, {made(study)}. Returns of training episodes, means over seeds with "
+        f"{runs(study, 'iterations')} of 150 steps. Returns of training episodes, means over seeds with "
         "95 % intervals: of the last tenth, and of all. Differences to the first row, of paired seeds with BCa "
-        "intervals, p by flipped signs, each by itself."
+        "intervals, p of sign-flip tests, uncorrected."
     )
-    headings = ("kept", "at the end", "difference", "p", "over all of training", "difference", "p")
+    headings = ("retention", "at the end", "difference", "p", "over all of training", "difference", "p")
     return captioned(caption, table(headings, rows))

@@ -1,4 +1,4 @@
-"""Timings beside peers, from `results/speed`."""
+"""Timings compared with peers, from `results/speed`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ SHOWN = {
     "rltools": "RLtools", "mkl": "MKL", "jax": "JAX", "stable_baselines3": "Stable-Baselines3", "torch": "torch",
     "cpprb": "cpprb", "mujoco": "MuJoCo",
 }  # fmt: skip
-HEADINGS = ("what", "replaybench", "peer", "ratio", "target")
+HEADINGS = ("measurement", "replaybench", "peer", "ratio", "target")
 
 
 def texts() -> dict[str, str]:
     return {
-        "speed": measured("bench_core", beside(rows_of("bench_core"))),
-        "speed-learners": measured("bench_learners", beside(_updates())),
-        "speed-plants": measured("bench_mujoco", beside(_plants())),
+        "speed": measured("bench_core", compared(rows_of("bench_core"))),
+        "speed-learners": measured("bench_learners", compared(_updates())),
+        "speed-plants": measured("bench_mujoco", compared(_plants())),
         "speed-replay": measured("bench_replay", _replay()),
         "speed-growth": _growth(),
-        "speed-gpu": measured("bench_gpu", beside(rows_of("bench_gpu"))),
+        "speed-gpu": measured("bench_gpu", compared(rows_of("bench_gpu"))),
+        "speed-files": measured("bench_files", compared(rows_of("bench_files"))),
+        "speed-memory": _memory(),
         **_bytes(),
         **_values(),
     }
@@ -48,19 +50,17 @@ def measured(script: str, text: str) -> str:
 
 
 def made_when(script: str, *sections: str) -> str:
-    """Say when, where and beside what a script's timings, or those of some sections, were taken."""
+    """Return date, machine and peers of a script's timings, or of some sections."""
     stored = _stored(script)
     made = [stored[name]["made"] for name in sections or stored]
     dates = sorted({each["date"][:10] for each in made})
-    commits = sorted({each["commit"][:7] for each in made if each["commit"]})
     loads = [each["load"] for each in made if each["load"] is not None]
     versions = made[-1]["versions"]
     peers = [f"{name} {versions[key]}" for key, name in SHOWN.items() if key in versions]
     notes = sorted({each["note"] for each in made if "note" in each})
     facts = [made[-1]["processor"], f"{made[-1]['cores']} cores"]
     facts += [f"load average {number(min(loads), 1)} to {number(max(loads), 1)}"] if loads else []
-    commit = f" at commit {listed(commits)}" if commits else ""
-    text = f"Measured {listed(dates)}{commit} on {', '.join(facts)}; {listed(peers)}."
+    text = f"Measured {listed(dates)} on {', '.join(facts)}; {listed(peers)}."
     return " ".join([text, *(f"*{note[0].upper()}{note[1:]}.*" for note in notes)])
 
 
@@ -91,8 +91,8 @@ def _place(row: Row) -> str:
     return "".join(f", {names.get(name, name)} {number(value, 0)}" for name, value in row.get("at", {}).items())
 
 
-def beside(rows: list[Row]) -> str:
-    """Return the table of timings beside their peers."""
+def compared(rows: list[Row]) -> str:
+    """Return the table of timings with their peers."""
     return table(
         HEADINGS,
         [
@@ -142,7 +142,7 @@ def _replay() -> str:
             ", ".join(sorted(bounds, reverse=True)) + missed or "measured",
         ])  # fmt: skip
         before = what, rival
-    return table(("what (beside)", "C", "batch 16", "ratio", "batch 256", "ratio", "target"), lines)
+    return table(("strategy (compared with)", "C", "batch 16", "ratio", "batch 256", "ratio", "target"), lines)
 
 
 def _millions(row: Row) -> tuple[str, str]:
@@ -159,6 +159,11 @@ def _growth() -> str:
     return table(("M", "C", *names), [[str(m), _power(c), *cells] for (m, c), cells in places.items()])
 
 
+def _memory() -> str:
+    rows = [[row["what"], number(row["ours"], 1)] for row in rows_of("bench_replay", "memory")]
+    return table(("strategy", "bytes per experience"), rows)
+
+
 def _bytes() -> dict[str, str]:
     """Return what an experience costs under each strategy, rounded up."""
     used = {row["what"]: row["ours"] for row in rows_of("bench_replay", "memory")}
@@ -170,30 +175,10 @@ def _bytes() -> dict[str, str]:
 
 
 def _values() -> dict[str, str]:
-    files = {row["what"]: row for row in rows_of("bench_files")}
-    written = files["a buffer written"]
     victims = [row for row in rows_of("bench_replay", "victims") if row["what"] in ("TDE[Uniform]", "Expl[Uniform]")]
-    draws, adds = ([value(row) for row in victims] for value in (lambda r: r["ours"], lambda r: r["more"]["whole add"]))
-    single = [r for r in rows_of("bench_replay", "growth") if r["at"]["members"] == 1 and r["what"] == "FIFO[Uniform]"]
-    calls = [16 * row["ours"] / 1000 for row in single]
+    draws = [row["ours"] for row in victims]
     host = rows_of("bench_gpu", "host")[0]
     return {
         "gpu.host": f"{number(host['more']['core-seconds of all seeds'], 0)} s",
-        "gpu.act": f"{number(100 * host['more']['µs to act'] / host['ours'], 0)} %",
         "victims": f"{significant(min(draws))} to {significant(max(draws))} µs",
-        "victims.add": f"{significant(min(adds))} to {significant(max(adds))} µs",
-        "memory": ", ".join(f"{row['what']} {number(row['ours'], 1)}" for row in rows_of("bench_replay", "memory")),
-        "single-call": f"{significant(min(calls))} to {significant(max(calls))} µs",
-        "sweep": f"{number(rows_of('bench_learners', 'sweep:V-RACER')[0]['ours'], 0)} %",
-        "files.size": f"{number(written['at']['GB'], 2)} GB, {written['at']['members']} members",
-        "files.made": made_when("bench_files"),
-        "files.write": f"{significant(written['ours'])} s",
-        "files.plain": f"{significant(written['peer'])} s",
-        "files.ratio": f"{significant(written['ratio'])}×",
-        "files.memory": f"{number(files['memory beside the buffer']['ours'], 0)} MB",
-        "files.read": f"{significant(files['all read and verified']['ours'])} s",
-        "files.one": f"{significant(files['one member read and verified']['ours'])} s",
-        "files.packed": significant(files["packed, written"]["more"]["of the size"]),
-        "files.pack": f"{significant(files['packed, written']['ours'])} s",
-        "files.unpack": f"{significant(files['packed, all read']['ours'])} s",
     }

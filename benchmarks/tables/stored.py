@@ -80,32 +80,18 @@ def cell(study: str, **point: str) -> Cell:
 
 
 def looks(study: str, last: int | None = None) -> str:
-    """Say which episodes the greedy episodes of the last so many training episodes followed."""
+    """Return the training episodes before the last greedy episodes, as a list."""
     data = results(study)
     last = last_of(data.isel(plant=0)) if last is None else last
     return listed([e for e in data["greedy_episode"].values if e > data.sizes["episode"] - last])
 
 
 def runs(study: str, unit: str = "episodes") -> str:
-    """Say how many runs of which length a study holds, and which cells hold fewer."""
+    """Return number and length of a study's runs, and the cells with fewer."""
     sizes = results(study).sizes
     fewer = [(c.strategy, c.data["seed"].values) for c in cells(study) if c.data.sizes["seed"] < sizes["seed"]]
     text = "".join(f" (only {s.size} under {name}, {s.min()} to {s.max()})" for name, s in fewer)
     return f"{sizes['seed']} seeds{text} × {sizes['episode']} {unit}"
-
-
-def made(study: str) -> str:
-    """Say from which code a study's results are, and whether they were scored anew since."""
-    data = results(study)
-    if "commit" in data.coords:
-        several = [str(of_a_cell).split(", ") for of_a_cell in data["commit"].values.ravel() if of_a_cell]
-        commits = sorted({commit for of_a_cell in several for commit in of_a_cell})
-    else:  # older runs say it once for all cells
-        told = json.loads((RESULTS / study / "provenance.json").read_text(encoding="utf-8"))
-        commits = [told["git_commit"]]
-    text = f"made at commit {listed([commit[:7] for commit in commits])}"
-    text += f", numerics version {data.attrs['numerics_version']}"
-    return f"{text} (scored anew {data.attrs['rescored']})" if "rescored" in data.attrs else text
 
 
 def facts(path: str) -> Any:

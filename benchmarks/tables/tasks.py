@@ -1,10 +1,10 @@
-"""Learning on tasks whose episodes are told by their return: locomotion, CartPole."""
+"""Learning on tasks that are measured by return: locomotion, CartPole."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.tables.stored import cells, looks, made, results, runs
+from benchmarks.tables.stored import cells, looks, results, runs
 from benchmarks.tables.text import captioned, number, spread, table
 from benchmarks.walkers.locomotion_figure import (
     BIASES,
@@ -41,8 +41,8 @@ def _locomotion() -> dict[str, str]:
         apart[task] = [i for i, (a, b) in enumerate(pairs) if a.high < b.low or b.high < a.low]
         points, seeds[task] = len(pairs), len(ours)
     caption = (
-        f"Hopper {made('hopper')}, HalfCheetah {made('locomotion')}. Returns of training episodes are averaged over "
-        "rounds of 1000 steps, then over rounds. Greedy: on both sides one episode of each seed after its last step."
+        "Returns of training episodes are averaged over iterations of 1000 steps, then over iterations. Greedy: one "
+        "episode of each seed after its last step."
     )
     headings = ("task", "learner", "seeds", "return, last 10,000 steps [95 %]", "greedy at the end [95 %]")
     told = [
@@ -66,8 +66,8 @@ def _longer(learner: str, run: str) -> dict[str, str]:
             each = ", ".join(number(value, 0) for value in sorted(last))
             rows.append([task, name, spread(last, 0), each, spread(greedy, 0)])
     caption = (
-        f"{runs(run, 'rounds')} of 1000 steps, {made(run)}, and as many seeds of the peer. "
-        "Returns of training episodes are averaged over rounds, then over the last 100,000 steps. Greedy: on both "
+        f"{runs(run, 'iterations')} of 1000 steps, and as many seeds of the peer. "
+        "Returns of training episodes are averaged over iterations, then over the last 100,000 steps. Greedy: on both "
         "sides one episode of each seed after its last step."
     )
     headings = ("task", f"{learner} of", "return [95 %]", "seed by seed", "greedy at the end [95 %]")
@@ -84,7 +84,7 @@ def _biases() -> dict[str, str]:
     ]
     start, end = BIASES.compared
     caption = (
-        f"HalfCheetah, TD3, {made('locomotion-biases')}. Returns of training episodes are averaged over rounds of 1000 "
+        f"HalfCheetah, TD3. Returns of training episodes are averaged over iterations of 1000 "
         f"steps, then over steps {start:,} to {end:,}."
     )
     found = [compare(drawn, ours, paired=True), compare(ours, peer), compare(drawn, peer)]
@@ -109,7 +109,7 @@ def _told(found: Difference) -> str:
 
 def _cartpole() -> dict[str, str]:
     data, rows = results("cartpole"), []
-    late = 25  # rounds whose greedy episodes are averaged: the last five
+    late = 25  # iterations whose greedy episodes are averaged: the last five
     for found in cells("cartpole"):
         high = f"{(found.final >= 400).sum()} of {found.final.size}"
         rows.append([found.strategy, spread(found.final, 0), spread(found.looks(late), 0), high])
@@ -117,9 +117,9 @@ def _cartpole() -> dict[str, str]:
     random, first = (number(data[name].item(), 0) for name in names)
     rows.append(["random choices / always the first", f"{random} / {first}", "", ""])
     caption = (
-        f"{runs('cartpole', 'rounds')} of 500 steps, {made('cartpole')}. Returns, means over "
+        f"{runs('cartpole', 'iterations')} of 500 steps. Returns, means over "
         "seeds with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes "
-        f"after rounds {looks('cartpole', late)}."
+        f"after iterations {looks('cartpole', late)}."
     )
     headings = ("strategy", "training", "greedy", "seeds that end at 400 or more")
     return {"cartpole": captioned(caption, table(headings, rows))}
@@ -130,7 +130,7 @@ _LOSSES = {
     "DQN:huber10": "linear beyond 10",
     "DQN:huber": "linear beyond 1",
     "DQN:default": "squared; DQN as it comes",
-    "DQN:decay": "squared; the same, exploration fades within 20 rounds",
+    "DQN:decay": "squared; the same, exploration fades within 20 iterations",
 }
 
 
@@ -141,8 +141,8 @@ def _huber() -> dict[str, str]:
         [words, spread(found[name].final, 0), spread(found[name].looks(late), 0)] for name, words in _LOSSES.items()
     ]
     caption = (
-        f"{runs('huber', 'rounds')} of 500 steps, {made('huber')}. Returns, means over seeds with 95 % intervals: over "
-        "the last tenth of training, exploration included, and of the greedy episodes after rounds "
+        f"{runs('huber', 'iterations')} of 500 steps. Returns, means over seeds with 95 % intervals: over "
+        "the last tenth of training, exploration included, and of the greedy episodes after iterations "
         f"{looks('huber', late)}."
     )
     means = {name: number(float(found[name].final.mean()), 0) for name in _LOSSES}

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.tables.drafting import STATION
-from benchmarks.tables.stored import facts, made
+from benchmarks.tables.stored import facts
 from benchmarks.tables.text import captioned, number, table
 from replaybench.envs.flow.laws import FREE, HELD
 
@@ -105,7 +105,7 @@ def _learned(found: dict[str, Any]) -> dict[str, str]:
         rows.append([_words(plant), *(_seeds(each) for each in (own, flow))])
     episodes, seeds = flow[0]["episodes"], len(flow)
     caption = (
-        f"V-RACER, {seeds} seeds × 500,000 actions in episodes of 50, {made('drafting-transfer')}; greedily, "
+        f"V-RACER, {seeds} seeds × 500,000 actions in episodes of 50; greedily, "
         f"{episodes} episodes of 400 actions a seed. Actions survived: median over seeds, lowest to highest; whole "
         "episodes of all seeds; their cost per action, median over seeds."
     )
@@ -151,7 +151,7 @@ def _tuned(found: dict[str, Any]) -> dict[str, str]:
     rows[-1][1] = f"{coarse:,} + {spent['drafting-tuned V-RACER']:,}"
     flow = found["drafting-tuned V-RACER"]["flow"]
     caption = (
-        f"V-RACER, {made('drafting-tuned-coarse')}; greedily, {flow[0]['episodes']} episodes of 400 actions a seed, as "
+        f"V-RACER; greedily, {flow[0]['episodes']} episodes of 400 actions a seed, as "
         "above. Coarse: 8 instead of 16 cells to a diameter."
     )
     cost = float(np.median([one["cost"] for one in flow if one["whole"]]))
@@ -162,6 +162,4 @@ def _tuned(found: dict[str, Any]) -> dict[str, str]:
         "transfer.tuned-cost": number(cost, 3),
         "transfer.tuned-share": f"{number(100 * cost / STATION, 0)} %",
         "transfer.tuned-whole": f"{whole} of {sum(one['episodes'] for one in flow)}",
-        "transfer.tuned-coarse-actions": f"{coarse:,}",
-        "transfer.tuned-flow-actions": f"{spent['drafting-tuned V-RACER']:,}",
     }

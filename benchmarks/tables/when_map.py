@@ -1,15 +1,14 @@
-"""The stored map: where, and how far, the best strategy is ahead of replaying uniformly."""
+"""The map of noise and rate: lead of the best strategy over uniform replay."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.tables.stored import cells, made, results, runs
-from benchmarks.tables.text import captioned, listed, number, table
+from benchmarks.tables.stored import cells, results, runs
+from benchmarks.tables.text import captioned, number, table
 from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantage, advantages, by_capacity
 
 STUDY: Final = "when-map"
@@ -23,7 +22,7 @@ Map = dict[str, dict[tuple[float, float], Advantage]]
 
 def texts() -> dict[str, str]:
     maps = {plant: _map(plant) for plant in results(STUDY)["plant"].values.tolist()}
-    return {"when": _by_condition(maps), "when.said": _said(maps), "when.short": _short(maps), **_by_replay(list(maps))}
+    return {"when": _by_condition(maps), **_short(maps), **_by_replay(list(maps))}
 
 
 def _map(plant: str) -> Map:
@@ -40,10 +39,10 @@ def _by_condition(maps: dict[str, Map]) -> str:
         for noise, rate in found[BASELINES[0]]
     ]
     caption = (
-        f"{runs(STUDY)}, {made(STUDY)}. How far the best of 12 strategies is ahead, and the worst behind, in μ_final "
+        f"{runs(STUDY)}. How far the best of 12 strategies is ahead, and the worst behind, in μ_final "
         "(mean of the last 100 of the 150 training episodes, exploration included): chosen on one half of the seeds, "
-        f"measured on the other, both ways round. Bold: some strategy is surely more than {MATTERS:g} ahead, or behind "
-        "(flipped signs of pairs, p < 0.05, Holm over the strategies). Bounded memories hold 2,500 experiences."
+        f"measured on the other, and vice versa. Bold: some strategy is significantly more than {MATTERS:g} ahead, or "
+        "behind (paired sign-flip tests, p < 0.05, Holm over the strategies). Bounded buffers hold 2,500 experiences."
     )
     ahead = [f"ahead of {name}" for name in BASELINES]
     headings = ("plant", "noise", "rate", "best", *ahead, "worst", f"behind {BASELINES[0]}")
@@ -51,8 +50,8 @@ def _by_condition(maps: dict[str, Map]) -> str:
 
 
 def _by_replay(plants: list[str]) -> dict[str, str]:
-    """Tell what the capacity of bounded memories and the number of replays make of it, at 50 Hz."""
-    rows, told = [], []
+    """Show the lead by capacity and number of replays, at 50 Hz."""
+    rows, told = [], {}
     for plant in plants:
         first = len(rows)
         for noise in results(BESIDE)["noise"].values.tolist():
@@ -63,13 +62,13 @@ def _by_replay(plants: list[str]) -> dict[str, str]:
                 where = [plant, f"{noise:g}", f"{capacity:,}", str(replays)]
                 rows.append([*where, ahead[0].best, *map(_ahead, ahead)])
         mine = rows[first:]
-        told.append(f"in {sum('**' in row[-2] for row in mine)} of {len(mine)} conditions on {plant}")
+        told[f"when.replay.{plant}"] = f"{sum('**' in row[-2] for row in mine)} of {len(mine)}"
     caption = (
-        f"At 50 Hz; {runs(BESIDE)}, {made(BESIDE)}. Lines with a memory of 2,500 and 8 replays are those of the map; "
-        "columns mean the same as there."
+        f"At 50 Hz; {runs(BESIDE)}. Rows with a capacity of 2,500 and 8 replays are those of the map; "
+        "columns mean the same."
     )
-    headings = ("plant", "noise", "memory", "replays", "best", *(f"ahead of {name}" for name in BASELINES))
-    return {"when.replay": captioned(caption, table(headings, rows)), "when.replay.said": listed(told)}
+    headings = ("plant", "noise", "capacity", "replays", "best", *(f"ahead of {name}" for name in BASELINES))
+    return {"when.replay": captioned(caption, table(headings, rows)), **told}
 
 
 def _scores(plant: str, noise: float, capacity: int, replays: int) -> dict[str, NDArray[np.float64]]:
@@ -94,34 +93,11 @@ def _behind(one: Advantage) -> list[str]:
     return [one.worst, f"**{size}**" if one.harmful else size]
 
 
-def _short(maps: dict[str, Map]) -> str:
-    """Count conditions in which some strategy is surely ahead."""
-
-    def counts(baseline: str) -> str:
-        sure = {plant: [one.certain for one in found[baseline].values()] for plant, found in maps.items()}
-        return listed([f"in {sum(each)} of {len(each)} conditions on {plant}" for plant, each in sure.items()])
-
-    of = ", ".join(f"of {baseline} {counts(baseline)}" for baseline in BASELINES)
-    return f"some strategy is surely more than {MATTERS:g} ahead {of}"
-
-
-def _said(maps: dict[str, Map]) -> str:
-    return "; ".join(f"on {plant} {_said_of(found)}" for plant, found in maps.items())
-
-
-def _said_of(found: Map) -> str:
-    told = []
-    for name, map_ in found.items():
-        sizes = [one.size for one in map_.values()]
-        sure = sum(one.certain for one in map_.values())
-        told.append(
-            f"surely more than {MATTERS:g} ahead of {name} in {sure} of {len(map_)} conditions "
-            f"(by {number(min(sizes))} to {number(max(sizes))} on average)"
-        )
-    best = Counter(one.best for one in found[BASELINES[0]].values())
-    most = listed([f"{name} in {count}" for name, count in best.most_common()])
-    worse = sum(one.harmful for one in found[BASELINES[0]].values())
-    return (
-        f"some strategy is {' and '.join(told)}; the best is {most}; and some strategy is surely more than {MATTERS:g} "
-        f"behind {BASELINES[0]} in {worse}"
-    )
+def _short(maps: dict[str, Map]) -> dict[str, str]:
+    """Count the conditions in which some strategy is significantly better than a baseline."""
+    told = {}
+    for plant, found in maps.items():
+        for baseline, of in found.items():
+            certain = [one.certain for one in of.values()]
+            told[f"when.{baseline.removesuffix('[Uniform]')}.{plant}"] = f"{sum(certain)} of {len(certain)}"
+    return told

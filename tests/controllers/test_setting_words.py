@@ -16,6 +16,6 @@ def test_every_setting_has_a_line_and_no_line_is_left_over() -> None:
 
 
 def test_the_page_says_the_same() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "learners.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "learners.md").read_text(encoding="utf-8")
     for name, words in SETTING_WORDS.items():
         assert f"| `{name}` | {words} |" in page
