@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from replaybench.data.numerics import VERSION
 
 if TYPE_CHECKING:
+    from replaybench.api import sweep as sweep
     from replaybench.baselines.fuzzy_q_iteration import solve as solve
     from replaybench.envs.foreign.python_plant import PythonPlant as PythonPlant
     from replaybench.envs.ode.plant import OdePlant as OdePlant
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from replaybench.envs.registry import make_plant as make_plant
     from replaybench.experiments.inspection.finding import load_policy as load_policy
     from replaybench.experiments.results.results_file import read_results as open_results
-    from replaybench.experiments.sweep import sweep as sweep
     from replaybench.experiments.training.study import Study as Study
     from replaybench.experiments.training.study import read_study as read_study
     from replaybench.replay.buffer import Replay as Replay
@@ -44,7 +44,7 @@ _PLACES = {
     "parse": "replay.strategies.notation:parse",
     "read_study": "experiments.training.study:read_study",
     "solve": "baselines.fuzzy_q_iteration:solve",
-    "sweep": "experiments.sweep:sweep",
+    "sweep": "api:sweep",
 }
 __all__ = [
     "OdePlant", "PopulationEnv", "PythonPlant", "Replay", "StrategyReplayBuffer", "Study", "load_policy", "load_replay",

@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 from rich.console import Console
 
+from replaybench.api import sweep
 from replaybench.data.atomic import write_text
 from replaybench.data.provenance import this_code
 from replaybench.envs.registry import make_plant
@@ -25,7 +26,7 @@ from replaybench.experiments.advice.probes import Question, condition
 from replaybench.experiments.advice.proposal import Advice, scores_of
 from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.results.effects import paired
-from replaybench.experiments.sweep import cores, sweep
+from replaybench.experiments.sweep import cores
 from replaybench.experiments.training.study import Grid, Study, read_study
 
 ROOT: Final = Path(__file__).resolve().parents[2]

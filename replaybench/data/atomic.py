@@ -96,3 +96,9 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def refuse_existing(path: Path) -> None:
+    """Refuse to write over an earlier result, before anything is computed."""
+    if path.exists():
+        raise UserError(f"{path} exists already; remove it or choose another --output")

@@ -22,6 +22,7 @@ from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, no_score, normalise, reference
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import spelled
+from replaybench.data.atomic import refuse_existing
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.numerics import VERSION
@@ -278,12 +279,6 @@ def _print_offline(console: Console, scores: OfflineScores) -> None:
     console.print(table)
     for headline in scores.headlines():
         console.print(f"warning: {headline[0].lower()}{headline[1:]}", style="yellow", highlight=False)
-
-
-def refuse_existing(path: Path) -> None:
-    """Refuse to write over an earlier result, before anything is computed."""
-    if path.exists():
-        raise UserError(f"{path} exists already; remove it or choose another --output")
 
 
 def _file_name(text: str) -> str:

@@ -33,7 +33,7 @@ from replaybench.experiments.training.cluster import check_cluster, run_on_clust
 from replaybench.experiments.training.shared_cells import share
 from replaybench.experiments.training.study import Cell, Study, reference_cells
 from replaybench.experiments.training.tasks import Job, in_folder, run_cell_task, store_files
-from replaybench.experiments.training.workers import leave_if_imported, run_locally
+from replaybench.experiments.training.workers import run_locally
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,29 +56,11 @@ class Outcome(NamedTuple):
     status: int
 
 
-def sweep(study: Study, output: Path | str, *, workers: int | None = None, cluster: str | None = None) -> xr.Dataset:
-    """Run a study into a folder, or continue there; return its results as `open_results` reads them.
+class Figures(NamedTuple):
+    """Functions that draw the figures of a run, and remove those of earlier results."""
 
-    Scripts that call this need `if __name__ == "__main__":` around it: worker processes import them.
-
-    Args:
-        workers: local worker processes, one per core if not given.
-        cluster: address of a Dask scheduler to use instead.
-
-    Raises:
-        UserError: the sweep cannot run here, does not fit, or its folder is in use.
-        KeyboardInterrupt: Ctrl-C, after checkpoints were written; called again, it continues.
-    """
-    from replaybench.experiments.figures.all_figures import draw_figures
-
-    leave_if_imported()
-    outcome = run_sweep(
-        study, Path(output), workers or cores(), cluster, checkpoint_seconds=60.0, console=Console(quiet=True),
-        figures=draw_figures,
-    )  # fmt: skip
-    if outcome.status:
-        raise KeyboardInterrupt
-    return outcome.data
+    draw: Callable[[xr.Dataset, RunFolder, Sequence[Cell]], list[Path]]
+    remove: Callable[[RunFolder], None]
 
 
 def cores() -> int:
@@ -94,7 +76,7 @@ def run_sweep(
     *,
     checkpoint_seconds: float,
     console: Console,
-    figures: Callable[[xr.Dataset, RunFolder, Sequence[Cell]], list[Path]],
+    figures: Figures | None = None,
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
@@ -104,7 +86,7 @@ def run_sweep(
         workers: local worker processes.
         cluster: address of a Dask scheduler to use instead.
         checkpoint_seconds: least time between the checkpoints of a local cell.
-        figures: draws the figures of a dataset.
+        figures: draws and removes figures; none if not given.
         progress: how it is shown; depends on the console if not given.
         tensorboard: whether to write TensorBoard event files.
 
@@ -121,7 +103,7 @@ def run_sweep(
     with names_from(study.folder), folder.locked():
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
-        _prepare(folder, study, todo, console)
+        _prepare(folder, study, todo, console, figures)
         points = reference_cells(todo.cells)
         jobs = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         computed = [cell for cell in todo.cells if cell.id not in todo.shared]
@@ -150,21 +132,20 @@ def run_sweep(
             raise fault
         data = _write_results(folder, study, points, todo.cells, store.references, complete=not status)
         try:
-            drawn = figures(data, folder, todo.cells) if done else []
+            drawn = figures.draw(data, folder, todo.cells) if figures and done else []
         except KeyboardInterrupt as stop:
             note = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
             raise type(stop)(note) from stop
     return Outcome(data, drawn, status)
 
 
-def _prepare(folder: RunFolder, study: Study, todo: Plan, console: Console) -> None:
+def _prepare(folder: RunFolder, study: Study, todo: Plan, console: Console, figures: Figures | None) -> None:
     """Write the study and its provenance, after removing results of another study; print warnings."""
     if notice := replaced(folder, study, todo.cells):
-        from replaybench.experiments.figures.all_figures import remove_figures
-
         console.print(notice, markup=False, highlight=False)
-        with contextlib.suppress(UserError):  # damaged results are replaced, too
-            remove_figures(folder)
+        if figures:
+            with contextlib.suppress(UserError):  # damaged results are replaced, too
+                figures.remove(folder)
         folder.results.unlink(missing_ok=True)  # they do not match the new study.toml
     for warning in plan_warnings(todo.cells):
         console.print(f"warning: {warning}", markup=False, highlight=False)

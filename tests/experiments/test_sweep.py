@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replaybench.api import sweep
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments import sweep as module
@@ -15,7 +16,6 @@ from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.results import results_file
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.study_changes import replaced
-from replaybench.experiments.sweep import sweep
 from replaybench.experiments.training.study import Study, read_study
 
 

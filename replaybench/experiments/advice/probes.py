@@ -142,7 +142,7 @@ def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Datase
         KeyboardInterrupt: it was stopped; called again, it continues.
     """
     take_over(study, folder)
-    outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console, figures=lambda *_: [])
+    outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console)
     if outcome.status:
         raise KeyboardInterrupt(f"stopped; the same command again continues in {folder.parent}")
     return outcome.data

@@ -15,12 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from replaybench.data.atomic import write_text
+from replaybench.data.atomic import refuse_existing, write_text
 from replaybench.data.errors import UserError, unknown
 from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Evidence, Finding, find, read_evidence
 from replaybench.experiments.claims.verdict import Verdict, Word, judge
-from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.figures.single_file import check_figure, write_figure
 from replaybench.experiments.figures.style import style
 from replaybench.experiments.results.effects import p_text

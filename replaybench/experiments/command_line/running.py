@@ -133,17 +133,18 @@ def _run_study(
     **options: Any,
 ) -> int:
     """Run a study, or print what it needs; return the exit status. `options` are those of `run_sweep`."""
-    from replaybench.experiments.figures.all_figures import draw_figures
+    from replaybench.experiments.figures.all_figures import draw_figures, remove_figures
     from replaybench.experiments.plan_report import show_plan
     from replaybench.experiments.results.comparison_tables import comparison_tables
     from replaybench.experiments.results.tables import noise_tables, score_tables
-    from replaybench.experiments.sweep import cores, run_sweep
+    from replaybench.experiments.sweep import Figures, cores, run_sweep
 
     if dry_run:
         show_plan(console, study, folder, workers or cores(), cluster, not no_measure)
         return 0
+    figures = Figures(draw_figures, remove_figures)
     data, drawn, status = run_sweep(
-        study, folder, workers or cores(), cluster, console=console, figures=draw_figures, **options
+        study, folder, workers or cores(), cluster, console=console, figures=figures, **options
     )
     if status:
         print("stopped before the end; run the same command again to continue", file=sys.stderr)

@@ -11,6 +11,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import Progress
 
+from replaybench.data.atomic import refuse_existing
 from replaybench.data.errors import UserError
 from replaybench.data.formats.column_file import COLUMN_SUFFIXES, check_columns_file, write_columns
 from replaybench.data.logs.log import read_log
@@ -19,7 +20,6 @@ from replaybench.data.records.record import write_record
 from replaybench.data.user_code.user_file import canonical
 from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.registry import is_installed, make_plant
-from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.columns import claimed, parse_columns
 from replaybench.experiments.exchange.empty_cells import Missing
 from replaybench.experiments.exchange.logs_to_buffer import convert

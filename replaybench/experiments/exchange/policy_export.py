@@ -14,13 +14,12 @@ import numpy as np
 from replaybench.controllers.policies.c_source import c_source
 from replaybench.controllers.policies.deployment import Units, cost_of, memory_of
 from replaybench.controllers.policies.policy import Policy, load_policy
-from replaybench.data.atomic import atomic_path, write_text
+from replaybench.data.atomic import atomic_path, refuse_existing, write_text
 from replaybench.data.errors import UserError
 from replaybench.data.numerics import VERSION
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import stored_plant
-from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.stored_policy import Origin, best_member, origin_of
 
 ExportForm = Literal["c", "torch", "onnx"]

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.policies.policy import load_policy
-from replaybench.data.atomic import atomic_path
+from replaybench.data.atomic import atomic_path, refuse_existing
 from replaybench.data.errors import UserError
 from replaybench.data.user_code.user_file import called
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.stored_policy import best_member, origin_of
 from replaybench.experiments.films.episode import Begin, Scene, Shot, act_randomly, act_with, shots
 

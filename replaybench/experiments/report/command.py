@@ -19,7 +19,7 @@ def show_report(run: Path, output: Path | None) -> None:
     for library in ("jinja2", "plotly"):
         if importlib.util.find_spec(library) is None:
             raise UserError(f"a report needs {library}; pip install 'replaybench[report]'")
-    from replaybench.experiments.commands import refuse_existing
+    from replaybench.data.atomic import refuse_existing
     from replaybench.experiments.report.assembly import make_report
     from replaybench.experiments.report.offline import make_offline_report
 

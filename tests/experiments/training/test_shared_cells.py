@@ -79,7 +79,7 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path) -
     study = make_study("FIFO[Uniform]", "Resv[Uniform]", "TDE[Uniform]")
     source, own = first.cells()[0], study.cells()[0]
     assert plan(study, folder, 1).open == []
-    quiet: dict[str, Any] = {"checkpoint_seconds": 60.0, "console": Console(quiet=True), "figures": lambda *_: []}
+    quiet: dict[str, Any] = {"checkpoint_seconds": 60.0, "console": Console(quiet=True)}
     data = run_sweep(study, folder.path, 1, None, **quiet).data
     assert np.isfinite(data["reward"]).all()
     assert data["shared_from"].values.ravel().tolist() == [source.id, "", source.id]
