@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Agent
 from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.policies.policy import load_policy
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
@@ -58,7 +58,7 @@ def _advanced(cell: Cell, ill: int | None = None) -> Iterator[CellRun]:
         yield run
 
 
-def _states(agent: Agent, cell: Cell) -> NDArray[np.float32]:
+def _states(agent: Learner, cell: Cell) -> NDArray[np.float32]:
     shape = (cell.members, 50, agent.task.observation_size)
     return np.random.Generator(np.random.PCG64(0)).normal(size=shape).astype(np.float32)
 
