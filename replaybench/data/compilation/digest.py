@@ -17,7 +17,7 @@ import numba
 import numpy as np
 from numba.core import config
 
-_PACKAGE: Final = Path(__file__).parents[2]
+_PACKAGE: Final = Path(__file__).resolve().parents[2]
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+)?import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _SETTINGS: Final = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "ENABLE_AVX")
 """Numba's settings by which it compiles otherwise and which its cache does not tell apart; processors it does."""
