@@ -46,11 +46,12 @@ class Drafting(Plant):
     """An ellipse in the wake of a D-section cylinder at Re = 400 (Novati & Koumoutsakos 2019, section 5.4).
 
     Lengths are in cylinder diameters D, speeds in units of the stream U, times in T = D/U, the density is 1; rates in
-    "Hz" are actions per T. The cylinder's flat face lies at x = 0; the stream runs along +x. An action `a = (f_x, f_y,
-    τ)`, |a| ≤ 2, is held for a sample and puts the force `(f_x, f_y) F₀` and the torque `τ τ₀` on the ellipse; by
-    default F₀ = 0.25 ρU²D and τ₀ = F₀ D/2. Each step costs `‖a‖²` times the length of the sample [T], which is the
-    paper's reward at the default rate of one action per T. When the centre leaves the box, the task ends with −100 in
-    place of that step's cost. The ellipse starts at rest, behind a wake of random phase, which it cannot observe.
+    "Hz" are actions per T. The cylinder's flat face lies at x = 0; the stream runs along +x. An action of three numbers
+    `a = (f_x, f_y, τ)`, |a| ≤ 2, is held for a sample and puts the force `(f_x, f_y) F₀` and the torque `τ τ₀` on the
+    ellipse; by default F₀ = 0.25 ρU²D and τ₀ = F₀ D/2. Each step costs `‖a‖²` times the length of the sample [T], which
+    is the paper's reward at the default rate of one action per T. When the centre leaves the box, the task ends with
+    −100 in place of that step's cost. The ellipse starts at rest, behind a wake of random phase, which it cannot
+    observe.
 
     The two tabulated wakes differ in the forces on the ellipse (`replaybench.envs.flow.laws`). `*_spread` are the
     largest logarithms of random factors on these for each episode, 0.2 for up to 22 % more or 18 % less; `phase_noise`
