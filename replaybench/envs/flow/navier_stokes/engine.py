@@ -16,9 +16,8 @@ from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.flow.navier_stokes.bodies import FreeEllipse, Obstacle, ellipse_at, half_circle
-from replaybench.envs.flow.navier_stokes.developed_wake import PHASES, REYNOLDS, developed_wake
+from replaybench.envs.flow.navier_stokes.developed_wake import PHASES, REYNOLDS, SOLVER, developed_wake
 from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
-from replaybench.envs.flow.navier_stokes.source_hash import source_digest
 from replaybench.envs.flow.navier_stokes.sweeps import Array
 from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, half_turn, outside, step_reward
 from replaybench.envs.interface.engine import Engine
@@ -57,7 +56,7 @@ class NavierStokes(Engine):
 
     @staticmethod
     def made_of() -> str:
-        return source_digest()
+        return SOLVER
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         poses, phases = self.plant.start(draws, chosen)
