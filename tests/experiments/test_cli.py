@@ -25,7 +25,8 @@ from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record, write_record
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.experiments.cli import COMMANDS, main
-from replaybench.experiments.command_line.options import plant_parameters, take_plant_parameters
+from replaybench.experiments.command_line.options import plant_parameters, signature_of, take_plant_parameters
+from replaybench.experiments.command_line.parser import _SHARED
 from replaybench.experiments.commands import no_regulator
 from replaybench.experiments.offline.recording import read_recording
 from replaybench.experiments.offline.replaying import offer
@@ -125,6 +126,8 @@ def test_help_of_a_command_describes_its_options(command: str, capsys: pytest.Ca
     assert call(command, "--help") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "usage: replaybench" in out
+    for name in signature_of(COMMANDS[command]).parameters:
+        assert name in _SHARED or f"    {name}: " in str(COMMANDS[command].__doc__), name
     assert not re.search(r"\b(INT|STR|FLOAT|None|--no-\w+)\b", out.replace("--no-measure", "")), out
     if command == "sweep":
         for shown in ("[SWEEP OPTIONS] STUDY", "--output PATH", "--checkpoint-seconds S", "(default: 60.0)"):

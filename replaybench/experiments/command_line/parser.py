@@ -81,8 +81,8 @@ def _deferred(command: Callable[..., int]) -> type[Any]:
     method.__annotations__, method.__signature__ = hints, signature.replace(parameters=[itself, *described])
     # The parser keeps some line breaks: help is then ragged, and a shell takes the second line for a completion.
     text = re.sub(r"\n {8,}(?=\S)", " ", inspect.getdoc(command) or "")
-    missing = [name for name in signature.parameters if not re.search(rf"^ +{name}: ", text, re.MULTILINE)]
-    Deferred.__doc__ = "\n".join([text.rstrip(), *(f"    {name}: {_SHARED[name]}" for name in missing)])
+    shared = [each for each in signature.parameters if each in _SHARED and not re.search(rf"^ +{each}: ", text, re.M)]
+    Deferred.__doc__ = "\n".join([text.rstrip(), *(f"    {name}: {_SHARED[name]}" for name in shared)])
     return Deferred
 
 
