@@ -8,7 +8,6 @@ for figures and statistics only; a test reads the source for others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,28 +15,40 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 
-Elementwise = Callable[[NDArray[Any]], NDArray[Any]]
+
+def exp(x: NDArray[Any]) -> NDArray[Any]:
+    """Return e^x of a floating array, in its shape and dtype."""
+    flat, out = _flat(x)
+    _exp(flat, out)
+    return out.reshape(x.shape)
 
 
-def _of_one(function: str) -> Elementwise:
-    """Return a function of a floating array that keeps its shape and dtype."""
-    own = getattr(np, function)
-
-    @kernel
-    def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
-        for i in range(x.size):
-            out[i] = own(x[i])
-
-    def elementwise(x: NDArray[Any]) -> NDArray[Any]:
-        flat, out = _flat(x)
-        fill(flat, out)
-        return out.reshape(x.shape)
-
-    return elementwise
+def log(x: NDArray[Any]) -> NDArray[Any]:
+    """Return the natural logarithm of a floating array, in its shape and dtype."""
+    flat, out = _flat(x)
+    _log(flat, out)
+    return out.reshape(x.shape)
 
 
-exp, log, tanh = _of_one("exp"), _of_one("log"), _of_one("tanh")
-sin, cos = _of_one("sin"), _of_one("cos")
+def tanh(x: NDArray[Any]) -> NDArray[Any]:
+    """Return tanh x of a floating array, in its shape and dtype."""
+    flat, out = _flat(x)
+    _tanh(flat, out)
+    return out.reshape(x.shape)
+
+
+def sin(x: NDArray[Any]) -> NDArray[Any]:
+    """Return the sine of a floating array [rad], in its shape and dtype."""
+    flat, out = _flat(x)
+    _sin(flat, out)
+    return out.reshape(x.shape)
+
+
+def cos(x: NDArray[Any]) -> NDArray[Any]:
+    """Return the cosine of a floating array [rad], in its shape and dtype."""
+    flat, out = _flat(x)
+    _cos(flat, out)
+    return out.reshape(x.shape)
 
 
 def arctan2(y: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
@@ -59,6 +70,36 @@ def _flat(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     if not flat.flags.writeable:
         flat = flat.copy()  # a broadcast one: kernels are compiled for arrays that can be written
     return flat, np.empty_like(flat)
+
+
+@kernel
+def _exp(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.exp(x[i])
+
+
+@kernel
+def _log(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.log(x[i])
+
+
+@kernel
+def _tanh(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.tanh(x[i])
+
+
+@kernel
+def _sin(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.sin(x[i])
+
+
+@kernel
+def _cos(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.cos(x[i])
 
 
 @kernel
