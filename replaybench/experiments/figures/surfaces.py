@@ -67,13 +67,7 @@ class Surface(NamedTuple):
 def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> Figure | None:
     """Draw value and policy of dynamic programming and of up to three strategies, each with its trajectory.
 
-    Args:
-        data: dataset of one plant.
-        folder: run folder with the policies.
-        cells: cells of the study.
-
-    Returns:
-        None without any policy, or if the plant has no two states, no grid, or returns as its rewards.
+    None without any policy, or if the plant has no two states, no grid, or returns as its rewards.
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()
