@@ -178,14 +178,9 @@ def offline_series(scores: OfflineScores) -> OfflineSeries:
     return OfflineSeries(series, runs, curves[0] if curves else None, levels, references)
 
 
+@style()
 def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
     """Draw the rewards of a population that learns from a stored buffer; return the path of the PNG."""
-    with style():
-        return [save(offline_curve(scores), folder, "offline")]
-
-
-def offline_curve(scores: OfflineScores) -> Figure:
-    """Return the figure of `draw_offline`."""
     reference, (series, runs, curve, levels, references) = scores.reference, offline_series(scores)
     label = f"offline: {series.label}"
     labels = [label, *levels, *(label for label, _ in REFERENCES.values())]
@@ -214,4 +209,4 @@ def offline_curve(scores: OfflineScores) -> Figure:
     axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.episode_metric])
     axes.grid(axis="y")
     add_legend(figure, handles)
-    return figure
+    return [save(figure, folder, "offline")]

@@ -55,11 +55,7 @@ def smoothing_window(episodes: int) -> int:
 
 
 def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Curve:
-    """Average runs `[N, E]` over windows of episodes and over runs; the band is a percentile bootstrap over runs.
-
-    Args:
-        most: largest number of points; by default as many as are visible in print.
-    """
+    """Average runs `[N, E]` over windows and runs, at `most` points; the band is a percentile bootstrap over runs."""
     smooth = moving_mean(rewards, window)
     episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
     stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def length_curves(data: xr.Dataset) -> Figure | None:
-    """Draw the mean length of one plant's training episodes: noise down, control rate across.
-
-    Returns:
-        None if all episodes are equally long.
-    """
+    """Draw the mean length of one plant's training episodes: noise down, rate across; None if all are equal."""
     if not lengths_vary(data):
         return None
     rows, columns = data.sizes["noise"], data.sizes["frequency"]

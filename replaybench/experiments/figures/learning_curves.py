@@ -60,7 +60,6 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
     """Draw one plant's mean reward over the training episodes: noise down, control rate across.
 
     Args:
-        data: dataset of one plant.
         in_steps: whether the x axis counts environment steps.
         others: curves from elsewhere to draw over them, in environment steps; for a single panel.
     """

@@ -67,7 +67,7 @@ def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]]) -> set[s
     return drawn
 
 
-def draw_beside_bars(axes: Axes, group: int, width: float, levels: Mapping[str, float]) -> set[str]:
+def draw_at_bars(axes: Axes, group: int, width: float, levels: Mapping[str, float]) -> set[str]:
     """Draw the references of a group of bars across it, two of them always, others in view; return those drawn."""
     low, high = axes.get_ylim()
     drawn = {name for name, level in levels.items() if name in REFERENCES and (name in ALWAYS or low <= level <= high)}

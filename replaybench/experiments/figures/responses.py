@@ -35,12 +35,7 @@ Floats = NDArray[np.float64]
 def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | None:
     """Draw how one plant's final score depends on noise or on the control rate, a panel for each value of the other.
 
-    Args:
-        data: dataset of one plant.
-        axis: quantity along x.
-
-    Returns:
-        None if fewer than two values of the axis have results.
+    None if fewer than two values of the axis have results.
     """
     present = has_results(data)
     data = data.isel(noise=present.any(axis=1), frequency=present.any(axis=0)).sortby(axis)

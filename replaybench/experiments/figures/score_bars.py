@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.experiments.figures.reference_lines import REFERENCES, draw_beside_bars, reference_handles
+from replaybench.experiments.figures.reference_lines import REFERENCES, draw_at_bars, reference_handles
 from replaybench.experiments.figures.style import (
     GREY,
     MU,
@@ -112,7 +112,7 @@ def score_bars(data: xr.Dataset) -> Figure:
             if name in ("mu_final", "raw_final") and (name == "mu_final") == usable[place]:
                 known = reference_rows(data.isel(noise=place[0], frequency=place[1]))
                 levels = {row.name: row.mu if usable[place] else row.reward for row in known}
-                references |= draw_beside_bars(axes, group, 0.98, levels)
+                references |= draw_at_bars(axes, group, 0.98, levels)
             if name != "raw_final" and not usable[place]:
                 axes.text(group, 0.5, f"no {MU}", transform=axes.get_xaxis_transform(), ha="center", color=GREY)
         if name == "mu_max":

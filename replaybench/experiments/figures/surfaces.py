@@ -14,7 +14,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.controllers.learner import Learner
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
@@ -67,13 +66,7 @@ class Surface(NamedTuple):
 def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> Figure | None:
     """Draw value and policy of dynamic programming and of up to three strategies, each with its trajectory.
 
-    Args:
-        data: dataset of one plant.
-        folder: run folder with the policies.
-        cells: cells of the study.
-
-    Returns:
-        None without any policy, or if the plant has no two states, no grid, or returns as its rewards.
+    None without any policy, or if the plant has no two states, no grid, or returns as its rewards.
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()
@@ -94,19 +87,10 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
     return _draw(data, plant, [Surface(title, solved.value, solved.action, solved.path), *learned])
 
 
-def load_member(cell: Cell, folder: RunFolder, seed: int) -> Learner:
-    """Rebuild one learner of a finished cell as a population of one."""
-    _, weights = read_policy(folder.cell(cell.id) / "policy.safetensors")
-    row = seed - cell.first_member
-    agent = make_agent(dataclasses.replace(cell, first_member=seed, members=1), cell.make_plant())
-    agent.load_weights({name: array[row : row + 1] for name, array in weights.items()})
-    return agent
-
-
 def _learned(
     data: xr.Dataset, series: Series, folder: RunFolder, cells: Sequence[Cell], plant: OdePlant
 ) -> Surface | None:
-    """Evaluate the median run of one strategy; return None without its policy file."""
+    """Evaluate the median run of one strategy, as a population of one; return None without its policy file."""
     seed = median_seed(data["reward"].values)
     found = [
         cell
@@ -117,13 +101,17 @@ def _learned(
     ]
     if seed is None or not found:
         return None
-    agent = load_member(found[0], folder, seed)
-    if agent.greedy() is not agent or tuple(found[0].observe or plant.state_names) != plant.state_names:
+    cell = found[0]
+    _, weights = read_policy(folder.cell(cell.id) / "policy.safetensors")
+    row = slice(seed - cell.first_member, seed - cell.first_member + 1)
+    agent = make_agent(dataclasses.replace(cell, first_member=seed, members=1), plant)
+    agent.load_weights({name: array[row] for name, array in weights.items()})
+    if agent.greedy() is not agent or tuple(cell.observe or plant.state_names) != plant.state_names:
         return None  # its action does not depend on the whole present state alone
     if not hasattr(agent, "value"):
         return None  # a user's learner need not return values
     states = pixel_states(plant, _PIXELS).reshape(1, -1, 2).astype(np.float32)
-    paths = follow(plant, found[0].frequency, 1, agent.act)
+    paths = follow(plant, cell.frequency, 1, agent.act)
     value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[0]
     action = plant.denormalise_action(agent.policy(states)[0]).reshape(_PIXELS, _PIXELS, -1)
     title = f"{series.label}\nmedian run (seed {seed}): {_number(paths.reward[0])}"

@@ -29,12 +29,7 @@ _HEIGHT: Final = 2.35
 
 
 def draw_composition(found: Composition, facts: BufferFacts, plant: Plant | None, path: Path) -> None:
-    """Draw the result of `measure`, and write it to `path`, atomically.
-
-    Args:
-        facts: of the buffer file.
-        plant: the plant, whose start and reference are marked; None if it is not known.
-    """
+    """Draw the result of `measure` for a known or unknown plant, and write it to `path`, atomically."""
     with style():
         write_figure(_draw(found, facts, plant), path)
 

@@ -45,12 +45,7 @@ QUANTITIES: Final = {
 
 
 def composition_tables(found: Composition, facts: BufferFacts, plant: Plant | None) -> Iterator[RenderableType]:
-    """Yield the composition of a buffer, part by part, for a console.
-
-    Args:
-        facts: of the buffer file.
-        plant: the plant; None if it is not known.
-    """
+    """Yield the composition of a buffer with a known or unknown plant, part by part, for a console."""
     yield Text(whose(found, facts), style="bold")
     yield _counts(found)
     if found.stored:

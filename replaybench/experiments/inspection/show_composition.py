@@ -21,9 +21,7 @@ def show_composition(
 ) -> None:
     """Print the composition of a buffer file, and draw it if `figure` names a file.
 
-    Args:
-        member: place of the member to show; None for all, pooled.
-        plant_name: the plant, instead of the one that the file names.
+    Arguments are those of `show_file`.
 
     Raises:
         UserError: there is no such member or plant, or the file is damaged or contradicts itself.

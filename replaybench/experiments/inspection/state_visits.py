@@ -41,11 +41,7 @@ class Axis:
 
 
 def plant_axes(plant: Plant) -> list[Axis] | None:
-    """Return the states of a plant, over its grid, or over the normalised range [−1, 1] without one.
-
-    Returns:
-        None if its parameters make an impossible range.
-    """
+    """Return the states of a plant, over its grid or else [−1, 1] normalised; None if that range is impossible."""
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
     with np.errstate(all="ignore"):  # parameters may be those of a file
         limits = state_range(plant)

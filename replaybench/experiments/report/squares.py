@@ -73,7 +73,6 @@ def square_panel(
         labels: of the columns, from the left, and of the rows, from below.
         axes: titles of both axes.
         span: values of the darkest and the lightest colour.
-        places: of the panel.
     """
     low, high = span[0], span[1] if span[1] > span[0] else span[0] + 1
     digits = decimals(one.score.mean for one in squares)

@@ -109,15 +109,15 @@ def _conclusion(material: Material, plant: int, standings: dict[Point, list[Stan
     if not points:
         return None
     name = plant_name(material.plants[plant])
-    vain, causes = no_learning(material.of_plants[plant])
+    unlearned, causes = no_learning(material.of_plants[plant])
     numbered = "; ".join(f"({place}) {cause}" for place, cause in enumerate(causes, 1))
     why = [re.sub(r"-(?=\d)", "−", f"Likely causes, in order: {numbered}.")] if causes else []
     learnt = {point: standings[point] for point in points if not material.unbeaten(point)}
-    if not learnt and vain:
-        return Conclusion(name, vain, [*_without_learning(material, points, standings), *why])
+    if not learnt and unlearned:
+        return Conclusion(name, unlearned, [*_without_learning(material, points, standings), *why])
     headline, sentences = _headline(material, *over_points(material, plant))
     sentences += _by_condition(learnt)
-    return Conclusion(name, headline, [*sentences, *([f"{vain}."] if vain else []), *why])
+    return Conclusion(name, headline, [*sentences, *([f"{unlearned}."] if unlearned else []), *why])
 
 
 def _without_learning(material: Material, points: Sequence[Point], standings: dict[Point, list[Standing]]) -> list[str]:

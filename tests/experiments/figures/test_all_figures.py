@@ -15,7 +15,6 @@ from matplotlib.image import imread
 from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.grid import plant_grid
 from replaybench.baselines.grid_choice import Refinement, Rule
-from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
@@ -203,13 +202,6 @@ def test_policies_are_drawn_next_to_dynamic_programming(tmp_path: Path, monkeypa
     value, action = (np.asarray(panels[place].images[0].get_array())[y, x] for place in (2, 5))
     np.testing.assert_allclose(action, plant.denormalise_action(agent.act(states)[row])[0], rtol=1e-5)
     np.testing.assert_allclose(value, 0.05 * 100.0 * agent.value(states[:, None])[row, 0], rtol=1e-4)
-
-
-def test_weights_of_other_networks_are_refused() -> None:
-    study = Study(name="t", plants=("PendulumDCSC", "Magman"), strategies=("FIFO[Uniform]",), seeds=1, episodes=1)
-    first, second = (make_agent(cell, cell.make_plant()) for cell in study.cells())
-    with pytest.raises(UserError, match="do not fit"):
-        first.load_weights(second.weights())
 
 
 @pytest.mark.parametrize("learners", [1, 5])

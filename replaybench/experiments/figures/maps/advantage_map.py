@@ -26,8 +26,7 @@ _FEW_COLUMNS: Final = 4
 def advantage_map(data: xr.Dataset) -> Figure | None:
     """Draw one plant's map: noise over control rate, a row of panels a baseline, a column a capacity and learner.
 
-    Returns:
-        None for fewer than four conditions, of those in which μ_r is defined.
+    None for fewer than four conditions, of those in which μ_r is defined.
     """
     found = {name: advantages(data, name) for name in BASELINES}
     places = list(dict.fromkeys(place[:2] for each in found.values() for place in each))

@@ -29,9 +29,7 @@ _Place = tuple[float, float]
 def condition_map(data: xr.Dataset) -> Figure | None:
     """Draw one plant's differences from the study's first strategy: strategies over noise and rate, a panel a learner.
 
-    Returns:
-        None for fewer than three strategies or pairs of condition and learner, for a single condition, or if μ_r is
-        not defined in every condition.
+    None for fewer than three strategies or pairs of condition and learner, for a single condition, or without μ_r.
     """
     baseline = baseline_of(data, None)
     rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]

@@ -23,11 +23,7 @@ _RANGE: Final = 0.4
 
 
 def draw_squares(axes: Axes, sizes: NDArray[np.float64], upward: bool) -> AxesImage:
-    """Colour a panel's squares by differences `[rows, columns]`, NaN for none; the first row is the lowest if `upward`.
-
-    Returns:
-        The image, for the colour bar.
-    """
+    """Draw differences `[rows, columns]` as squares, NaN for none, the first row lowest if `upward`."""
     axes.tick_params(length=0)
     origin: Literal["lower", "upper"] = "lower" if upward else "upper"
     return axes.imshow(sizes, cmap=_COLORS, vmin=-_RANGE, vmax=_RANGE, origin=origin, aspect="auto")

@@ -89,12 +89,7 @@ def _panel(material: Material, point: Point, ranked: list[Standing], window: int
 
 
 def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: int) -> list[Trace]:
-    """Return the band of a series, if there are several runs, and its mean over the centres of its windows.
-
-    Args:
-        meta: places on the study's axes, for the page's filters.
-        digits: decimals under the pointer.
-    """
+    """Return the band of a series, if there are several runs, and its mean over the centres of its windows."""
     step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
     common = {"type": "scatter", "x0": float(curve.episode[0]), "dx": step, "meta": meta}
     found: list[Trace] = []

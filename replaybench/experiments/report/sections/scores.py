@@ -8,7 +8,7 @@ import numpy as np
 
 from replaybench.data.quantities import decimals
 from replaybench.data.user_code.user_file import shortened
-from replaybench.experiments.figures.style import RAW_LABELS, Series
+from replaybench.experiments.figures.style import RAW_LABELS
 from replaybench.experiments.report.comparison import Lead, Standing
 from replaybench.experiments.report.look import (
     DOTS,
@@ -153,6 +153,7 @@ def _table(material: Material, standings: Standings) -> Table:
             if not material.started(point, one):
                 continue
             standing, best = scored.get(one), bool(ranked) and one is ranked[0].series
+            never = material.count("censored", point, one)  # runs that do not reach 0.8 count with their whole length
             cells = [
                 *where,
                 one.label,
@@ -160,19 +161,13 @@ def _table(material: Material, standings: Standings) -> Table:
                 str(material.count("failed", point, one)),
                 worded(standing.score, score_digits) if standing else "–",
                 first if best else _behind(standing.behind if standing else None, lead_digits),
-                _rise(material, point, one),
+                number(material.value("rise_time_mean", point, one), 0) + (f" ({never} never)" if never else ""),
             ]
             rows.append(Row(cells, material.places(one, point)))
         for reference in material.references(point):
             level = number(reference.mu if material.normalised(point) else reference.reward, score_digits)
             rows.append(Row([*where, reference.label, "", "", level, "", ""], point._asdict(), "reference"))
     return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
-
-
-def _rise(material: Material, point: Point, series: Series) -> str:
-    """Write the mean time to 0.8, and how many runs never reach it; these count with their whole length."""
-    mean, never = number(material.value("rise_time_mean", point, series), 0), material.count("censored", point, series)
-    return f"{mean} ({never} never)" if never else mean
 
 
 def _digits(material: Material, standings: Standings, plant: int) -> tuple[int, int]:
