@@ -166,6 +166,16 @@ def test_rounds_are_told_from_episodes() -> None:
     assert not dataset.lengths_vary(xr.Dataset())
 
 
+def test_failed_runs_exist(made: tuple[xr.Dataset, list[Cell]]) -> None:
+    failed = made[0].copy(deep=True)
+    failed["reward"][:] = np.nan
+    bare = failed.drop_vars("episode_steps")
+    xr.testing.assert_equal(dataset.runs_there(failed), dataset.runs_there(made[0]))
+    assert not dataset.runs_there(bare).any()
+    for data, words in ((failed, "failed before its first reward"), (bare, "no finished cell")):
+        assert words in str(dataset.without_rewards(Path("r.nc"), data, "figures need"))
+
+
 def test_a_file_reads_back_and_damage_is_one_line(tmp_path: Path, made: tuple[xr.Dataset, list[Cell]]) -> None:
     path = tmp_path / "results.nc"
     results_file.write_results(path, made[0])
