@@ -91,6 +91,9 @@ def test_every_number_is_in_its_place(made: tuple[xr.Dataset, list[Cell]]) -> No
     assert data["greedy_episode"].values.tolist() == [10, 20]
     assert data["episode_metric"].values.tolist() == ["mean reward"] * 2
     assert (data["update_every"].values == 0).all()
+    assert (data["seconds"].attrs["units"], data["memory"].attrs["units"]) == ("s", "B")
+    here = data.sel(plant="PendulumDCSC", noise=0.0, frequency=50.0)
+    np.testing.assert_array_equal(dataset.steps_done(here), 200.0 * np.arange(EPISODES + 1))
     for cell in everything[:-1]:
         for name, array in arrays(cell).items():
             np.testing.assert_array_equal(data[name].sel(**place(cell), seed=list(cell.seeds)).values, array)
@@ -154,6 +157,7 @@ def test_rounds_are_told_from_episodes() -> None:
             "the last training round" if every else "all 10 training episodes"
         )
         assert dataset.last_of(data) == last
+        assert dataset.the_last(data) == ("the last 2 rounds" if every else "all 20 episodes")
     bare = data.drop_vars(["episode_metric", "update_every", "reference_rule"])
     assert (dataset.episode_metric(bare), dataset.rule_of(bare)) == ("mean reward", None)
     assert not dataset.in_rounds(bare)
