@@ -112,7 +112,7 @@ def _discounts(data: xr.Dataset) -> Iterator[str]:
     for learner, rate in itertools.product(data["learner"].values, data["frequency"].values):
         cell = data.sel(learner=learner, frequency=rate)
         gamma, episode = float(cell["discount"]), float(cell["episode_steps"].max()) / rate
-        if not np.isfinite(gamma):
+        if not np.isfinite([gamma, episode]).all():  # no run of this learner at this rate
             continue
         ahead = np.inf if gamma >= 1 else 1 / ((1 - gamma) * rate)
         part = ahead / episode

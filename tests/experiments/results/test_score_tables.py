@@ -170,6 +170,8 @@ def test_a_table_says_that_no_learner_beats_random_control(tmp_path: Path) -> No
         assert verdict in no_learning(data.isel(plant=0))[1][0]
     data["reward_greedy"][:] = -10.0
     assert "10.00 above random control, explore less" in no_learning(data.isel(plant=0))[1][2]
+    data["episode_steps"][:] = np.nan
+    assert not any("discount" in cause for cause in no_learning(data.isel(plant=0))[1]), "length of episodes unknown"
     data["reference_random"][:] = np.nan
     assert no_learning(data.isel(plant=0)) == ("", [])
     assert not beats_random(np.full(3, np.nan), -1.0), "failed runs"
