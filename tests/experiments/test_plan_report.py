@@ -112,7 +112,7 @@ class Timed:
     """A run on a clock: the first step and update take `first` seconds, later ones `step` and `update` seconds each."""
 
     def __init__(
-        self, clock: list[float], first: float, step: float, update: float = 0.0, updates: float = 0.0
+        self, clock: list[float], first: float, step: float, update: float = 0.01, updates: float = 0.0
     ) -> None:
         self.clock, self.first, self.step, self.update, self.updates_per_phase = clock, first, step, update, updates
 

@@ -15,7 +15,7 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.progress.history import History
 from replaybench.experiments.progress.journal import Event, Journal, JournalFile, begin, event, line
 from replaybench.experiments.progress.listeners import ProgressForm, TensorBoard
-from replaybench.experiments.progress.plain_lines import printed_lines, repeating
+from replaybench.experiments.progress.plain_lines import LINE_SECONDS, printed_lines, repeating
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.training.study import Cell
 
@@ -75,7 +75,7 @@ class Display:
                 task, completed=self._history.work()[0], description=self._history.in_words()
             )
         elif shown == "lines":
-            closing.enter_context(printed_lines(console, lambda: self._history.in_words()))
+            closing.enter_context(printed_lines(console, self._history.in_words, LINE_SECONDS))
         elif shown == "json":
             self._show = lambda new: print(line(new), end="", flush=True)
 

@@ -38,11 +38,15 @@ def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
 
 def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
     """Print lines during the block, except on a terminal, which shows progress by itself, or on a quiet console."""
-    return contextlib.nullcontext() if console.is_terminal or console.quiet else printed_lines(console, words)
+    return (
+        contextlib.nullcontext()
+        if console.is_terminal or console.quiet
+        else printed_lines(console, words, LINE_SECONDS)
+    )
 
 
 def printed_lines(
-    console: Console, words: Callable[[], str], seconds: float = LINE_SECONDS
+    console: Console, words: Callable[[], str], seconds: float
 ) -> contextlib.AbstractContextManager[None]:
     """Print `words()` every so many seconds during the block, if it has changed."""
     count, last = itertools.count(1), [""]

@@ -91,6 +91,9 @@ def test_every_number_is_in_its_place(made: tuple[xr.Dataset, list[Cell]]) -> No
     assert data["greedy_episode"].values.tolist() == [10, 20]
     assert data["episode_metric"].values.tolist() == ["mean reward"] * 2
     assert (data["update_every"].values == 0).all()
+    assert (data["seconds"].attrs["units"], data["memory"].attrs["units"]) == ("s", "B")
+    here = data.sel(plant="PendulumDCSC", noise=0.0, frequency=50.0)
+    np.testing.assert_array_equal(dataset.steps_done(here), 200.0 * np.arange(EPISODES + 1))
     for cell in everything[:-1]:
         for name, array in arrays(cell).items():
             np.testing.assert_array_equal(data[name].sel(**place(cell), seed=list(cell.seeds)).values, array)
@@ -154,6 +157,7 @@ def test_rounds_are_told_from_episodes() -> None:
             "the last training round" if every else "all 10 training episodes"
         )
         assert dataset.last_of(data) == last
+        assert dataset.the_last(data) == ("the last 2 rounds" if every else "all 20 episodes")
     bare = data.drop_vars(["episode_metric", "update_every", "reference_rule"])
     assert (dataset.episode_metric(bare), dataset.rule_of(bare)) == ("mean reward", None)
     assert not dataset.in_rounds(bare)
@@ -164,6 +168,16 @@ def test_rounds_are_told_from_episodes() -> None:
     steps[1, 2, 3] = 199.0
     assert dataset.lengths_vary(lengths)
     assert not dataset.lengths_vary(xr.Dataset())
+
+
+def test_failed_runs_exist(made: tuple[xr.Dataset, list[Cell]]) -> None:
+    failed = made[0].copy(deep=True)
+    failed["reward"][:] = np.nan
+    bare = failed.drop_vars("episode_steps")
+    xr.testing.assert_equal(dataset.runs_there(failed), dataset.runs_there(made[0]))
+    assert not dataset.runs_there(bare).any()
+    for data, words in ((failed, "failed before its first reward"), (bare, "no finished cell")):
+        assert words in str(dataset.without_rewards(Path("r.nc"), data, "figures need"))
 
 
 def test_a_file_reads_back_and_damage_is_one_line(tmp_path: Path, made: tuple[xr.Dataset, list[Cell]]) -> None:

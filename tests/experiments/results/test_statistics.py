@@ -48,6 +48,7 @@ def test_samples_without_spread_are_labelled() -> None:
     assert "no spread" in str(interval(np.full(5, 0.3)))
     assert str(interval(np.array([np.nan]))) == "–"
     assert interval(np.array([np.nan])).degenerate
+    assert not interval(np.array([1.0, 2.0])).degenerate
 
 
 def test_curves_without_a_usable_reference_are_neither_dead_nor_failed() -> None:
