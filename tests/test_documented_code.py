@@ -1,10 +1,11 @@
-"""Every command and script of the documentation runs, page by page, one after the other, in one folder.
+"""Every command and script of the documents runs, page by page, in the folder of the first pages.
 
 Guides that are followed file by file are in `test_docs.py`; settings (`toml`) are planned there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -58,11 +59,8 @@ KEPT = ["demo", "mine"]
 """Runs that several pages read."""
 
 
-def pages() -> list[str]:
-    """Return the pages with commands or scripts, those first whose runs the others read."""
-    found = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
-    of_code = [page for page in found if {"sh", "python"} & {language for _, language, _ in blocks(page)}]
-    return [*FIRST, *(page for page in of_code if page not in (*FIRST, *ELSEWHERE))]
+ONCE = ("replaybench sweep demo", "replaybench report runs/demo", "replaybench table runs/demo")
+"""Beginnings of commands that give the same each time."""
 
 
 def blocks(page: str) -> list[tuple[int, str, str]]:
@@ -70,6 +68,13 @@ def blocks(page: str) -> list[tuple[int, str, str]]:
     text = markdown(ROOT / page)
     found = re.finditer(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return [(text.count("\n", 0, block.start()) + 1, block[1], block[2]) for block in found]
+
+
+def pages() -> list[str]:
+    """Return the pages with commands or scripts, those first whose runs the others read."""
+    found = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+    of_code = [page for page in found if {"sh", "python"} & {language for _, language, _ in blocks(page)}]
+    return [*FIRST, *(page for page in of_code if page not in (*FIRST, *ELSEWHERE))]
 
 
 def shortened(text: str) -> str:
@@ -107,29 +112,56 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def test_all_that_is_shown_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    left_out = set(NOT_RUN)
-    for page in pages():
-        for left in (Path("examples"), Path("rig.h"), *(run for run in Path("runs").glob("*") if run.name not in KEPT)):
-            remove(left)  # every page is read by somebody new
-        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / f"minari-{Path(page).stem}"))
-        if page == "docs/reference/buffer-format.md":
-            shutil.copy(next(Path("runs/demo/cells").glob("*/buffer.h5")), "buffer.h5")
-        if page == "docs/how-to/other-languages.md":
-            shutil.copy(ROOT / "replaybench" / "examples" / "rig_log.csv", "log.csv")
-        names = {"__name__": "__main__"}
-        for line, language, text in blocks(page):
-            where = f"{page}:{line}"
-            if language == "sh":
-                for command in text.splitlines():
-                    reasons = {start for start in NOT_RUN if command.startswith(start)}
-                    left_out -= reasons
-                    if not reasons:
-                        run_command(command)
-            elif language == "python" and EXCERPT not in text:
-                exec(compile(with_cell(shortened(text)), where, "exec"), names)
-    assert not left_out, "these lines are not shown any more"
+def is_left_out(command: str) -> bool:
+    return any(command.startswith(start) for start in NOT_RUN)
+
+
+def run_page(page: str, done: set[tuple[str, ...]]) -> None:
+    """Run the commands and scripts of a page in the working folder; those that only read kept runs once in all."""
+    for left in (Path("examples"), Path("rig.h"), *(run for run in Path("runs").glob("*") if run.name not in KEPT)):
+        remove(left)  # a reader of a page has not read others
+    if page == "docs/reference/buffer-format.md":
+        shutil.copy(next(Path("runs/demo/cells").glob("*/buffer.h5")), "buffer.h5")
+    if page == "docs/how-to/other-languages.md":
+        shutil.copy(ROOT / "replaybench" / "examples" / "rig_log.csv", "log.csv")
+    names = {"__name__": "__main__"}
+    for line, language, text in blocks(page):
+        if language == "sh":
+            for command in text.splitlines():
+                words = tuple(shlex.split(command, comments=True))
+                if not is_left_out(command) and words not in done:
+                    run_command(command)
+                    done |= {words} if command.startswith(ONCE) else set()
+        elif language == "python" and EXCERPT not in text:
+            exec(compile(with_cell(shortened(text)), f"{page}:{line}", "exec"), names)
+
+
+@pytest.fixture(scope="module")
+def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[tuple[str, ...]]]:
+    """Run the first pages; return their folder, and the commands that need not run again."""
+    folder, done = tmp_path_factory.mktemp("documents"), set[tuple[str, ...]]()
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINARI_DATASETS_PATH", str(folder / "minari"))
+        for page in FIRST:
+            run_page(page, done)
+    return folder, done
+
+
+@pytest.mark.parametrize("page", pages()[len(FIRST) :])
+def test_what_a_page_shows_runs(
+    page: str, kept_runs: tuple[Path, set[tuple[str, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, done = kept_runs
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / f"minari-{Path(page).stem}"))
+    run_page(page, done)
+
+
+def test_all_that_is_left_out_is_shown() -> None:
+    shown = [
+        line for page in pages() for _, language, text in blocks(page) if language == "sh" for line in text.splitlines()
+    ]
+    assert [start for start in NOT_RUN if not any(line.startswith(start) for line in shown)] == []
 
 
 def test_everything_shortened_is_shown() -> None:

@@ -221,15 +221,21 @@ def _pendulum() -> dict[str, Cell]:
 
 
 def _lost() -> dict[str, str]:
-    """Count collapsed learners with the newest and with all experiences, and those of them that had learned."""
-    found, told = _pendulum(), {}
-    for kept, name in (("FIFO", "newest"), ("FULL", "all")):
-        both = [found[f"{kept}[{sampling}]"].data for sampling in ("Uniform", "PER")]
-        ends, rises = (np.concatenate([one[of].values for one in both]) for of in ("mu_final", "rise_time"))
-        collapsed = ends < DEAD_LEVEL
-        told[f"findings.lost.{name}"] = f"{collapsed.sum()} of {len(ends)}"
-        told[f"findings.learned.{name}"] = f"{(rises[collapsed] < results(COMPARISONS[0]).sizes['episode']).sum()}"
-    return told
+    """Count collapsed learners with the newest and with all experiences, and those of the former that had learned."""
+    newest, everything = (_ends_and_rises(kept) for kept in ("FIFO", "FULL"))
+    learned = newest[1][newest[0] < DEAD_LEVEL] < results(COMPARISONS[0]).sizes["episode"]
+    return {
+        "findings.lost.newest": f"{(newest[0] < DEAD_LEVEL).sum()} of {newest[0].size}",
+        "findings.learned.newest": f"{learned.sum()}",
+        "findings.lost.all": f"{(everything[0] < DEAD_LEVEL).sum()} of {everything[0].size}",
+    }
+
+
+def _ends_and_rises(kept: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return final scores and rise times of a retention's runs with both samplings. [runs]"""
+    both = [_pendulum()[f"{kept}[{sampling}]"].data for sampling in ("Uniform", "PER")]
+    ends, rises = (np.concatenate([one[name].values for one in both]) for name in ("mu_final", "rise_time"))
+    return ends, rises
 
 
 def _limited() -> dict[str, str]:
