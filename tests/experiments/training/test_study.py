@@ -211,7 +211,7 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
         (BASE + "[learner.DDPG]\naction_layer = 9\n", "action_layer must lie in"),
         (BASE + "[learner.DDPG]\ntau = nan\n", "tau must be"),
         (BASE + "[learner.DDPG]\nactor_rate = -1.0\n", "actor_rate must be"),
-        (BASE + "[learner.DDPG]\nexploration = { friction = 2.0 }\n", "friction in"),
+        (BASE + "[learner.DDPG]\nexploration = { friction = 2.0 }\n", "friction must be"),
         (BASE + '[learner.DDPG.exploration]\nform = "gausian"\n', "unknown form in .*'gausian'; did you mean gaussian"),
         (BASE + "[learner.DDPG.exploration]\nsigma = 0.1\n", "unknown key in .*exploration: 'sigma'"),
         (BASE + '[learner.DDPG.exploration]\nform = "parameter"\nfactor = 0.5\n', "factor must be"),
