@@ -64,7 +64,7 @@ def atomic_folder(path: Path) -> AbstractContextManager[Path]:
 
 
 def _explain(error: Exception, path: Path) -> None:
-    """Raise the `UserError` for what the system told, if it is a user's to mend."""
+    """Raise the `UserError` for an error of the system that a user can mend."""
     code = _system_error(error)
     if code in _NO_ROOM:
         raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
@@ -77,9 +77,9 @@ def _system_error(error: BaseException | None) -> int:
     while error is not None:
         if isinstance(error, OSError) and error.errno:
             return error.errno
-        told = re.search(r"(?:errno = |os error )(\d+)", str(error))
-        if told:
-            return int(told.group(1))
+        found = re.search(r"(?:errno = |os error )(\d+)", str(error))
+        if found:
+            return int(found.group(1))
         error = error.__context__
     return 0
 

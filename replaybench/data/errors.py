@@ -42,11 +42,11 @@ class Problems(list[str]):
 
     def raise_any(self, path: Path, notes: Iterable[str] = ()) -> None:
         """Raise one `UserError` about a file that names all problems, if there are any, and how it was read."""
-        told = [f"  note: {note}" for note in notes]
+        further = [f"  note: {note}" for note in notes]
         if len(self) == 1:
-            raise UserError(f"{path}: {self[0]}", *told)
+            raise UserError(f"{path}: {self[0]}", *further)
         if self:
-            raise UserError(f"{path} has {len(self)} problems:", *(f"  {line}" for line in self), *told)
+            raise UserError(f"{path} has {len(self)} problems:", *(f"  {line}" for line in self), *further)
 
 
 def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = ()) -> UserError:

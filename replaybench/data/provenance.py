@@ -71,7 +71,7 @@ class Stint:
 
 
 class Stopwatch:
-    """Measures the stint that begins now, after those of earlier processes."""
+    """Measure the session that begins now, after those of earlier processes."""
 
     def __init__(self, earlier: Sequence[Stint] = ()) -> None:
         self._earlier, self._code, self._started = tuple(earlier), this_code(), utc_now()
@@ -79,12 +79,12 @@ class Stopwatch:
         forget_peak()
 
     def stints(self) -> tuple[Stint, ...]:
-        """Return the earlier stints and the present one up to now."""
+        """Return the earlier sessions and the present one up to now."""
         return (*self._earlier, Stint(self._code, self._started, time.monotonic() - self._began, peak_memory()))
 
 
 def stint_facts(stints: Sequence[Stint]) -> dict[str, Any]:
-    """Return what a file says of its origin: `stints`, and the sum of their `seconds`."""
+    """Return the facts of a file's origin: `stints`, and the sum of their `seconds`."""
     return {
         "stints": [dataclasses.asdict(stint) for stint in stints],
         "seconds": sum(stint.seconds for stint in stints),
@@ -138,9 +138,9 @@ def _git_state() -> tuple[str | None, bool | None]:
 def _git(*words: str) -> str | None:
     """Return what git says of the repository around this file, None if it refuses or is not there."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    told: dict[str, Any] = {"cwd": Path(__file__).parent, "env": clean, "timeout": _PATIENCE}
+    options: dict[str, Any] = {"cwd": Path(__file__).parent, "env": clean, "timeout": _PATIENCE}
     try:
-        done = subprocess.run(["git", "--no-optional-locks", *words], capture_output=True, text=True, **told)
+        done = subprocess.run(["git", "--no-optional-locks", *words], capture_output=True, text=True, **options)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -55,5 +55,5 @@ def duration(seconds: float) -> str:
 def _two(count: int, several: int, small: str, large: str) -> str:
     """Write a whole number of small units, of which several are a large one."""
     wholes, rest = divmod(count, several)
-    told = [f"{number} {unit}" for number, unit in ((wholes, large), (rest, small)) if number]
-    return " ".join(told)
+    parts = [f"{number} {unit}" for number, unit in ((wholes, large), (rest, small)) if number]
+    return " ".join(parts)

@@ -25,8 +25,8 @@ class Registry(Mapping[str, type[Any]]):
         own: name → `module:Class` of those that come with the package.
         base: `module:Class` from which all of them derive.
         group: entry points under which installed packages offer more; the package's own names come first.
-        derive_from: what users are told to derive their own from; the name of `base` if empty.
-        also_named: further forms of names that are told to a user who missed.
+        derive_from: the name that users shall derive their own from; the name of `base` if empty.
+        also_named: further forms of names for the error about an unknown one.
     """
 
     kind: str

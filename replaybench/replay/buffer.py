@@ -16,7 +16,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.batch import ReplayBatch
-from replaybench.replay.fitness import check_fits, check_told
+from replaybench.replay.fitness import check_annotates, check_fits
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
 from replaybench.replay.own_strategies import check_drawn, check_remembered, choose_slots, ours
 from replaybench.replay.storage.columns import Columns, gather, write
@@ -134,7 +134,7 @@ class Replay:
         self.synth = RunningSynth(strategy.synth, view, model) if strategy.synth else None
         self.retention = strategy.retention.start(view)
         self.sampling = strategy.sampling.start(view)
-        check_told(strategy, self.sampling)
+        check_annotates(strategy, self.sampling)
         self.weighting = strategy.weights.start(view) if strategy.weights else None
         self._annotates = type(self.sampling).annotate is not RunningSampling.annotate
         self._foreign = not ours(self.sampling)

@@ -20,10 +20,10 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
             f"{strategy}: Synth alters single experiences, which breaks the trajectories that the learner's traces "
             "follow; leave Synth out"
         )
-    for told, may in ((strategy.orders, ("td_error", "exploration")), (strategy.sampling.feedback, FEEDBACK)):
-        for name in told:
-            if name not in may:
-                raise unknown(f"metric or feedback of {strategy}", name, may)
+    for named, allowed in ((strategy.orders, ("td_error", "exploration")), (strategy.sampling.feedback, FEEDBACK)):
+        for name in named:
+            if name not in allowed:
+                raise unknown(f"metric or feedback of {strategy}", name, allowed)
     kept = () if traces is None else traces.names
     for name in strategy.retention.traces:
         if name not in kept:
@@ -41,7 +41,7 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
             raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
 
 
-def check_told(strategy: Strategy, running: RunningSampling) -> None:
+def check_annotates(strategy: Strategy, running: RunningSampling) -> None:
     """Refuse a sampling that has `annotate` and does not declare that it needs TD errors: it would never be called."""
     if type(running).annotate is not RunningSampling.annotate and not strategy.by_td_error:
         name = strategy.sampling.written_name()

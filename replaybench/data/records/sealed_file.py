@@ -80,10 +80,10 @@ class SealedFile:
         if not head.startswith(MAGIC):
             mark = MAGIC.decode().strip()
             raise UserError(f"{self.path} is not a file that replaybench wrote (no {mark!r} mark at its start)")
-        told = _HEAD.fullmatch(head)
-        if told is None or len(head) != HEAD:
+        match = _HEAD.fullmatch(head)
+        if match is None or len(head) != HEAD:
             raise self._damaged("its head cannot be read")
-        length = int(told[1])
+        length = int(match[1])
         size, due = os.fstat(self._raw.fileno()).st_size, HEAD + length + _DIGEST * _blocks(length)
         if size != due:
             raise self._damaged(f"it holds {size} bytes, {due} were written")
@@ -115,11 +115,6 @@ class SealedFile:
         for number, seen in enumerate(self._seen):
             if not seen:
                 self._read_block(number, scratch[: self.length - number * BLOCK])
-
-    @property
-    def bytes_held(self) -> int:
-        """Memory held [bytes]: the table of checksums and the blocks read last."""
-        return len(self._table) + sum(map(len, self._cache.values()))
 
     def close(self) -> None:
         """Close the file; nothing can be read any more."""
@@ -171,8 +166,8 @@ class SealedFile:
 
 
 def _head(length: int, table: bytes | bytearray) -> bytes:
-    told = MAGIC + b"content %d\n" % length
-    return (told + b"sha256 " + hashlib.sha256(told + table).hexdigest().encode() + b"\n").ljust(HEAD, b"\0")
+    lines = MAGIC + b"content %d\n" % length
+    return (lines + b"sha256 " + hashlib.sha256(lines + table).hexdigest().encode() + b"\n").ljust(HEAD, b"\0")
 
 
 def _blocks(length: int) -> int:

@@ -66,7 +66,7 @@ def _names(path: Path, package: str) -> Iterator[str]:
     """Yield the modules that a file may import, absolutely named, their packages before them."""
     try:
         waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
-    except (OSError, SyntaxError, ValueError):  # told where it is imported
+    except (OSError, SyntaxError, ValueError):  # reported where it is imported
         return
     while waiting:
         node = waiting.pop()

@@ -308,7 +308,7 @@ def said(error: BaseException) -> str:
 
 @contextmanager
 def faults_told(where: str) -> Iterator[None]:
-    """Run what calls users' classes: what is raised in one of their files is told in one line, with its place.
+    """Run what calls users' classes: an error in one of their files becomes one line, with its place.
 
     Args:
         where: what was running, for people.

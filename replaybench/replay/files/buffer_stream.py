@@ -138,13 +138,6 @@ class BufferStream:
         while True:
             yield self.sample()
 
-    @property
-    def bytes_held(self) -> int:
-        """Memory held for the file's content, its order and its checksums [bytes]."""
-        lengths = 0 if self._lengths is None else self._lengths.nbytes
-        blocks = self.columns.rows.nbytes + self.columns.serial.nbytes + lengths
-        return blocks + self.passes.order.nbytes + self.record.sealed.bytes_held
-
     def state_dict(self) -> State:
         """Return what a resumed stream needs to draw the same batches; the blocks held are read again."""
         return {

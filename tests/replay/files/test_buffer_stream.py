@@ -153,10 +153,9 @@ def test_units_of_several_steps_are_streamed_whole(tmp_path: Path) -> None:
 
 
 def test_memory_stays_bounded_while_the_file_is_larger(tmp_path: Path) -> None:
-    """64 MB of file: the stream holds under 4 MB of it, and says so itself."""
+    """64 MB of file: the stream holds under 4 MB of it."""
     path = write_buffer(tmp_path / "b.h5", [400_000] * 5)
     assert path.stat().st_size > 60e6
-    blocks = 5 * 16 * 256 * (4 * 7 + 4)
     with BufferStream(path, 16, 0, range(5), block_rows=256) as stream:
         stream.sample()
     tracemalloc.start()
@@ -165,11 +164,9 @@ def test_memory_stays_bounded_while_the_file_is_larger(tmp_path: Path) -> None:
         for _ in range(400):
             stream.sample()
         peak = tracemalloc.get_traced_memory()[1]
-        bytes_held = stream.bytes_held
         assert stream.passes.place.sum() > 100
     tracemalloc.stop()
-    assert blocks < bytes_held < 4e6
-    assert peak < bytes_held + 5e5
+    assert peak < 4.5e6
 
 
 @pytest.mark.parametrize(
