@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.streams import Stream
 from replaybench.envs.flow.plant import Drafting
 from replaybench.envs.flow.vortex_engine import VortexWake
+from replaybench.runtime.streams import Stream
 
 TIMES = (1.0, 2.0, 4.0, 8.0)
 """Constants [T] of the clocks e^(−t/τ): what units that leak at these rates have left of what was in them at first."""

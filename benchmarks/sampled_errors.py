@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
-from replaybench.controllers.networks.mlp import Floats
-from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.interface.agent import Batch, LearnerSetting
+from replaybench.runtime.arrays import AnyFloats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +31,13 @@ class SACErrors(SAC):
         super().__init__(config, setting)
         self.sums = np.zeros((len(setting.members), 2))  # of batches' means, and how many
 
-    def update(self, batch: Batch) -> Mapping[str, Floats]:
+    def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
         """Learn from a batch, and add up its TD errors."""
         found = super().update(batch)
         self.sums += np.abs(found["td_error"]).mean(axis=1, dtype=np.float64)[:, None] * (1, 0) + (0, 1)
         return found
 
-    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
         """Return those of SAC, and the mean; begin anew."""
         total, count = self.sums.T.copy()
         self.sums[:] = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config
-from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.interface.agent import LearnerSetting
 
 
 @dataclass(frozen=True, kw_only=True)

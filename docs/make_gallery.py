@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from replaybench.data.atomic import atomic_path
 from replaybench.envs.registry import PLANTS, is_installed, make_plant
-from replaybench.experiments.films.episode import Scene, act_randomly, shots
-from replaybench.experiments.films.show import write_gif
+from replaybench.reports.films import Scene, act_randomly, shots, write_gif
+from replaybench.runtime.atomic import atomic_path
 
 FILMS = Path(__file__).parent / "images" / "plants"
 PIXELS = 240

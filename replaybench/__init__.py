@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from replaybench.data.numerics import VERSION
+from replaybench.runtime.version import VERSION
 
 if TYPE_CHECKING:
     from replaybench.api import sweep as sweep
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from replaybench.envs.ode.plant import OdePlant as OdePlant
     from replaybench.envs.population import PopulationEnv as PopulationEnv
     from replaybench.envs.registry import make_plant as make_plant
-    from replaybench.experiments.inspection.finding import load_policy as load_policy
-    from replaybench.experiments.results.results_file import read_results as open_results
-    from replaybench.experiments.training.study import Study as Study
-    from replaybench.experiments.training.study import read_study as read_study
+    from replaybench.experiments.cells import load_policy as load_policy
+    from replaybench.experiments.results_file import read_results as open_results
+    from replaybench.experiments.study import Study as Study
+    from replaybench.experiments.study import read_study as read_study
     from replaybench.replay.buffer import Replay as Replay
-    from replaybench.replay.files.buffer_file import load_replay as load_replay
+    from replaybench.replay.buffer_file import load_replay as load_replay
     from replaybench.replay.sb3.buffer import StrategyReplayBuffer as StrategyReplayBuffer
     from replaybench.replay.strategies.notation import parse as parse
 
@@ -36,13 +36,13 @@ _PLACES = {
     "PythonPlant": "envs.foreign.python_plant:PythonPlant",
     "Replay": "replay.buffer:Replay",
     "StrategyReplayBuffer": "replay.sb3.buffer:StrategyReplayBuffer",
-    "Study": "experiments.training.study:Study",
-    "load_policy": "experiments.inspection.finding:load_policy",
-    "load_replay": "replay.files.buffer_file:load_replay",
+    "Study": "experiments.study:Study",
+    "load_policy": "experiments.cells:load_policy",
+    "load_replay": "replay.buffer_file:load_replay",
     "make_plant": "envs.registry:make_plant",
-    "open_results": "experiments.results.results_file:read_results",
+    "open_results": "experiments.results_file:read_results",
     "parse": "replay.strategies.notation:parse",
-    "read_study": "experiments.training.study:read_study",
+    "read_study": "experiments.study:read_study",
     "solve": "baselines.fuzzy_q_iteration:solve",
     "sweep": "api:sweep",
 }

@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command line; Ctrl-C during imports ends it like a later one."""
     try:
-        from replaybench.experiments.cli import main as run
+        from replaybench.cli.main import main as run
 
         run()
     except KeyboardInterrupt:

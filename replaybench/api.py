@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from replaybench.experiments.figures.all_figures import draw_figures, remove_figures
+from replaybench.experiments.study import Study
 from replaybench.experiments.sweep import Figures, cores, run_sweep
-from replaybench.experiments.training.study import Study
-from replaybench.experiments.training.workers import leave_if_imported
+from replaybench.experiments.workers import leave_if_imported
+from replaybench.reports.figures.all_figures import draw_figures, remove_figures
 
 if TYPE_CHECKING:
     import xarray as xr

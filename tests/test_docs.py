@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tables.marks import markdown, prose
-from replaybench.data.configuration import build
-from replaybench.experiments.cli import COMMANDS, main
-from replaybench.experiments.plan_warnings import plan_warnings
-from replaybench.experiments.training.study import Study
+from replaybench.cli.main import COMMANDS, main
+from replaybench.experiments.plan import plan_warnings
+from replaybench.experiments.study import Study
+from replaybench.runtime.configuration import build
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tables.marks import markdown
-from replaybench.experiments.cli import main
+from replaybench.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 FIRST = ["README.md", "docs/tutorials/from-python.ipynb", "docs/tutorials/first-study.md"]

@@ -14,9 +14,9 @@ import pytest
 import torch
 from PIL.GifImagePlugin import GifImageFile
 
-from replaybench.experiments.cli import main
-from replaybench.experiments.plan_warnings import plan_warnings
-from replaybench.experiments.training.study import read_study
+from replaybench.cli.main import main
+from replaybench.experiments.plan import plan_warnings
+from replaybench.experiments.study import read_study
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "replaybench" / "examples"

@@ -12,10 +12,10 @@ from types import ModuleType
 import pytest
 
 import replaybench
+from replaybench.cli.main import COMMANDS
 from replaybench.controllers.registry import LEARNERS
 from replaybench.envs.registry import PLANTS
-from replaybench.experiments.cli import COMMANDS
-from replaybench.experiments.training.study import Study
+from replaybench.experiments.study import Study
 
 ROOT = Path(__file__).parents[1]
 

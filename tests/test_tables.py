@@ -10,7 +10,7 @@ import pytest
 from benchmarks.tables import claims_picture, coverage, pages
 from benchmarks.tables.marks import filled, names, prose
 from benchmarks.tables.text import number, significant
-from replaybench.experiments.presets.preset import preset_names
+from replaybench.evidence.preset import preset_names
 
 MEASUREMENT = re.compile(
     r"−\d+\.?\d* \[|\d \[[−\d]|\d+(\.\d+)?× (as|faster|slower|cheaper)|\d (updates|steps|actions|items|M)?/s\b"

@@ -39,10 +39,10 @@ _LIMITS = (1 << 9, 1 << 11, 1 << 13, 1 << 15)
 
 def differences(one: Path, other: Path) -> int:
     """Return how many files and variables of two runs differ in anything that is learned; all are compared."""
-    from replaybench.data.formats.policy_file import read_policy
-    from replaybench.data.records.record import read_record
-    from replaybench.experiments.results.dataset import ORIGINS
-    from replaybench.experiments.results.results_file import read_results
+    from replaybench.data.policy_file import read_policy
+    from replaybench.data.record import read_record
+    from replaybench.experiments.dataset import ORIGINS
+    from replaybench.experiments.results_file import read_results
 
     apart = ("seconds", "memory", *ORIGINS)
     data, others = (read_results(folder / "results.nc").drop_vars(apart) for folder in (one, other))

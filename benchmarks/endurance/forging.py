@@ -94,9 +94,9 @@ def _damage(path: Path, chance: random.Random) -> None:
 
 def _forge(path: Path, chance: random.Random) -> None:
     """Change what a file says, and write it as its own writer does."""
-    from replaybench.data.formats.policy_file import read_policy, write_policy
-    from replaybench.data.records.record import read_record, write_record
-    from replaybench.experiments.results.results_file import read_results, write_results
+    from replaybench.data.policy_file import read_policy, write_policy
+    from replaybench.data.record import read_record, write_record
+    from replaybench.experiments.results_file import read_results, write_results
 
     if path.suffix == ".h5":
         header, arrays = read_record(path)
@@ -142,7 +142,7 @@ def _commands(path: Path, run: Path) -> list[list[str]]:
 
 def _end_of(words: list[str]) -> str:
     """Run a command line here; return how it ended."""
-    from replaybench.experiments.cli import main
+    from replaybench.cli.main import main
 
     told = io.StringIO()
     try:

@@ -72,8 +72,8 @@ def _meet(together: Barrier) -> None:
 
 
 def _plain_cells(count: int) -> float:
-    from replaybench.experiments.training.cell import run_cell
-    from replaybench.experiments.training.study import read_study
+    from replaybench.experiments.cell import run_cell
+    from replaybench.experiments.study import read_study
 
     with tempfile.TemporaryDirectory(prefix="plain") as name:
         study = Path(name) / "tiny.toml"
@@ -109,8 +109,8 @@ PLANNED = {
 
 def plans() -> Iterator[Timing]:
     """Compare what dry runs say that presets take, at scale quick, with what their cells then take."""
+    from replaybench.evidence.preset import read_preset
     from replaybench.experiments.calibration import estimate_seconds
-    from replaybench.experiments.presets.preset import read_preset
 
     for learner, name in PLANNED.items():
         cells = read_preset(name).study("quick").cells()
@@ -129,9 +129,9 @@ def index() -> Iterator[Timing]:
     import numpy as np
     import xarray as xr
 
-    from replaybench.experiments.results.dataset import add_scores, assemble
-    from replaybench.experiments.results.results_file import read_results, write_results
-    from replaybench.experiments.training.study import Study
+    from replaybench.experiments.dataset import add_scores, assemble
+    from replaybench.experiments.results_file import read_results, write_results
+    from replaybench.experiments.study import Study
 
     study = Study(
         name="many", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=100, block=1,
@@ -184,11 +184,11 @@ def _later(looks: list[int]) -> float:
 
 def recording() -> Iterator[Timing]:
     """Tell what part of a study's time goes into anything but acting, learning and greedy episodes."""
-    from replaybench.experiments.results.dataset import assemble
-    from replaybench.experiments.results.results_file import write_results
-    from replaybench.experiments.snapshots.snapshots import Snapshots
-    from replaybench.experiments.training.cell import CellRun, run_cell
-    from replaybench.experiments.training.study import Study
+    from replaybench.experiments.cell import CellRun, run_cell
+    from replaybench.experiments.dataset import assemble
+    from replaybench.experiments.results_file import write_results
+    from replaybench.experiments.snapshots import Snapshots
+    from replaybench.experiments.study import Study
 
     strategies = ("FIFO[Uniform]", "FULL[PER]")
     study = Study(name="recording", plants=("PendulumDCSC",), strategies=strategies, seeds=50, episodes=1000)

@@ -18,16 +18,16 @@ import xarray as xr
 from rich.console import Console
 
 from replaybench.api import sweep
-from replaybench.data.atomic import write_text
-from replaybench.data.provenance import this_code
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.advice.advise import advise
-from replaybench.experiments.advice.probes import Question, condition
-from replaybench.experiments.advice.proposal import Advice, scores_of
-from replaybench.experiments.figures.style import plant_name
-from replaybench.experiments.results.effects import paired
+from replaybench.evidence.advice.advise import advise
+from replaybench.evidence.advice.probes import Question, condition
+from replaybench.evidence.advice.proposal import Advice, scores_of
+from replaybench.experiments.effects import paired
+from replaybench.experiments.study import Grid, Study, read_study
 from replaybench.experiments.sweep import cores
-from replaybench.experiments.training.study import Grid, Study, read_study
+from replaybench.reports.figures.style import plant_name
+from replaybench.runtime.atomic import write_text
+from replaybench.runtime.provenance import this_code
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STORED: Final = ROOT / "benchmarks" / "results" / "advice.json"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tables.stored import RESULTS, cell, results
-from replaybench.experiments.advice.rules import FOLDER
-from replaybench.experiments.results.effects import Effect, paired
+from replaybench.evidence.advice.rules import FOLDER
+from replaybench.experiments.effects import Effect, paired
 
 STORED = FOLDER / "evidence.json"
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import replaybench
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.provenance import this_code
-from replaybench.experiments.inspection.cells import cells_of
-from replaybench.experiments.results.results_file import read_results
-from replaybench.experiments.results.statistics import DEAD_LEVEL
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.cells import cells_of
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.statistics import DEAD_LEVEL
+from replaybench.runtime.provenance import this_code
 
 NODES, LIMIT = 31, 0.99
 

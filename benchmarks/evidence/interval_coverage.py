@@ -15,10 +15,9 @@ from typing import Final
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from replaybench.data.provenance import this_code
-from replaybench.experiments.results.bootstrap import Statistic, bootstrap, weights
-from replaybench.experiments.results.distribution import assured, assured_share, improvements
-from replaybench.experiments.results.sign_flips import flipped, surpassed
+from replaybench.experiments.effects import assured, assured_share, flipped, improvements, surpassed
+from replaybench.experiments.statistics import Statistic, bootstrap, weights
+from replaybench.runtime.provenance import this_code
 
 STORED: Final = Path(__file__).resolve().parents[1] / "results" / "coverage.json"
 SIZES: Final = (5, 10, 25, 50)

@@ -14,21 +14,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from replaybench.baselines.controllers import Controller, GreedyController, RandomController
 from replaybench.baselines.grid_choice import reference_solution
-from replaybench.baselines.reference_controllers import Controller, GreedyController, RandomController
 from replaybench.baselines.references import normalise, reference
-from replaybench.data.atomic import write_text
-from replaybench.data.provenance import this_code
-from replaybench.data.records.record import write_record
-from replaybench.data.streams import Stream
+from replaybench.data.record import write_record
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.exchange.recording import member_arrays, recording_facts
-from replaybench.experiments.offline.changes import Changes
-from replaybench.experiments.offline.recording import Recording, read_recording
-from replaybench.experiments.offline.replaying import replay_offline
-from replaybench.experiments.results.extrapolation import extrapolation
+from replaybench.exchange.offline import Changes, replay_offline
+from replaybench.exchange.offline_scores import extrapolation
+from replaybench.exchange.recorded_buffer import Recording, read_recording
+from replaybench.exchange.recording import member_arrays, recording_facts
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.atomic import write_text
+from replaybench.runtime.provenance import this_code
+from replaybench.runtime.streams import Stream
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STORED: Final = ROOT / "benchmarks" / "results" / "offline.json"

@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from replaybench.data.configuration import build
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.numerics import NUMERICS_VERSION
-from replaybench.experiments.figures.all_figures import draw_figures
-from replaybench.experiments.rescoring import rescore
-from replaybench.experiments.results.results_file import read_results, write_results
-from replaybench.experiments.training.study import Study
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.results_file import read_results, rescore, write_results
+from replaybench.experiments.study import Study
+from replaybench.reports.figures.all_figures import draw_figures
+from replaybench.runtime.configuration import build
+from replaybench.runtime.version import NUMERICS_VERSION
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -19,12 +19,12 @@ import tyro
 
 from benchmarks.evidence.rescore import RESULTS
 from replaybench.api import sweep
-from replaybench.data.atomic import write_text
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.experiments.figures.all_figures import draw_figures
-from replaybench.experiments.results.dataset import AXES, add_scores
-from replaybench.experiments.results.results_file import read_results, write_results
-from replaybench.experiments.training.study import Grid, Study, read_study
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.dataset import AXES, add_scores
+from replaybench.experiments.results_file import read_results, write_results
+from replaybench.experiments.study import Grid, Study, read_study
+from replaybench.reports.figures.all_figures import draw_figures
+from replaybench.runtime.atomic import write_text
 
 
 def only(study: Study, learner: str, strategies: tuple[str, ...]) -> Study:

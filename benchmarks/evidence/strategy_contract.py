@@ -28,16 +28,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from replaybench.data.errors import UserError
-from replaybench.data.provenance import this_code
-from replaybench.data.records.record import open_record, write_record
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.data.record import open_record, write_record
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.study import Cell, Study
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS, WEIGHTINGS
-from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.provenance import this_code
 
 EPISODES, MEMBERS, CAPACITY, EVERY = 100, 2, 5_000, 10
 RESULT = Path(__file__).parents[1] / "results" / "strategy_contract.md"

@@ -28,9 +28,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from replaybench.envs.flow.ellipse import move
-from replaybench.envs.flow.laws import HELD, records
-from replaybench.envs.flow.vortex_table import wake_table
+from replaybench.envs.flow.vortex_engine import move
+from replaybench.envs.flow.wake import HELD, records, wake_table
 from replaybench.envs.population import PopulationEnv
 
 RESULTS = Path(__file__).parents[1] / "results" / "flow"

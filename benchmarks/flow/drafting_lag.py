@@ -24,8 +24,8 @@ from benchmarks.tables.stored import RESULTS, cell
 from replaybench import load_policy
 from replaybench.controllers.policies.policy import Policy
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
-from replaybench.experiments.results.results_file import read_results
+from replaybench.experiments.results_file import read_results
+from replaybench.reports.figures.style import PALETTE, new_figure, save, style
 
 STUDY = "drafting-forget"
 NETWORKS = {

@@ -19,7 +19,7 @@ from benchmarks.flow.drafting_sigma import SEEDS
 from replaybench import load_policy
 from replaybench.controllers.policies.policy import Policy
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.results.results_file import read_results
+from replaybench.experiments.results_file import read_results
 
 RESULT = Path(__file__).parents[1] / "results" / "drafting-sigma" / "memory.json"
 EPISODES, AGE = 1000, 6

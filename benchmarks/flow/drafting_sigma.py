@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.tables.stored import RESULTS, Cell, cell
-from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
+from replaybench.reports.figures.style import PALETTE, new_figure, save, style
 
 SEEDS = 3
 """The first ones, which all studies have."""

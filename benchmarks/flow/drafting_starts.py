@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import replaybench
-from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.policy_file import read_policy
 from replaybench.envs.flow.plant import Drafting
 from replaybench.envs.population import PopulationEnv
 

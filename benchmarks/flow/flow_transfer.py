@@ -32,10 +32,9 @@ from scipy.optimize import least_squares
 
 from benchmarks.drafting_plants import Varied
 from benchmarks.flow.drafting import CANDIDATES, Evolution, rollout
-from replaybench.envs.flow.ellipse import move, observe, settled_coupling
-from replaybench.envs.flow.laws import BY_FIDELITY, FREE, HELD, Laws, records
 from replaybench.envs.flow.plant import VARIATIONS, Drafting
-from replaybench.envs.flow.vortex_table import wake_table
+from replaybench.envs.flow.vortex_engine import move, observe, settled_coupling
+from replaybench.envs.flow.wake import BY_FIDELITY, FREE, HELD, Laws, records, wake_table
 from replaybench.envs.population import PopulationEnv
 
 RESULTS = Path(__file__).parents[1] / "results" / "flow"
@@ -126,8 +125,8 @@ def evolved() -> dict[str, Any]:
 def learned(*runs: str) -> dict[str, Any]:
     """Try what learners found in their wakes there, undisturbed, and in the flow: a few episodes a seed."""
     from replaybench.controllers.policies.policy import load_policy
-    from replaybench.data.formats.run_folder import RunFolder
-    from replaybench.experiments.training.study import read_study
+    from replaybench.data.run_folder import RunFolder
+    from replaybench.experiments.study import read_study
 
     found: dict[str, Any] = {}
     for folder in map(Path, runs):
@@ -147,8 +146,8 @@ def learned(*runs: str) -> dict[str, Any]:
 def tuned(*runs: str) -> dict[str, Any]:
     """Try policies that went on learning in the flow, and what the first of them began with: a few episodes a seed."""
     from replaybench.controllers.policies.policy import load_policy
-    from replaybench.data.formats.run_folder import RunFolder
-    from replaybench.experiments.training.study import read_study
+    from replaybench.data.run_folder import RunFolder
+    from replaybench.experiments.study import read_study
 
     found: dict[str, Any] = {}
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from replaybench.envs.flow.navier_stokes.bodies import FreeEllipse, Obstacle, circle, ellipse_at, half_circle
-from replaybench.envs.flow.navier_stokes.developed_wake import rises, stirred
+from replaybench.envs.flow.navier_stokes.engine import rises, stirred
 from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
 
 RESULTS = Path(__file__).parents[1] / "results" / "flow"

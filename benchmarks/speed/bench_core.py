@@ -59,8 +59,8 @@ def peer_ddpg(env: Any) -> Any:
 
 
 def our_run(strategy: str, members: int, episodes: int = 4000) -> Any:
-    from replaybench.experiments.training.cell import CellRun
-    from replaybench.experiments.training.study import Study
+    from replaybench.experiments.cell import CellRun
+    from replaybench.experiments.study import Study
 
     study = Study(
         name="speed", plants=("PendulumDCSC",), strategies=(strategy,), seeds=members, block=members,
@@ -74,7 +74,7 @@ def our_run(strategy: str, members: int, episodes: int = 4000) -> Any:
 
 def updates() -> list[Timing]:
     """DDPG updates of one learner per second and core, batches drawn from real buffers."""
-    from replaybench.experiments.training.loop import training_episode, update_phase
+    from replaybench.experiments.loop import training_episode, update_phase
 
     peer = peer_ddpg(FixedLength())
     rows = []
@@ -165,8 +165,8 @@ def ranks() -> list[Timing]:
     from cpprb import PrioritizedReplayBuffer
 
     from replaybench.replay.buffer import Replay, step_fields
+    from replaybench.replay.strategies.interface import Context
     from replaybench.replay.strategies.notation import parse
-    from replaybench.replay.strategies.view import Context
 
     members, capacity, rounds = 32, 100_000, 40
     rng = np.random.Generator(np.random.PCG64(0))
@@ -227,7 +227,7 @@ def start() -> list[Timing]:
     rows = []
     for what, words, limit in (
         ("import replaybench", ["-c", "import replaybench"], 0.3),
-        ("replaybench --help", ["-m", "replaybench.experiments.cli", "--help"], 1.0),
+        ("replaybench --help", ["-m", "replaybench.cli.main", "--help"], 1.0),
     ):
         command = [sys.executable, *words]
         seconds = [

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from replaybench.data.records.record import open_record, read_record, write_record
+from replaybench.data.record import open_record, read_record, write_record
 
 REPETITIONS = 5
 MEMBERS, SLOTS, STEPS = 50, 420_000, 200

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from replaybench.envs.flow.plant import Drafting
-from replaybench.envs.flow.vortex_table import fill_table, wake_table
+from replaybench.envs.flow.wake import fill_table, wake_table
 from replaybench.envs.population import PopulationEnv
 
 

@@ -33,9 +33,9 @@ TRANSFERS = {"actor": 14, "critic": 16}
 
 def made(members: int, device: str) -> Any:
     """Return a run of a population whose buffers hold an episode, and that episode."""
-    from replaybench.experiments.training.cell import CellRun
-    from replaybench.experiments.training.loop import training_episode
-    from replaybench.experiments.training.study import Study
+    from replaybench.experiments.cell import CellRun
+    from replaybench.experiments.loop import training_episode
+    from replaybench.experiments.study import Study
 
     study = Study(
         name="gpu", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), seeds=members, block=members,
@@ -76,11 +76,11 @@ def limits() -> tuple[float, float]:
 
 def host(members: int = 256) -> list[Timing]:
     """Time what stays on the CPU of a step of SAC that is followed by an update, on one core."""
-    from replaybench.experiments.training.cell import CellRun
-    from replaybench.experiments.training.episodes import LiveEpisodes
-    from replaybench.experiments.training.loop import training_steps
-    from replaybench.experiments.training.study import Study
-    from replaybench.replay.strategies.view import Context
+    from replaybench.experiments.cell import CellRun
+    from replaybench.experiments.episodes import LiveEpisodes
+    from replaybench.experiments.loop import training_steps
+    from replaybench.experiments.study import Study
+    from replaybench.replay.strategies.interface import Context
 
     study = Study(
         name="host", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), learners=("SAC",), seeds=members,
@@ -116,9 +116,9 @@ def measure(members: int) -> list[Timing]:
     """Time one size of population; the ratio is that of drawn batches on the device to drawn batches on a core."""
     import torch
 
-    from replaybench.controllers.cuda.ddpg import DeviceDDPG
-    from replaybench.experiments.training.loop import update_phase
-    from replaybench.replay.strategies.view import Context
+    from replaybench.controllers.cuda import DeviceDDPG
+    from replaybench.experiments.loop import update_phase
+    from replaybench.replay.strategies.interface import Context
 
     run, seen = made(members, "cuda")
     here, there = made(members, "cpu")

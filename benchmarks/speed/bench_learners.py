@@ -114,8 +114,8 @@ def peer_of(name: str, hidden: tuple[int, ...], batch: int) -> Any:
 
 def our_run(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, plant: str = "PendulumDCSC") -> Any:
     """Return a cell of this learner that has not begun."""
-    from replaybench.experiments.training.cell import CellRun
-    from replaybench.experiments.training.study import Study
+    from replaybench.experiments.cell import CellRun
+    from replaybench.experiments.study import Study
 
     settings = {learner.name: learner.settings(hidden, batch)}
     study = Study(
@@ -129,7 +129,7 @@ def our_updates(
     learner: Learner, hidden: tuple[int, ...], batch: int, members: int, count: int, plant: str = "PendulumDCSC"
 ) -> tuple[Any, float]:
     """Return a piece of work of `count` updates per member, and the floating-point operations of one update."""
-    from replaybench.experiments.training.loop import training_episode, update_phase
+    from replaybench.experiments.loop import training_episode, update_phase
 
     run = our_run(learner, hidden, batch, members, plant)
     for _ in range(run.agent.warmup_episodes + 2):
@@ -182,8 +182,8 @@ def large(learner: Learner) -> list[Timing]:
 
 def sweep(learner: Learner) -> list[Timing]:
     """Time phases of V-RACER's updates as it learns, then without the sweeps that renew returns: the rest is theirs."""
-    from replaybench.controllers.refer import stored_returns
-    from replaybench.experiments.training import loop
+    from replaybench.controllers.losses import refer as stored_returns
+    from replaybench.experiments import loop
 
     run = our_run(learner, (64, 64), 64, 32)
     for _ in range(60):

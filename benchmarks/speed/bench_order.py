@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.kernel import kernel
 from replaybench.replay.orders.rank_law import first_sums, segment_edges
 from replaybench.replay.orders.rank_order import RankOrder, order_select, order_select_many, order_update_all
 from replaybench.replay.orders.rank_tree import HEIGHT, OrderState
+from replaybench.runtime.kernel import kernel
 
 SIZES = [(32, 10**3), (32, 10**4), (32, 10**5), (32, 10**6), (1, 10**5), (1, 10**6), (1, 10**7)]
 BATCHES = (16, 256)

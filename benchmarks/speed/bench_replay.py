@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.orders.age_order import AgeLog
+from replaybench.replay.orders.priority_sums import AgeLog
+from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.view import Context
 
 MEMBERS = 32
 REPETITIONS = 9

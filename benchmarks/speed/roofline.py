@@ -24,7 +24,7 @@ import numpy as np
 from bench_learners import LEARNERS, Learner, core_peak, our_run, our_updates
 from bench_peers import pin
 
-from replaybench.experiments.figures.style import GREY, PALETTE, new_figure, save, style
+from replaybench.reports.figures.style import GREY, PALETTE, new_figure, save, style
 
 DDPG = Learner(
     "DDPG",
@@ -85,7 +85,7 @@ def streamed(size: int) -> float:
 
 def call_cost() -> float:
     """Return seconds of one call from Python into a compiled kernel that does nothing."""
-    from replaybench.data.kernel import kernel
+    from replaybench.runtime.kernel import kernel
 
     @kernel
     def nothing(x: Any) -> None:

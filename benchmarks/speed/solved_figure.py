@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from replaybench.experiments.figures.style import GREY, PALETTE, new_figure, save, style
+from replaybench.reports.figures.style import GREY, PALETTE, new_figure, save, style
 
 FOLDER = Path(__file__).parents[1] / "results" / "speed"
 

@@ -108,7 +108,7 @@ def timed(work: Callable[[], object], amount: float, clock: Callable[[], float] 
 
 def circumstances(note: str = "") -> dict[str, Any]:
     """Return when, where and from what a measurement is made: date, commit, processor, load, versions."""
-    from replaybench.data.provenance import this_code, utc_now
+    from replaybench.runtime.provenance import this_code, utc_now
 
     code, versions = this_code(), dict(this_code().versions)
     for name in PEERS:

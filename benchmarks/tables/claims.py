@@ -12,13 +12,12 @@ from typing import Final
 from benchmarks.tables.stored import RESULTS, cells, facts, runs
 from benchmarks.tables.text import captioned, listed, number, table
 from replaybench.controllers.registry import algorithm_of
-from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
-from replaybench.experiments.claims.evidence import Evidence, Finding, read_evidence, why_not
-from replaybench.experiments.claims.show import expected, judged, still_needed
-from replaybench.experiments.claims.verdict import Verdict
-from replaybench.experiments.presets.preset import Scale, preset_names, read_preset
-from replaybench.experiments.results.effects import p_text
-from replaybench.experiments.training.study import Cell
+from replaybench.evidence.claim import Claim, Claims, Verdict, claim_files, read_claims
+from replaybench.evidence.claims_evidence import Evidence, Finding, read_evidence, why_not
+from replaybench.evidence.preset import Scale, preset_names, read_preset
+from replaybench.experiments.effects import p_text
+from replaybench.experiments.study import Cell
+from replaybench.reports.figures.claims import expected, judged, still_needed
 
 WORDS: Final = ("reproduced", "contradicted", "smaller than relevant", "undecided", "not run")
 BEFORE: Final = "claims_before.json"

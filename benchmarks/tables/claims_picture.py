@@ -8,9 +8,8 @@ from typing import Final
 from PIL import Image
 
 from benchmarks.tables import claims
-from replaybench.experiments.claims.forest import claims_figure
-from replaybench.experiments.figures.single_file import write_figure
-from replaybench.experiments.figures.style import style
+from replaybench.reports.figures.claims import claims_figure
+from replaybench.reports.figures.style import style, write_figure
 
 IMAGES: Final = Path(__file__).resolve().parents[2] / "docs/images"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.tables.claims import judged_papers
 from benchmarks.tables.text import table
-from replaybench.experiments.presets.preset import preset_names, read_preset
+from replaybench.evidence.preset import preset_names, read_preset
 
 DATA = Path(__file__).with_suffix(".toml")
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -10,7 +10,7 @@ from benchmarks.flow.drafting_sigma import SEEDS, VARIANTS
 from benchmarks.tables.drafting import INSIDE, LOST, stays
 from benchmarks.tables.stored import Cell, cell, cells, facts, runs
 from benchmarks.tables.text import captioned, difference, listed, number, spread, table
-from replaybench.experiments.results.effects import p_text
+from replaybench.experiments.effects import p_text
 
 
 def texts() -> dict[str, str]:

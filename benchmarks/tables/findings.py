@@ -11,9 +11,8 @@ import numpy as np
 from benchmarks.tables.claims import judged_papers
 from benchmarks.tables.stored import Cell, cells, facts, results, runs
 from benchmarks.tables.text import between, captioned, difference, number, table
-from replaybench.experiments.results.bootstrap import Statistic
-from replaybench.experiments.results.effects import SIGNIFICANT, paired
-from replaybench.experiments.results.statistics import DEAD_LEVEL
+from replaybench.experiments.effects import SIGNIFICANT, paired
+from replaybench.experiments.statistics import DEAD_LEVEL, Statistic
 
 RETENTIONS: Final = ("FIFO", "TDE", "Expl", "Resv", "FULL")
 COMPARISONS: Final = ("debruin2018-fig12", "debruin2018-fig13", "debruin2018-fig14")

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.tables.stored import Cell, cell, cells, looks, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, significant, table
-from replaybench.experiments.results.statistics import DEAD_LEVEL
+from replaybench.experiments.statistics import DEAD_LEVEL
 
 ORDER = ("V-RACER", "TD3", "SAC", "DDPG", "NAF", "ACER", "DQN", "ACER-discrete")
 PARTIAL = {

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.tables.stored import facts
 from benchmarks.tables.text import between, captioned, number, table
-from replaybench.experiments.results.statistics import interval
+from replaybench.experiments.statistics import interval
 
 
 def texts() -> dict[str, str]:

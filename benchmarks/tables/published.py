@@ -8,8 +8,8 @@ import numpy as np
 
 from benchmarks.tables.stored import Cell, cell, cells, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, table
-from replaybench.experiments.results.comparison_tables import Comparison, compared
-from replaybench.experiments.results.effects import p_text
+from replaybench.experiments.comparison import Comparison, compared
+from replaybench.experiments.effects import p_text
 
 FIGURES: Final = {
     "figure7": ("debruin2018-fig7", "FIFO[Uniform]"),

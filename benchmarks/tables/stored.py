@@ -13,8 +13,8 @@ import numpy as np
 import xarray as xr
 
 from benchmarks.tables.text import listed
-from replaybench.experiments.results.dataset import last_of
-from replaybench.experiments.results.results_file import read_results
+from replaybench.experiments.dataset import last_of
+from replaybench.experiments.results_file import read_results
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 

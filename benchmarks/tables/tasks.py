@@ -20,7 +20,7 @@ from benchmarks.walkers.locomotion_figure import (
     difference,
     sides,
 )
-from replaybench.experiments.results.effects import holm
+from replaybench.experiments.effects import holm
 
 
 def texts() -> dict[str, str]:

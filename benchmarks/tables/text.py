@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from replaybench.experiments.results.effects import p_text, paired
-from replaybench.experiments.results.statistics import interval
+from replaybench.experiments.effects import p_text, paired
+from replaybench.experiments.statistics import interval
 
 
 def number(value: float, digits: int = 2) -> str:

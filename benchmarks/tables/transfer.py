@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.tables.drafting import STATION
 from benchmarks.tables.stored import facts
 from benchmarks.tables.text import captioned, number, table
-from replaybench.envs.flow.laws import FREE, HELD
+from replaybench.envs.flow.wake import FREE, HELD
 
 _FIDELITIES: Final = {"wake": "wake", "free-wake": "free wake", "navier-stokes": "the flow"}
 _PLANTS: Final = {

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.tables.stored import cells, results, runs
 from benchmarks.tables.text import captioned, number, table
-from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantage, advantages, by_capacity
+from replaybench.experiments.advantage import BASELINES, MATTERS, Advantage, advantage, advantages, by_capacity
 
 STUDY: Final = "when-map"
 BESIDE: Final = "when-replay"

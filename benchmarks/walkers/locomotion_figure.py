@@ -16,9 +16,9 @@ import numpy as np
 import xarray as xr
 from scipy.stats import permutation_test, ttest_ind, ttest_rel
 
-from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
-from replaybench.experiments.results.results_file import read_results
-from replaybench.experiments.results.statistics import interval
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.statistics import interval
+from replaybench.reports.figures.style import PALETTE, new_figure, save, style
 
 RESULTS = Path(__file__).parents[1] / "results"
 ROUND = 1000

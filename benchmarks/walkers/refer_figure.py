@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.walkers.locomotion_figure import ROUND, by_round
-from replaybench.experiments.figures.style import PALETTE, add_legend, new_figure, save, style
-from replaybench.experiments.results.results_file import read_results
+from replaybench.experiments.results_file import read_results
+from replaybench.reports.figures.style import PALETTE, add_legend, new_figure, save, style
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
 RUNS: Final = {"HalfCheetah": "refer-million", "Hopper": "refer-million", "Walker2d": "refer-walker"}

@@ -18,8 +18,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from benchmarks.tables.stored import RESULTS, Cell, cells
-from replaybench.experiments.figures.style import GREY, PALETTE, new_figure, save, style
-from replaybench.experiments.results.statistics import interval
+from replaybench.experiments.statistics import interval
+from replaybench.reports.figures.style import GREY, PALETTE, new_figure, save, style
 
 SHORT: Final = "debruin2018-fig16"
 LONG: Final = "roboschool-million"

@@ -1,4 +1,4 @@
-"""Fuzzy Q-iteration (Buşoniu et al. 2010): the dynamic-programming reference of de Bruin et al. (2018, appendix C).
+"""Fuzzy Q-iteration: dynamic programming on a grid (Buşoniu et al. 2010).
 
 The value of action j at grid node i is θ[i, j]; between nodes it is interpolated by the weights Φ. With the successor
 x′ and reward R of every node and action from the plant's noise-free simulation, sweeps of `θ ← R + γ max_j Φ(x′) θ`
@@ -9,22 +9,210 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
+import itertools
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from replaybench.baselines.grid import Float64Array, Grid, plant_grid
-from replaybench.baselines.iteration import Variant, action_grid, iterate
-from replaybench.baselines.solution import Solution
-from replaybench.data.cache import cache_dir
-from replaybench.data.errors import UserError, unknown
-from replaybench.data.numerics import NUMERICS_VERSION
-from replaybench.data.records.record import read_record, write_record
-from replaybench.envs.interface.checks import whole_steps
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from replaybench.baselines import fuzzy_sweeps
+from replaybench.baselines.grid import Grid, plant_grid
+from replaybench.data.record import read_record, write_record
+from replaybench.envs.interface.declarations import whole_steps
 from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant, with_equations
+from replaybench.runtime.arrays import Floats, Integers, Integers32
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.kernel import cache_dir, kernel
+from replaybench.runtime.version import NUMERICS_VERSION
+
+Variant = Literal["modified", "synchronous", "asynchronous"]
+
+_SIMULATED_AT_ONCE: Final = 200_000
+_FEWEST_NODES: Final = 20  # on each axis of a grid that a finer one starts from
+_MOST_EVALUATIONS: Final = 10  # sweeps over the best actions between two sweeps over all
+_RESTED: Final = 0.05  # part of the last ‖Δθ‖∞ at which they end early
+
+
+def action_grid(plant: OdePlant) -> Floats:
+    """Return all combinations of a plant's action levels, normalised float64 `[U, A]`, the last action fastest."""
+    levels = [np.linspace(-1.0, 1.0, count) if count > 1 else np.zeros(1) for count in plant.action_levels]
+    return np.array(list(itertools.product(*levels)))
+
+
+class Transitions(NamedTuple):
+    """One sample from each of P pairs of a node and an action."""
+
+    cell: Integers32  # of the successor `[P]`
+    weight: Floats  # of the corners of that cell `[P, 2^S]`, zero where the episode ends there
+    reward: Floats  # `[P]`
+
+
+def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) -> Transitions:
+    """Simulate one sample from every node under every action, `P = N U` pairs, the action fastest."""
+    points, inputs = grid.points(), plant.denormalise_action(actions)
+    pairs = len(points) * len(inputs)
+    cell, reward = np.empty(pairs, np.int32), np.empty(pairs)
+    weight = np.empty((pairs, 1 << len(grid.nodes)))
+    nodes_at_once = max(1, _SIMULATED_AT_ONCE // len(inputs))
+    for first in range(0, len(points), nodes_at_once):
+        block = points[first : first + nodes_at_once, None]
+        where = slice(first * len(inputs), (first + len(block)) * len(inputs))
+        after, gained, terminated = rk4.simulate(plant, block, inputs, 1.0 / frequency)
+        cell[where], weight[where] = grid.memberships(after.reshape(-1, points.shape[1]))
+        weight[where][terminated.reshape(-1)] = 0.0
+        reward[where] = gained.reshape(-1)
+        if not (np.isfinite(after).all() and np.isfinite(gained).all()):
+            raise UserError(
+                f"{plant.name} goes to infinity within one sample at {frequency:g} Hz from its grid; "
+                "narrow grid_low and grid_high, or shorten max_substep"
+            )
+    return Transitions(cell, weight, reward)
+
+
+def most_sweeps(discount: float, tolerance: float) -> int:
+    """Return the sweeps after which ‖Δθ‖∞ ≤ γ^(k-1) max|R| is at most `tolerance` max|R|, with some for rounding."""
+    return math.ceil(math.log(tolerance) / math.log(discount)) + 50
+
+
+def iterate(
+    plant: OdePlant, frequency: float, grid: Grid, actions: Floats, discount: float, variant: Variant,
+    tolerance: float,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """Iterate until the values converge; return θ `[N, U]` and ‖Δθ‖∞ of every sweep over all values of this grid."""
+    theta = np.zeros((grid.size, len(actions)))
+    coarse = grid.refined(0.5, plant.reference_state)
+    if variant == "modified" and min(coarse.nodes) >= _FEWEST_NODES:
+        half, _ = iterate(plant, frequency, coarse, actions, discount, variant, tolerance)
+        theta = coarse.interpolate(half, grid.points())
+    after = transitions(plant, frequency, grid, actions)
+    scale = max(float(np.abs(after.reward).max()), float(np.finfo(np.float64).tiny))
+    longest = most_sweeps(discount, tolerance)
+    best, start = np.zeros(grid.size, np.int32), np.zeros(len(grid.corners) + 1, np.int64)
+    choice, table = np.empty(2 * len(grid.corners), np.int32), np.empty((2 * len(grid.corners), after.weight.shape[1]))
+    count = np.zeros(theta.shape if variant == "modified" else (0, 0), np.int32)
+    convergence: list[float] = []
+    for sweep in range(2 * longest):
+        if variant == "asynchronous":
+            change = fuzzy_sweeps.asynchronous(theta, *after, discount, grid.corners, best)
+        else:
+            choice, table = fuzzy_sweeps.contenders(theta, grid.corners, best, start, choice, table)
+            change = fuzzy_sweeps.synchronous(theta, *after, discount, start, table)
+        convergence.append(change)
+        if change <= tolerance * scale or (variant != "modified" and sweep + 1 == longest):
+            break
+        if variant == "modified" and sweep < longest:  # beyond, plain sweeps contract from wherever they are
+            rest = max(_RESTED * change, 0.3 * tolerance * scale)
+            _evaluate(after, discount, start, table, rest, *fuzzy_sweeps.places(grid.corners, start, choice, count))
+            fuzzy_sweeps.synchronous(theta, *after, discount, start, table)
+    return theta, np.array(convergence)
+
+
+def _evaluate(
+    after: Transitions, discount: float, start: Integers, table: Floats, rest: float, pairs: Integers,
+    first: Integers, where: Integers32,
+) -> None:  # fmt: skip
+    """Iterate the values in the table by sweeps in both directions, until they change by at most `rest`."""
+    own = after.cell[pairs], after.weight[pairs], after.reward[pairs]
+    for sweep in range(_MOST_EVALUATIONS):
+        if fuzzy_sweeps.evaluate(*own, discount, start, table, first, where, sweep % 2 == 1) <= rest:
+            return
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A solved plant; N nodes, U actions."""
+
+    plant: OdePlant
+    frequency: float  # control rate [Hz]
+    discount: float  # γ of one sample
+    variant: str  # "modified", "synchronous" or "asynchronous"
+    grid: Grid
+    actions: Floats  # normalised `[U, A]`
+    theta: Floats  # action values of the unscaled reward `[N, U]`
+    convergence: Floats  # ‖Δθ‖∞ of each sweep
+
+    @property
+    def sweeps(self) -> int:
+        """Number of sweeps until the values converged."""
+        return len(self.convergence)
+
+    @functools.cached_property
+    def best(self) -> Integers32:
+        """The best action of each node, int32 `[N]`."""
+        best: Integers32 = self.theta.argmax(axis=1).astype(np.int32)
+        return best
+
+    def greedy(self, observation: ArrayLike) -> NDArray[np.float32]:
+        """Return the greedy actions, float32 `[..., A]` normalised, at normalised states `[..., S]`."""
+        choice, _ = self._maximum(observation)
+        lead = np.shape(observation)[:-1]
+        return self.actions[choice].astype(np.float32).reshape(*lead, -1)
+
+    def interpolated(self, observation: ArrayLike) -> NDArray[np.float32]:
+        """Return the interpolated actions, float32 `[..., A]` normalised, at normalised states `[..., S]`."""
+        mixed = self.grid.interpolate(self.actions[self.best], self._points(observation))
+        return mixed.astype(np.float32).reshape(*np.shape(observation)[:-1], -1)
+
+    def value(self, observation: ArrayLike) -> Floats:
+        """Return the value of the greedy action, float64 `[...]`, at normalised states `[..., S]`."""
+        _, value = self._maximum(observation)
+        return value.reshape(np.shape(observation)[:-1])
+
+    def value_surface(self) -> Floats:
+        """Return the values at the nodes, float64, one axis per state."""
+        surface: Floats = self.theta.max(axis=1).reshape(self.grid.nodes)
+        return surface
+
+    def policy_surface(self) -> Floats:
+        """Return the best physical actions at the nodes, float64, one axis per state and then `[A]`."""
+        return self.plant.denormalise_action(self.actions[self.best]).reshape(*self.grid.nodes, -1)
+
+    def _points(self, observation: ArrayLike) -> Floats:
+        states = np.asarray(observation)
+        return self.plant.denormalise_state(states).reshape(-1, states.shape[-1])
+
+    def _maximum(self, observation: ArrayLike) -> tuple[NDArray[np.int64], Floats]:
+        cell, weight = self.grid.memberships(self._points(observation))
+        choice, value = np.empty(len(cell), np.int64), np.empty(len(cell))
+        _greedy(self.theta, self.best, self.grid.corners, cell, weight, choice, value)
+        return choice, value
+
+
+@kernel
+def _greedy(
+    theta: Floats, best: Integers32, corners: Integers32, cell: Integers32, weight: Floats,
+    choice: NDArray[np.int64], value: Floats,
+) -> None:  # fmt: skip
+    mixed = np.empty(theta.shape[1])
+    for p in range(cell.shape[0]):
+        corner = corners[cell[p]]
+        leader = best[corner[0]]
+        agree = True
+        total = 0.0
+        for k in range(corners.shape[1]):
+            agree &= best[corner[k]] == leader
+            total += weight[p, k] * theta[corner[k], leader]
+        if agree:
+            choice[p], value[p] = leader, total
+            continue
+        mixed[:] = 0.0
+        for k in range(corners.shape[1]):
+            share = weight[p, k]
+            i = corner[k]
+            for a in range(theta.shape[1]):
+                mixed[a] += share * theta[i, a]
+        choice[p] = np.argmax(mixed)
+        value[p] = mixed[choice[p]]
+
 
 TOLERANCE: Final = 5e-6
 """‖Δθ‖∞ at which the sweeps stop, as a part of the largest |R|."""
@@ -49,7 +237,7 @@ def solve(
         grid: the nodes; by default the plant's.
         discount: γ per sample; by default `reference_discount`.
         variant: "synchronous" sweeps from the values of the last sweep, "asynchronous" ones in place, or "modified"
-            policy iteration to the same values (`replaybench.baselines.iteration`).
+            policy iteration to the same values (`replaybench.baselines.fuzzy_q_iteration`).
         tolerance: the sweeps stop at ‖Δθ‖∞ ≤ `tolerance` max|R|.
         store: put a new solution into the cache.
 
@@ -98,13 +286,13 @@ def _path(depends_on: Mapping[str, Any]) -> Path:
     return cache_dir() / "dp" / f"{key[:32]}.h5"
 
 
-def _store(depends_on: Mapping[str, Any], found: tuple[Float64Array, Float64Array]) -> None:
+def _store(depends_on: Mapping[str, Any], found: tuple[Floats, Floats]) -> None:
     with contextlib.suppress(OSError, UserError):  # the cache is optional
         # Records are written row by row of the first axis: one long row.
         write_record(_path(depends_on), _KIND, depends_on, {"theta": found[0][None], "convergence": found[1]})
 
 
-def _load(path: Path, shape: tuple[int, int]) -> tuple[Float64Array, Float64Array] | None:
+def _load(path: Path, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
     """Read a cached solution; None if there is none, or it is damaged."""
     try:
         _, arrays = read_record(path, _KIND)

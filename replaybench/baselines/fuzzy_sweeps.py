@@ -11,20 +11,16 @@ i, `reward` `[N U]` and the successor's `cell` `[N U]` and `weight` `[N U, K]` o
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from replaybench.data.kernel import kernel
-
-Float64Array = NDArray[np.float64]
-Int32Array = NDArray[np.int32]
-Int64Array = NDArray[np.int64]
+from replaybench.runtime.arrays import Floats, Integers, Integers32
+from replaybench.runtime.kernel import kernel
 
 
 @kernel
 def contenders(
-    theta: Float64Array, corners: Int32Array, best: Int32Array, start: Int64Array, choice: Int32Array,
-    table: Float64Array,
-) -> tuple[Int32Array, Float64Array]:  # fmt: skip
+    theta: Floats, corners: Integers32, best: Integers32, start: Integers, choice: Integers32,
+    table: Floats,
+) -> tuple[Integers32, Floats]:  # fmt: skip
     """Copy, cell by cell, the values of the contenders: actions that can be best somewhere in the cell.
 
     An action stays unless the best action of some corner is at least as good at all corners. If the corners agree on
@@ -93,8 +89,8 @@ def contenders(
 
 @kernel
 def synchronous(
-    theta: Float64Array, cell: Int32Array, weight: Float64Array, reward: Float64Array, discount: float,
-    start: Int64Array, table: Float64Array,
+    theta: Floats, cell: Integers32, weight: Floats, reward: Floats, discount: float,
+    start: Integers, table: Floats,
 ) -> float:  # fmt: skip
     """Sweep once, all from the values in `table`; writes `theta` and returns the largest change, ‖Δθ‖∞."""
     nodes, U = theta.shape
@@ -121,8 +117,8 @@ def synchronous(
 
 @kernel
 def asynchronous(
-    theta: Float64Array, cell: Int32Array, weight: Float64Array, reward: Float64Array, discount: float,
-    corners: Int32Array, best: Int32Array,
+    theta: Floats, cell: Integers32, weight: Floats, reward: Floats, discount: float,
+    corners: Integers32, best: Integers32,
 ) -> float:  # fmt: skip
     """Sweep once in place, every value used as soon as it is written; returns the largest change, ‖Δθ‖∞.
 
@@ -163,8 +159,8 @@ def asynchronous(
 
 @kernel
 def places(
-    corners: Int32Array, start: Int64Array, choice: Int32Array, count: Int32Array
-) -> tuple[Int64Array, Int64Array, Int32Array]:
+    corners: Integers32, start: Integers, choice: Integers32, count: Integers32
+) -> tuple[Integers, Integers, Integers32]:
     """Return the numbers of the P pairs with values in the table of contenders `[P]`, `first` `[P + 1]` and `where`.
 
     The places of pair p in the flat table are the entries from `first[p]` to `first[p + 1]` of `where` `[rows K]`.
@@ -195,8 +191,8 @@ def places(
 
 @kernel
 def evaluate(
-    cell: Int32Array, weight: Float64Array, reward: Float64Array, discount: float, start: Int64Array,
-    table: Float64Array, first: Int64Array, where: Int32Array, backwards: bool,
+    cell: Integers32, weight: Floats, reward: Floats, discount: float, start: Integers,
+    table: Floats, first: Integers, where: Integers32, backwards: bool,
 ) -> float:  # fmt: skip
     """Sweep in place over the P pairs with values in the `table`, among these contenders; return the largest change.
 

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
-
-Float64Array = NDArray[np.float64]
-Int32Array = NDArray[np.int32]
+from replaybench.runtime.arrays import Floats, Integers32
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
 
 
 @dataclass(frozen=True)
@@ -56,23 +54,23 @@ class Grid:
         return tuple(n if around else n - 1 for n, around in zip(self.nodes, self.periodic, strict=True))
 
     @property
-    def spacing(self) -> Float64Array:
+    def spacing(self) -> Floats:
         """Distance between neighbouring nodes on each axis `[S]`."""
-        spacing: Float64Array = (np.array(self.high) - np.array(self.low)) / np.array(self.cells)
+        spacing: Floats = (np.array(self.high) - np.array(self.low)) / np.array(self.cells)
         return spacing
 
-    def axes(self) -> list[Float64Array]:
+    def axes(self) -> list[Floats]:
         """Return the coordinates of the nodes along each axis, S arrays."""
         ends = zip(self.nodes, self.low, self.high, self.cells, strict=True)
         # The last node is `high` to the last bit: one ulp further a wall would be hit.
         return [np.linspace(low, high, cells + 1)[:count] for count, low, high, cells in ends]
 
-    def points(self) -> Float64Array:
+    def points(self) -> Floats:
         """Return all nodes, float64 `[N, S]`."""
         return np.stack(np.meshgrid(*self.axes(), indexing="ij"), axis=-1).reshape(self.size, -1)
 
     @functools.cached_property
-    def corners(self) -> Int32Array:
+    def corners(self) -> Integers32:
         """The nodes at the corners of each cell, int32 `[C, 2^S]`; the last axis alternates fastest."""
         first = np.indices(self.cells).reshape(len(self.nodes), -1)
         sides = itertools.product((0, 1), repeat=len(self.nodes))
@@ -80,7 +78,7 @@ class Grid:
         nodes = [np.ravel_multi_index(tuple((first + np.array(side)[:, None]) % count), self.nodes) for side in sides]
         return np.stack(nodes, axis=1).astype(np.int32)
 
-    def memberships(self, points: ArrayLike) -> tuple[Int32Array, Float64Array]:
+    def memberships(self, points: ArrayLike) -> tuple[Integers32, Floats]:
         """Return the cell of each point, int32 `[P]`, and the weights of its corners, float64 `[P, 2^S]`.
 
         Args:
@@ -93,7 +91,7 @@ class Grid:
         _memberships(states, np.array(self.low, np.float64), self.spacing, cells, periodic, cell, weight)
         return cell, weight
 
-    def interpolate(self, table: Float64Array, points: ArrayLike) -> Float64Array:
+    def interpolate(self, table: Floats, points: ArrayLike) -> Floats:
         """Interpolate values at the nodes, float64 `[N, D]`, at points `[P, S]`; returns float64 `[P, D]`."""
         out = np.empty((len(np.asarray(points)), table.shape[1]))
         _interpolate(table, self.corners, *self.memberships(points), out)
@@ -138,8 +136,8 @@ def _refined(nodes: int, low: float, high: float, periodic: bool, reference: flo
 
 @kernel
 def _memberships(
-    points: Float64Array, low: Float64Array, spacing: Float64Array, cells: NDArray[np.int64],
-    periodic: NDArray[np.bool_], cell: Int32Array, weight: Float64Array,
+    points: Floats, low: Floats, spacing: Floats, cells: NDArray[np.int64],
+    periodic: NDArray[np.bool_], cell: Integers32, weight: Floats,
 ) -> None:  # fmt: skip
     for p in range(points.shape[0]):
         number = 0
@@ -162,9 +160,7 @@ def _memberships(
 
 
 @kernel
-def _interpolate(
-    table: Float64Array, corners: Int32Array, cell: Int32Array, weight: Float64Array, out: Float64Array
-) -> None:
+def _interpolate(table: Floats, corners: Integers32, cell: Integers32, weight: Floats, out: Floats) -> None:
     for p in range(out.shape[0]):
         for d in range(out.shape[1]):
             total = 0.0

@@ -19,20 +19,35 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.baselines.effort import REPETITIONS, check_effort
+from replaybench.baselines.controllers import (
+    OBSERVER_GAIN,
+    GreedyController,
+    ObserverController,
+    RandomController,
+    ZeroController,
+    averaged_over_noise,
+    linear_quadratic_regulator,
+    run_episode,
+)
 from replaybench.baselines.grid import grid_facts
-from replaybench.baselines.grid_choice import CLOSE, Rule, apart, reference_solution, refinement_key, rule_for
-from replaybench.baselines.lqr import linear_quadratic_regulator
-from replaybench.baselines.noise_aware import OBSERVER_GAIN, ObserverController, averaged_over_noise
-from replaybench.baselines.reference_controllers import GreedyController, RandomController, ZeroController, run_episode
-from replaybench.data.cache import cache_dir
-from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
-from replaybench.data.numerics import NUMERICS_VERSION
-from replaybench.data.records.record import read_header, write_record
+from replaybench.baselines.grid_choice import (
+    CLOSE,
+    REPETITIONS,
+    Rule,
+    apart,
+    check_effort,
+    reference_solution,
+    refinement_key,
+    rule_for,
+)
+from replaybench.data.record import read_header, write_record
 from replaybench.envs.interface.plant import EpisodeMetric, Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import cache_dir
+from replaybench.runtime.version import NUMERICS_VERSION
 
 _SEED: Final = 2018
 _KIND: Final = "reference"

@@ -1,4 +1,4 @@
-"""The base class of learners: networks, acting, batches and saving.
+"""The base class of learners: networks, normalisation, device, saving and loading.
 
 A learner's page has its settings, networks, policy and one compiled update. Recurrence, ReF-ER and exploration are
 parts that the base class holds: `memory`, `refer` with `density`, and `exploration`.
@@ -6,27 +6,101 @@ parts that the base class holds: `memory`, `refer` with `density`, and `explorat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Actions, Batch, Floats
-from replaybench.controllers.device import check_device
-from replaybench.controllers.experiences import Experiences
-from replaybench.controllers.exploration.forms import make_exploration
-from replaybench.controllers.exploration.process_noise import Explored, PolicyDraws
-from replaybench.controllers.memory.memory import FIELD, Memory
+from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, Normaliser
+from replaybench.controllers.interface.exploration import BEHAVIOUR, Density, make_exploration, need_density
+from replaybench.controllers.interface.noise import Explored, PolicyDraws
+from replaybench.controllers.interface.recurrence import FIELD, Memory
+from replaybench.controllers.losses.refer import ReFER
+from replaybench.controllers.losses.temporal_difference import Experiences
 from replaybench.controllers.networks.adam import make_adam
-from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
-from replaybench.controllers.networks.network import Learned, make_network
-from replaybench.controllers.normaliser import Normaliser
-from replaybench.controllers.refer.density import BEHAVIOUR, Density, need_density
-from replaybench.controllers.refer.rules import ReFER
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
+from replaybench.controllers.networks.network import PolicyHead, TrainState, make_network
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.errors import UserError
+
+MOST = 1000
+"""Most combinations: each is an output of a network, and learners that store probabilities store one for each."""
+
+USUAL = 15
+"""Levels per dimension of continuous actions where a study asks for none: those of de Bruin et al. (2018)."""
+
+
+class ActionLevels:
+    """Levels spread evenly over [−1, 1] in each dimension, both ends included.
+
+    Args:
+        levels: levels of every dimension, as set; None takes the plant's choices, or `USUAL` levels.
+        actions: number of dimensions A.
+        choices: how many values the plant takes in each, empty if any.
+
+    Attributes:
+        counts: int64 `[A]`, levels of each dimension.
+        table: float32 `[n, A]`, the actions; the last dimension changes fastest.
+
+    Raises:
+        UserError: fewer than 2 levels, more than `MOST` combinations, or other levels than the plant takes.
+    """
+
+    def __init__(self, levels: int | None, actions: int, choices: Sequence[int] = ()) -> None:
+        counts = tuple(choices) or (USUAL if levels is None else levels,) * actions
+        if levels is not None and set(counts) != {levels}:
+            own = " × ".join(map(str, counts))
+            raise UserError(f"levels = {levels}, but the plant takes {own} choices; leave levels out")
+        if min(counts) < 2:
+            raise UserError(f"levels must be at least 2, not {min(counts)}")
+        if (combinations := prod(counts)) > MOST:
+            raise UserError(_too_many(counts, combinations, bool(choices)))
+        self.counts = np.array(counts, np.int64)
+        grid = np.meshgrid(*[np.linspace(-1.0, 1.0, count, dtype=np.float32) for count in counts], indexing="ij")
+        self.table: AnyFloats = np.stack(grid, axis=-1).reshape(-1, actions)
+
+
+def _too_many(counts: tuple[int, ...], combinations: int, own: bool) -> str:
+    if own:
+        shown = " × ".join(map(str, counts))
+        return f"the plant's {shown} choices are {combinations} actions; no learner takes more than {MOST}"
+    levels, actions = counts[0], len(counts)
+    fitting = int(np.floor(MOST ** (1 / actions) + 1e-9))
+    remedy = f"set levels to at most {fitting}" if fitting > 1 else "take a learner with continuous actions"
+    return f"levels = {levels} in {actions} dimensions are {combinations} actions; {remedy}"
+
+
+def check_name(device: str) -> str:
+    """Return the name of a device: `cpu`, `cuda`, or `cuda:1` for one of several.
+
+    Raises:
+        UserError: it is no such name.
+    """
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise UserError(f'device must be "cpu", "cuda", or "cuda:1" for one of several, not {device!r}')
+    return device
+
+
+def check_device(device: str) -> str:
+    """Return the name of a device that this machine has.
+
+    Raises:
+        UserError: it is not the name of a device, or there is no such device.
+    """
+    if check_name(device) == "cpu":
+        return device
+    import torch  # takes a second, which runs on the CPU are spared
+
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise UserError('no CUDA device here; set device = "cpu"')
+    if int(device.partition(":")[2] or 0) >= count:
+        raise UserError(f'no device {device} here; set device = "cuda:{count - 1}" or less')
+    return device
+
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -151,10 +225,10 @@ class Learner:
         if refer and hasattr(config, "exploration"):
             need_density(_name(cls), config.exploration)
 
-    def learned(self, name: str, samples: int | None = None) -> Learned:
+    def learned(self, name: str, samples: int | None = None) -> TrainState:
         """Return the arrays that an update of this network uses, for so many samples or for a batch."""
         network, tape = self.networks[name], self.memory.tape(name, samples or self.batch_size)
-        return Learned(network.network, self.targets.get(name, network).network, self.adams[name], tape)
+        return TrainState(network.network, self.targets.get(name, network).network, self.adams[name], tape)
 
     def free_numbers(self, first: float, size: int = 1) -> PopulationMLP:
         """Return learned numbers `[M, size]` that do not depend on the state, `first` at first.
@@ -167,7 +241,7 @@ class Learner:
 
     # Acting
 
-    def seen(self, observation: Floats) -> Floats:
+    def seen(self, observation: AnyFloats) -> AnyFloats:
         """Return observations `[M, …, S]` normalised, as networks take them."""
         return self.normaliser.observations(observation)
 
@@ -176,42 +250,42 @@ class Learner:
         self.memory.forget(members)
         self.exploration.start_episode(episode, members)
 
-    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
+    def explore(self, observation: AnyFloats, active: NDArray[np.bool_]) -> Explored:
         """Return the actions to try, `[M, A]`, for observations `[M, S]`; they may exceed ±1.
 
         Members that are not `active` `[M]` wait for the others and draw no random numbers.
         """
         self.normaliser.observations.update(observation, active)
         self._advance(observation, active)
-        return self.re_explore(observation)
+        return self.perturb(observation)
 
-    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+    def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
         """Draw this step's random numbers for the `active` members."""
         seen = self.seen(observation)
         self.memory.advance(seen, active)
         self.exploration.advance(seen, active)
 
-    def re_explore(self, observation: Floats) -> Explored:
+    def perturb(self, observation: AnyFloats) -> Explored:
         """Return the result of `explore` for another observation `[M, S]`, without drawing random numbers."""
         mean = self.mean(observation[:, None], self.memory.state)[:, 0]
         return self.memory.with_memory(self.exploration.disturb(mean, self.seen(observation)))
 
-    def mean(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return the actions `[M, N, A]` that exploration disturbs, for observations `[M, N, S]`."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
-    def policy(self, observation: Floats, *args: Any, **kwargs: Any) -> Floats:
+    def policy(self, observation: AnyFloats, *args: Any, **kwargs: Any) -> AnyFloats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`.
 
         Recurrent policies also take their state `[M, N, H]`; without it, an episode begins with each observation.
         """
         raise NotImplementedError
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return how the greedy action is computed from a network."""
         raise NotImplementedError
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: AnyFloats) -> AnyFloats:
         """Return the value `[M, N]` of observations `[M, N, S]` under each member's policy.
 
         Its unit is that of the reward times the task's `reward_scale`.
@@ -222,11 +296,11 @@ class Learner:
         """Return the largest term, such as an entropy, that `value` adds to the scaled reward of a step, `[M]`."""
         return np.zeros(len(self.setting.members))
 
-    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return actions `[M, N, A]` of the policy itself; a stochastic policy draws them."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
-    def act(self, observation: Floats) -> Floats:
+    def act(self, observation: AnyFloats) -> AnyFloats:
         """Return the greedy actions `[M, A]` for observations `[M, S]`."""
         return self.policy(observation[:, None])[:, 0]
 
@@ -234,25 +308,25 @@ class Learner:
         """Return an object whose `act(observation [M, S]) -> [M, A]` acts without exploration for one episode."""
         return Evaluation(self) if self.memory.size else self
 
-    def remember(self, observation: Floats, state: Floats) -> Floats:
+    def remember(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
         """Return the state `[M, N, H]` of recurrent networks after observations `[M, N, S]`."""
         return self.memory.next(self.seen(observation), state)
 
     def on_step(
         self,
         reward: NDArray[np.float64],
-        successor: Floats,
+        successor: AnyFloats,
         terminated: NDArray[np.bool_],
         ended: NDArray[np.bool_],
         active: NDArray[np.bool_],
-    ) -> Mapping[str, Floats]:
+    ) -> Mapping[str, AnyFloats]:
         """Process the result of a step, `[M]` each, successor `[M, S]`; return further fields to store."""
         self.normaliser.rewards.update(reward, active)
         return {}
 
     def on_recorded_step(
-        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
-    ) -> Mapping[str, Floats]:
+        self, experience: Mapping[str, AnyFloats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, AnyFloats]:
         """Process a recorded experience `[M, width]`, which others chose; return further fields to store."""
         self.normaliser.observations.update(experience["observation"], active)
         self.normaliser.rewards.update(experience["reward"], active)
@@ -261,7 +335,7 @@ class Learner:
         self.memory.forget(ended)
         return remembered
 
-    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
         """Return numbers `[M]` that describe learning, given a sample `[M, n, width]` of stored experiences."""
         return self.density.metrics(stored, lambda observation: self.mean(observation, stored.get(FIELD)))
 
@@ -289,11 +363,11 @@ class Learner:
         self.steps += self._updates_of(batch)
         return first
 
-    def annotations(self, batch: Batch) -> Floats:
+    def annotations(self, batch: Batch) -> AnyFloats:
         """Return an array for one number of each sample, `[M·U, B]`."""
         return np.empty(batch.weight.shape, self.setting.dtype)
 
-    def update(self, batch: Batch) -> Mapping[str, Floats]:
+    def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
         """Learn from a batch; return annotations `[M·U, B]` of its experiences: `td_error`, and those of traces."""
         raise NotImplementedError
 
@@ -380,9 +454,9 @@ class Evaluation:
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
-        self.state: Floats = np.zeros_like(learner.memory.before[:, None])
+        self.state: AnyFloats = np.zeros_like(learner.memory.before[:, None])
 
-    def act(self, observation: Floats) -> Floats:
+    def act(self, observation: AnyFloats) -> AnyFloats:
         """Return the greedy actions `[M, A]` for the next observations `[M, S]`."""
         row = observation[:, None]
         action = self.learner.policy(row, self.state)[:, 0]
@@ -391,6 +465,6 @@ class Evaluation:
 
 
 def _name(kind: type[Learner]) -> str:
-    from replaybench.controllers.registry import name_of  # for errors only
+    from replaybench.controllers.registry import name_of
 
     return name_of(kind)

@@ -1,4 +1,4 @@
-"""Learners by name: the package's own, those of installed packages, and those in users' files."""
+"""Learners by name, and their settings in words."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import dataclasses
 import sys
 from typing import Any, Final
 
-from replaybench.data.errors import UserError
-from replaybench.data.registry import Registry
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import Registry
 
 LEARNERS: Final = Registry(
     kind="learner",
     own={
         "DDPG": "replaybench.controllers.algorithms.ddpg:DDPG",
         "TD3": "replaybench.controllers.algorithms.td3:TD3",
-        "TD3+BC": "replaybench.controllers.algorithms.td3_bc:TD3BC",
+        "TD3+BC": "replaybench.controllers.algorithms.td3:TD3BC",
         "SAC": "replaybench.controllers.algorithms.sac:SAC",
         "DQN": "replaybench.controllers.algorithms.dqn:DQN",
         "ACER": "replaybench.controllers.algorithms.acer:ACER",
@@ -97,3 +97,77 @@ def load_learner(name: str) -> tuple[Any, Any]:
 def name_of(kind: type) -> str:
     """Return the name of a learner's class in studies; the class's own name if it has none."""
     return next((name for name, path in LEARNERS.own.items() if path.endswith(f":{kind.__name__}")), kind.__name__)
+
+
+SETTING_WORDS: Final = {
+    "action_layer": "hidden layer of the critic that the action joins; 0: with the observation",
+    "activation": "of the hidden layers",
+    "actor_hidden": "units of the actor's hidden layers",
+    "actor_rate": "learning rate of the actor",
+    "advantage_hidden": "units of the advantage network's hidden layers",
+    "alpha": "weight of the critic against imitation; towards 0 the actor copies the recording",
+    "average": "weight α of the old average policy when it follows the policy",
+    "batch_size": "experiences (ACER: segments) of an update",
+    "betas": "Adam's decay rates of the first and second moment",
+    "bounded": "whether tanh bounds the policy's mean",
+    "clip": "largest norm of a gradient; null: not clipped",
+    "copy_every": "updates between copies of the network into its target network",
+    "critic_hidden": "units of the critic's hidden layers",
+    "critic_rate": "learning rate of the critic",
+    "decay_episodes": "episodes, or rounds, over which the random share falls",
+    "delta": "δ of the trust region: bound on the step away from the average policy",
+    "diagonal": "function that makes the diagonal of L positive",
+    "double": "whether the network chooses the successor's action and the target network values it",
+    "dueling": "whether the critic is a stochastic dueling network; false: Q beside V",
+    "entropy": "weight of the policy's entropy",
+    "epsilon": "Adam's ε",
+    "exploration.decay_episodes": "episodes, or rounds, over which the amplitude falls",
+    "exploration.diffusion": "standard deviation of the process noise's steps",
+    "exploration.first_amplitude": "amplitude of the noise at first, in halves of the action's range",
+    "exploration.form": "process (correlated) or gaussian (white)",
+    "exploration.friction": "share of the process noise's state that is lost in a step",
+    "exploration.last_amplitude": "amplitude of the noise from decay_episodes on",
+    "exploration.per_second": "whether diffusion and friction hold at 50 Hz and are converted to the control rate",
+    "first_random": "share of random actions at first",
+    "first_sigma": "standard deviation of the policy at first",
+    "first_temperature": "weight of the entropy at first, where it is learned",
+    "half": "whether the quadratic advantage has the factor ½",
+    "hidden": "units of the hidden layers",
+    "huber": "TD error beyond which the loss is linear; null: quadratic",
+    "l2": "weight decay of the critic",
+    "l2_form": "coupled (in Adam's gradient), decoupled, or weights (no biases)",
+    "last_random": "share of random actions from decay_episodes on",
+    "layer_norm": "whether hidden layers are normalised before their activation",
+    "learning_rate": "learning rate of the network",
+    "levels": "values of each action dimension; null: the plant's choices, else 15",
+    "log_ratio_bound": "bound on the logarithm of importance weights",
+    "memory": "LSTM before the layers, a table (layers, units, window, start, burn_in, forget_bias); null: none",
+    "normalise.clip": "bound of normalised observations; null: none",
+    "normalise.observations": "whether observations are standardised by their running mean and deviation",
+    "normalise.rewards": "whether rewards are divided by their running root mean square",
+    "on_policy": "whether each episode is followed by an update on the newest segments",
+    "output_bound": "bound of the last layers' first weights; null: by their inputs",
+    "output_scale": "factor on the last layers' first weights",
+    "policy_delay": "critic updates for each update of the actor",
+    "policy_hidden": "units of the policy's hidden layers",
+    "policy_rate": "learning rate of the policy",
+    "policy_return": "return that the policy follows: opc (traces of 1) or ret (Retrace)",
+    "rate": "learning rate of the network",
+    "replays_per_experience": "how often each experience is replayed on average; batch_size: one update a step",
+    "retrace": "whether returns are Retrace's; false: importance sampling",
+    "samples": "sampled actions of the dueling network",
+    "segment": "steps of a segment",
+    "sigma": "standard deviation of the policy; V-RACER: free, fixed, or an output of the network",
+    "smoothing": "standard deviation of the noise in the target's action",
+    "smoothing_clip": "bound of that noise",
+    "tau": "share of the network that its target network takes over in an update",
+    "temperature": "weight of the entropy; null: learned",
+    "temperature_rate": "learning rate of the temperature",
+    "trajectory_weights": "whether returns are weighted along the segment (TIS)",
+    "truncate_at": "c, at which importance weights are truncated",
+    "truncation": "whether importance weights are truncated; false: c = ∞",
+    "trust_region": "whether gradients are projected into the trust region",
+    "value_hidden": "units of the value network's hidden layers",
+    "version": "present, or first: with a value network and a fixed temperature",
+    "warmup_episodes": "episodes, or rounds, before the first update",
+}

@@ -1,4 +1,4 @@
-"""M members of one plant, stepped in lockstep behind Gymnasium's vector interface, with noise and episodes.
+"""M members of one plant, stepped together behind Gymnasium's vector interface.
 
 Members share only the settings: the observations of a member depend on the root seed, its number and its actions.
 """
@@ -8,25 +8,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import gymnasium
 import gymnasium.vector
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
-from replaybench.envs.interface.checks import NanActions, Role, check_population, check_seed, reset_mask, seen_states
+from replaybench.envs.interface.declarations import (
+    NanActions,
+    Role,
+    check_population,
+    check_seed,
+    reset_mask,
+    seen_states,
+)
 from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.interface.signals import Signals, begin_step, end_step
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
 
 if TYPE_CHECKING:
-    from replaybench.envs.interface.canvas import Canvas
+    from replaybench.envs.interface.plant import Canvas
 
 _STARTS: Final[dict[Role, str]] = {"training": "initial state", "evaluation": "evaluation initial state"}
 _LARGEST_NORMAL: Final = 9.0  # a stream's normal draws cannot exceed √(106 ln 2) = 8.6
@@ -233,7 +242,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         if frame is not None:
             return frame
         if self._canvas is None:
-            from replaybench.envs.interface.canvas import Canvas
+            from replaybench.envs.interface.plant import Canvas
 
             self._canvas = Canvas(self.plant)
         seconds = float(self._elapsed[member] * self.dt)
@@ -268,3 +277,61 @@ def _batched(space: Box[np.float32], members: int) -> Box[np.float32]:
     batched = batch_space(space, members)
     assert isinstance(batched, Box)
     return batched
+
+
+class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
+    """A single plant, made by `gymnasium.make("replaybench/Pendulum-v0")`, with the settings of `PopulationEnv`."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 (as in Gymnasium)
+
+    def __init__(self, plant: Plant | str, *, render_mode: str | None = None, **settings: Any) -> None:
+        self.population = PopulationEnv(plant, 1, render_mode=render_mode, **settings)
+        self.render_mode = render_mode
+        self.metadata = {**self.metadata, "render_fps": self.population.metadata["render_fps"]}
+        self._spec: EnvSpec | None = None
+        self._seeded = settings.get("seed") is not None
+        self.observation_space = self.population.single_observation_space
+        self.action_space = self.population.single_action_space
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The specification from Gymnasium's registry, with `max_episode_steps` of the present rate.
+
+        A time limit in the registry would cut episodes at higher rates short.
+        """
+        return self._spec
+
+    @spec.setter
+    def spec(self, value: EnvSpec | None) -> None:
+        self._spec = value
+        if value is not None:
+            value.max_episode_steps = self.population.steps_per_episode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Float32Array, dict[str, Any]]:
+        """Start an episode; a seed restarts the noise. Without any, the first seed is random, as in Gymnasium."""
+        super().reset(seed=seed)
+        if seed is None and not self._seeded:
+            seed = int(self.np_random.integers(2**31))
+        self._seeded = True
+        observation, infos = self.population.reset(seed=seed, options=options)
+        return observation[0], _first(infos)
+
+    def step(self, action: Float32Array) -> tuple[Float32Array, float, bool, bool, dict[str, Any]]:
+        """Advance by one sample under the commanded action `[A]`."""
+        observation, reward, terminated, truncated, infos = self.population.step(np.asarray(action)[None])
+        return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Return the image uint8 `[height, width, 3]`, or None without a render mode."""
+        frames = self.population.render()
+        return None if frames is None else frames[0]
+
+    def close(self) -> None:
+        """Free what the plant's engine holds."""
+        self.population.close()
+
+
+def _first(infos: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[0] for name, values in infos.items()}

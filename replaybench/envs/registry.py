@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from replaybench.data.errors import UserError, unknown
-from replaybench.data.registry import Registry
-from replaybench.data.user_code.user_file import IN_FILE, ImportRefusedError, imports_only, in_file
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.user_file import IN_FILE, ImportRefusedError, Registry, imports_only, in_file
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter, Plant
@@ -46,11 +45,11 @@ _PLANTS: Final = {
         ("bullet.walkers", _BULLET, ("BulletHopper", "BulletWalker2d", "BulletHalfCheetah", "BulletAnt")),
         ("flow.plant", (), ("Drafting",)),
         (
-            "dm_suite.acer_tasks",
+            "foreign.dm_suite",
             ("dm_control", "dm", ("mujoco", 4)),
             ("AcerCartpole", "AcerCheetah", "AcerFish", "AcerWalker", "AcerHumanoid"),
         ),
-        ("mujoco.acer_reacher3", _MUJOCO, ("AcerReacher3",)),
+        ("mujoco.arms", _MUJOCO, ("AcerReacher3",)),
     )
     for name in names
 }
@@ -121,7 +120,7 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
     made = plant(**parameters)
     if in_file(name):
-        from replaybench.envs.foreign.trial import try_out
+        from replaybench.envs.foreign.python_plant import try_out
 
         try_out(made, name)
     return made
@@ -153,7 +152,7 @@ def register_gymnasium() -> None:
         if (identifier := f"replaybench/{name}-v0") not in registry:
             register(
                 id=identifier,
-                entry_point="replaybench.envs.single:SingleEnv",
+                entry_point="replaybench.envs.population:SingleEnv",
                 vector_entry_point="replaybench.envs.population:PopulationEnv",
                 kwargs={"plant": name},
             )

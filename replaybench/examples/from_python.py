@@ -1,10 +1,9 @@
 """The same parts from Python: a population learns, one line per ten episodes. Run: python examples/from_python.py"""
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.training.loop import training_episode, update_phase
+from replaybench.experiments.loop import training_episode, update_phase
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.strategies.notation import parse
 

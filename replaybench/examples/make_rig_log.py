@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.atomic import write_text
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.ode.rk4 import simulate
+from replaybench.runtime.atomic import write_text
 
 FREQUENCY = 50.0  # Hz
 SECONDS = 22.0

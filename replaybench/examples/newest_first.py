@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replaybench.data.errors import UserError
-from replaybench.replay.arrays import Indices
-from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
-from replaybench.replay.strategies.view import BufferView, Context
+from replaybench.replay.storage.columns import Indices
+from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
+from replaybench.runtime.errors import UserError
 
 
 @dataclass(frozen=True)

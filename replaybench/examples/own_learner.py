@@ -10,20 +10,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from replaybench.controllers.agent import Batch
-from replaybench.controllers.experiences import Experiences, outcome
-from replaybench.controllers.exploration.forms import ExplorationConfig
-from replaybench.controllers.exploration.process_noise import ProcessNoise
+from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.exploration import ExplorationConfig
+from replaybench.controllers.interface.noise import ProcessNoise
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.td import td_error
+from replaybench.controllers.losses.temporal_difference import Experiences, outcome, td_error
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
-from replaybench.controllers.networks.network import Learned, differentiate, evaluate
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.controllers.settings import Number, Positive, Settings, Share, Widths
-from replaybench.data.kernel import kernel
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape
+from replaybench.controllers.networks.network import PolicyHead, TrainState, differentiate, evaluate
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.configuration import Number, Positive, Settings, Share, Widths
+from replaybench.runtime.kernel import kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,20 +53,20 @@ class ActorCritic(Learner):
         self.actor, self.critic = self.networks.values()
         self._actor, self._critic = self.learned("actor"), self.learned("critic")
 
-    def policy(self, observation: Floats) -> Floats:
+    def policy(self, observation: AnyFloats) -> AnyFloats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self.actor(self.seen(observation))
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return π as the actor's outputs, for exported policies."""
-        return PolicyForm(self.actor, 0, self.task.action_size)
+        return PolicyHead(self.actor, 0, self.task.action_size)
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: AnyFloats) -> AnyFloats:
         """Return Q(s, π(s)) `[M, N]`, for figures."""
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
+    def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Do one update of every critic and actor; return the TD errors `[M, B]`, by which strategies may choose."""
         self.steps += 1
         delta = self.annotations(batch)
@@ -78,7 +75,7 @@ class ActorCritic(Learner):
 
 
 @kernel
-def _update(actor: Learned, critic: Learned, x: Experiences, tau: float, step: int, delta: Floats) -> None:
+def _update(actor: TrainState, critic: TrainState, x: Experiences, tau: float, step: int, delta: AnyFloats) -> None:
     """One update of every member m, from its own samples alone."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type

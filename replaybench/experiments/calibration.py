@@ -17,21 +17,19 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from replaybench.baselines.effort import reference_seconds
-from replaybench.baselines.grid_choice import Rule
+from replaybench.baselines.grid_choice import Rule, reference_seconds
 from replaybench.baselines.references import kept_at
-from replaybench.data.cache import cache_dir, store_text
-from replaybench.data.compilation.stored import NotCompiledError, stored_kernels_only
-from replaybench.data.errors import UserError
-from replaybench.data.formats.documents import read_json
-from replaybench.data.numerics import NUMERICS_VERSION, VERSION
-from replaybench.data.provenance import this_code
-from replaybench.data.quantities import duration
-from replaybench.envs.interface.threads import thread_count
+from replaybench.data.documents import read_json
+from replaybench.envs.interface.engine import thread_count
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.experiments.cell import CellRun
 from replaybench.experiments.plan import for_each
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, reference_cells
+from replaybench.experiments.study import Cell, reference_cells
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import NotCompiledError, cache_dir, store_text, stored_kernels_only
+from replaybench.runtime.provenance import this_code
+from replaybench.runtime.quantities import duration
+from replaybench.runtime.version import NUMERICS_VERSION, VERSION
 
 TRIAL_SECONDS: Final = 5.0
 """Longest trial of a class of cells, apart from a single step, update or episode that takes longer."""

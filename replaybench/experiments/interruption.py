@@ -1,10 +1,12 @@
-"""Ctrl-C and SIGTERM: write checkpoints and end."""
+"""Interruption by Ctrl-C and SIGTERM, address-space limits, and safe terminal output."""
 
 from __future__ import annotations
 
 import _thread
 import contextlib
+import io
 import math
+import resource
 import signal
 import sys
 import threading
@@ -12,6 +14,26 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
+
+from replaybench.runtime.errors import UserError
+
+_LEAST_BYTES: Final = 3 << 30
+"""Address space of a process with all libraries and compiled kernels; it uses a tenth of that."""
+
+
+def check_address_space() -> None:
+    """Refuse to start if libraries would not fit.
+
+    Raises:
+        UserError: the address space of a process is limited to less than 3 GiB.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit not in (resource.RLIM_INFINITY, -1) and limit < _LEAST_BYTES:
+        raise UserError(
+            f"the address space of a process is limited to {limit / 2**30:.1f} GiB, but libraries and compiled kernels "
+            f"map up to {_LEAST_BYTES >> 30} GiB; lift the limit (ulimit -v unlimited), and bound memory by other means"
+        )
+
 
 STOPPED_AT_ONCE = "stopped at once; finished cells and checkpoints are kept, run the same command again to continue"
 _AGAIN: Final = 0.02
@@ -142,3 +164,15 @@ def _handlers(
     finally:
         for number, known in before.items():
             signal.signal(number, signal.SIG_IGN if ignore_after else known)
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return text with escapes for everything that is not printable, except the characters to `keep`."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def prepare_streams() -> None:
+    """Print escapes for characters that an output stream cannot encode."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

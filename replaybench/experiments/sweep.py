@@ -14,26 +14,20 @@ from rich.console import Console
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, kept_reference, reference
-from replaybench.controllers.device import check_device
-from replaybench.data.atomic import write_text
-from replaybench.data.errors import UserError
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.user_code.user_file import names_from
+from replaybench.controllers.learner import check_device
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.display import Display, ProgressForm
 from replaybench.experiments.interruption import Interrupted
-from replaybench.experiments.plan import Plan, check_room, for_each, plan
-from replaybench.experiments.plan_warnings import plan_warnings
-from replaybench.experiments.progress.display import Display
-from replaybench.experiments.progress.listeners import ProgressForm
-from replaybench.experiments.progress.round import Report
-from replaybench.experiments.provenance import write_provenance
-from replaybench.experiments.snapshots.solved import Solved, solved_surfaces, write_solved
-from replaybench.experiments.study_changes import replaced
-from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training.cluster import check_cluster, run_on_cluster
-from replaybench.experiments.training.shared_cells import share
-from replaybench.experiments.training.study import Cell, Study, reference_cells
-from replaybench.experiments.training.tasks import Job, in_folder, run_cell_task, store_files
-from replaybench.experiments.training.workers import run_locally
+from replaybench.experiments.plan import Plan, check_room, for_each, plan, plan_warnings
+from replaybench.experiments.progress import Report
+from replaybench.experiments.snapshots import Solved, solved_surfaces, write_solved
+from replaybench.experiments.study import Cell, Study, reference_cells
+from replaybench.experiments.study_record import replaced, resolved, write_provenance, write_toml
+from replaybench.experiments.tasks import Job, in_folder, run_cell_task, share, store_files
+from replaybench.experiments.workers import check_cluster, run_locally, run_on_cluster
+from replaybench.runtime.atomic import write_text
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import names_from
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -227,8 +221,8 @@ def _write_results(
     *,
     complete: bool,
 ) -> xr.Dataset:
-    from replaybench.experiments.results.dataset import assemble
-    from replaybench.experiments.results.results_file import write_results
+    from replaybench.experiments.dataset import assemble
+    from replaybench.experiments.results_file import write_results
 
     known = {}
     for point, cell in points.items():

@@ -1,4 +1,4 @@
-"""A batch for a learner."""
+"""Batches that a learner receives, and the arrays that they reuse."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.arrays import Floats, Indices
-from replaybench.replay.storage.windows import Window
+from replaybench.replay.storage.columns import Indices
+from replaybench.replay.storage.traces import Window
+from replaybench.runtime.arrays import Floats32
 
 
 @dataclass(frozen=True)
@@ -31,40 +32,40 @@ class ReplayBatch:
         update, updates_in_phase: the place of this batch, or of the first of them, in its phase of updates.
     """
 
-    columns: Mapping[str, Floats]
+    columns: Mapping[str, Floats32]
     idx: Indices
     serial: NDArray[np.uint32]
     probability: NDArray[np.float64]
-    weight: Floats
-    actor_weight: Floats
-    rate_factor: Floats
+    weight: Floats32
+    actor_weight: Floats32
+    rate_factor: Floats32
     length: NDArray[np.uint16] | None = None
-    traces: Floats | None = None
+    traces: Floats32 | None = None
     window: Window | None = None
     update: int = 0
     updates_in_phase: int = 1
 
     @property
-    def observation(self) -> Floats:
+    def observation(self) -> Floats32:
         """Observation, `[M, B, S]`."""
         return self.columns["observation"]
 
     @property
-    def action(self) -> Floats:
+    def action(self) -> Floats32:
         """Commanded action, `[M, B, A]`."""
         return self.columns["action"]
 
     @property
-    def reward(self) -> Floats:
+    def reward(self) -> Floats32:
         """Unscaled reward, `[M, B, 1]`."""
         return self.columns["reward"]
 
     @property
-    def next_observation(self) -> Floats:
+    def next_observation(self) -> Floats32:
         """True successor, `[M, B, S]`."""
         return self.columns["next_observation"]
 
     @property
-    def terminated(self) -> Floats:
+    def terminated(self) -> Floats32:
         """1 where the successor is terminal, `[M, B, 1]`."""
         return self.columns["terminated"]

@@ -1,4 +1,4 @@
-"""`Replay`: a population's experience buffer under one strategy.
+"""`Replay`: the experience buffer of a population under one strategy.
 
 It owns columns, rank orders, retention and sampling, and only it writes. Strategies do not depend on each other, and
 learners do not depend on the strategy: they return annotations for the samples they were given.
@@ -12,28 +12,56 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
-from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.batch import ReplayBatch
-from replaybench.replay.fitness import check_annotates, check_fits
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
-from replaybench.replay.own_strategies import check_drawn, check_remembered, choose_slots, ours
-from replaybench.replay.storage.columns import Columns, gather, write
-from replaybench.replay.storage.episode_starts import EpisodeStarts
-from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
-from replaybench.replay.storage.traces import TraceRule, Traces
-from replaybench.replay.storage.units import STEP, Assembly, Unit, mean_over_steps
-from replaybench.replay.storage.windows import OnlyLinks, windows
-from replaybench.replay.strategies.entry.drop import RunningDrop
-from replaybench.replay.strategies.entry.synth import Model, RunningSynth
-from replaybench.replay.strategies.sampling.draws import Draws
-from replaybench.replay.strategies.sampling.interface import RunningSampling
-from replaybench.replay.strategies.strategy import Strategy
-from replaybench.replay.strategies.view import BufferView, Context
-from replaybench.replay.strategies.weighting.interface import Usage
+from replaybench.replay.storage.columns import Columns, Indices, gather, write
+from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally, Unit, mean_over_steps
+from replaybench.replay.storage.traces import EpisodeStarts, OnlyLinks, TraceRule, Traces, windows
+from replaybench.replay.strategies.entry import Model, RunningDrop, RunningSynth
+from replaybench.replay.strategies.interface import FEEDBACK, BufferView, Context, Draws, RunningSampling, Usage
+from replaybench.replay.strategies.strategy import Strategy, check_drawn, check_remembered, choose_slots, ours
+from replaybench.runtime.arrays import Bools, Floats32
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.kernel import kernel
 
-Bools = NDArray[np.bool_]
+
+def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
+    """Raise `UserError` if a strategy cannot work with these fields, this unit or these traces."""
+    if traces is not None and unit.steps > 1:
+        raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
+    if traces is not None and strategy.synth is not None:
+        raise UserError(
+            f"{strategy}: Synth alters single experiences, which breaks the trajectories that the learner's traces "
+            "follow; leave Synth out"
+        )
+    for named, allowed in ((strategy.orders, ("td_error", "exploration")), (strategy.sampling.feedback, FEEDBACK)):
+        for name in named:
+            if name not in allowed:
+                raise unknown(f"metric or feedback of {strategy}", name, allowed)
+    kept = () if traces is None else traces.names
+    for name in strategy.retention.traces:
+        if name not in kept:
+            raise UserError(
+                f"{strategy} selects by the trace {name!r}, which this learner does not keep; "
+                "use V-RACER, or add +ReFER"
+            )
+    if strategy.synth is not None and unit.steps > 1:
+        raise UserError(
+            f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"
+        )
+    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": strategy.sampling.needs_state}
+    for name in needs:
+        if needs[name] and name not in fields:
+            raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
+
+
+def check_annotates(strategy: Strategy, running: RunningSampling) -> None:
+    """Refuse a sampling that has `annotate` and does not declare that it needs TD errors: it would never be called."""
+    if type(running).annotate is not RunningSampling.annotate and not strategy.by_td_error:
+        name = strategy.sampling.written_name()
+        raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')
+
+
 _AT_ONCE_BYTES: Final = 1 << 20  # drawn ahead at most, so that it is in cache when it is learned from
 
 
@@ -267,7 +295,7 @@ class Replay:
             array[empty] = 0
         room.muted = bool(empty.any())
 
-    def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats]) -> None:
+    def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats32]) -> None:
         """Hand what the learner returned to rank order, sampling and traces, for samples that are still stored.
 
         `td_error` is δ `[M, B]`; `[M, B, steps]` where the unit of replay is several steps, of which its priority is
@@ -379,8 +407,8 @@ def mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uin
 
 
 def arriving_keys(
-    metric: str, experience: Mapping[str, NDArray[Any]], row: Floats, columns: Columns, assembly: Assembly | None
-) -> Floats:
+    metric: str, experience: Mapping[str, NDArray[Any]], row: Floats32, columns: Columns, assembly: Assembly | None
+) -> Floats32:
     """Return a metric of new occupants, whose columns are `row` `[M, steps · width]`: float32 `[M]`."""
     if metric not in columns.spans:
         given = experience.get(metric)
@@ -397,7 +425,7 @@ def stored_keys(
     columns: Columns,
     assembly: Assembly | None,
     count: NDArray[np.int64],
-) -> Floats:
+) -> Floats32:
     """Return a metric of what a buffer's state holds, float32 `[M, n]`, of `count` `[M]` experiences each."""
     keys = np.asarray(state[metric], np.float32)
     if metric in columns.fields:
@@ -406,3 +434,37 @@ def stored_keys(
         keys = np.where(np.isnan(keys), np.inf, keys)
         keys = np.where(np.arange(keys.shape[1]) < count[:, None], keys, np.nan).astype(np.float32)
     return keys
+
+
+def newest_batch(replay: Replay) -> ReplayBatch:
+    """Return each member's B newest stored experiences or units, the newest first.
+
+    Where it has fewer, the rest has weight and length 0: it must not count in means over steps either.
+    """
+    columns, batch = replay.columns, replay.batch_size
+    members = len(columns.serial)
+    order = np.argsort(-columns.serial.astype(np.int64), axis=1, kind="stable")[:, :batch]
+    idx = np.zeros((members, batch), np.int64)
+    idx[:, : order.shape[1]] = order
+    rows = np.zeros((members, batch, columns.rows.shape[2]), np.float32)
+    serial = np.zeros((members, batch), np.uint32)
+    gather(columns.rows, columns.serial, idx, rows, serial)
+    there = np.arange(batch) < replay.count[:, None]
+    weight = there.astype(np.float32)
+    length = np.ones(idx.shape, np.uint16) if replay.assembly is None else replay.assembly.lengths(idx)
+    return ReplayBatch(
+        columns=columns.views(rows),
+        idx=idx,
+        serial=serial,
+        probability=np.full(idx.shape, np.nan),
+        weight=weight,
+        actor_weight=weight.copy(),
+        rate_factor=(replay.count > 0).astype(np.float32),
+        length=there * length,
+    )
+
+
+def spread_sample(replay: Replay, count: int) -> Mapping[str, Floats32]:
+    """Return every field `[M, count, …]` of experiences spread evenly over each member's slots in use."""
+    idx = np.arange(count) * replay.count[:, None] // count
+    return replay.columns.views(np.take_along_axis(replay.columns.rows, idx[:, :, None], axis=1))

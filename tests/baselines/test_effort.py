@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
-from replaybench.baselines.effort import check_effort, reference_bytes
+from replaybench.baselines.grid_choice import check_effort, reference_bytes
 from replaybench.baselines.references import reference
-from replaybench.data.errors import UserError
 from replaybench.envs.ode.pendulum import Pendulum
+from replaybench.runtime.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,17 +13,24 @@ from episodes import episode_rewards
 from numpy.typing import NDArray
 
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps
-from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, reference_discount, solve
+from replaybench.baselines.controllers import GreedyController
+from replaybench.baselines.fuzzy_q_iteration import (
+    TOLERANCE,
+    Solution,
+    Variant,
+    action_grid,
+    iterate,
+    reference_discount,
+    solve,
+    transitions,
+)
 from replaybench.baselines.grid import Grid, plant_grid
-from replaybench.baselines.iteration import Variant, action_grid, iterate, transitions
-from replaybench.baselines.reference_controllers import GreedyController
-from replaybench.baselines.solution import Solution
-from replaybench.data.errors import UserError
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import make_plant
+from replaybench.runtime.errors import UserError
 
 GAMMA = 0.95
 

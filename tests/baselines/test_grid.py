@@ -9,9 +9,9 @@ import pytest
 from scipy.interpolate import RegularGridInterpolator
 
 from replaybench.baselines.grid import Grid, plant_grid
-from replaybench.data.errors import UserError
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import make_plant
+from replaybench.runtime.errors import UserError
 
 BOX = Grid((4, 7, 5), (-1.0, 0.0, 2.0), (1.0, 3.0, 2.5), (False, False, False))
 RING = Grid((6, 5), (-math.pi, -2.0), (math.pi, 2.0), (True, False))

@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from replaybench.baselines.lqr import linear_quadratic_regulator
-from replaybench.data.errors import UserError
+from replaybench.baselines.controllers import linear_quadratic_regulator
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.runtime.errors import UserError
 
 PLANTS = [Pendulum(), PendulumDCSC(), Magman()]
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from replaybench.baselines import references
+from replaybench.baselines.controllers import ObserverController, averaged_over_noise
 from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.grid import plant_grid
-from replaybench.baselines.noise_aware import ObserverController, averaged_over_noise
 from replaybench.baselines.references import reference
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.population import PopulationEnv

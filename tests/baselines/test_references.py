@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from replaybench.baselines import references
+from replaybench.baselines.controllers import Controller, GreedyController, RandomController, ZeroController
 from replaybench.baselines.fuzzy_q_iteration import solve
-from replaybench.baselines.reference_controllers import Controller, GreedyController, RandomController, ZeroController
 from replaybench.baselines.references import Reference, no_score, normalise, reference
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import write_record
-from replaybench.data.streams import Stream
+from replaybench.data.record import write_record
 from replaybench.envs.foreign.python_plant import PythonPlant
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,12 @@ import pytest
 from episodes import episode_rewards
 
 from replaybench.baselines import grid_choice
+from replaybench.baselines.controllers import GreedyController, RandomController
 from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.grid_choice import CLOSE, reference_solution
-from replaybench.baselines.reference_controllers import GreedyController, RandomController
 from replaybench.baselines.references import reference
-from replaybench.data.errors import UserError
 from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.runtime.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,10 @@ import pytest
 
 from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.grid import plant_grid
-from replaybench.baselines.solution_figure import solution_figure
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.reports.figures.surfaces import solution_figure
 
 
 @pytest.mark.parametrize("plant", [Pendulum(), Magman()], ids=lambda plant: plant.name)

@@ -1,45 +1,40 @@
-"""The rules of the house, read from the source.
+"""The architecture, read from the source.
 
-Layers point one way, files import each other in no circle, files stay small enough to be read, and randomness comes
+Packages, folders and files import each other in one direction, files stay short enough to read, and randomness comes
 from named streams.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[2] / "replaybench"
 EXAMPLES = PACKAGE / "examples"
-"""What users copy and run; no part of the house."""
+"""What users copy and run; not part of the package's structure."""
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if EXAMPLES not in path.parents)
-MAY_IMPORT = {
-    "data": {"data"},
-    "envs": {"envs", "data"},
-    "replay": {"replay", "data"},
-    "controllers": {"controllers", "data"},
-    "baselines": {"baselines", "envs", "data"},
-    "experiments": {"experiments", "baselines", "envs", "replay", "controllers", "data"},
-}
+_DOMAINS = ("envs", "replay", "controllers")
+"""Packages that do not import each other."""
+_ORDER = ("runtime", "data", *_DOMAINS, "baselines", "experiments", "exchange", "evidence", "reports", "cli")
+MAY_IMPORT = {name: set(_ORDER[: place + 1]) for place, name in enumerate(_ORDER)}
+for _name in _DOMAINS:
+    MAY_IMPORT[_name] = {"runtime", "data", _name}
+MAY_IMPORT["baselines"] = {"runtime", "data", "envs", "baselines"}
 
 
-def wing(path: Path) -> str:
+def package(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0]
-
-
-@functools.cache
-def nodes(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def imports(path: Path) -> set[str]:
     """Every module a file imports, anywhere in it."""
     found = set()
-    for node in nodes(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -48,17 +43,20 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def test_imports_point_one_way() -> None:
-    found = set()
-    for path in (file for file in FILES if file.parent != PACKAGE):
-        for parts in (module.split(".") for module in imports(path)):
-            if parts[0] == "replaybench" and len(parts) > 1:
-                assert parts[1] in MAY_IMPORT[wing(path)], f"{path} imports {'.'.join(parts)}"
-                found.add((wing(path), parts[1]))
-    assert {("experiments", "envs"), ("experiments", "baselines"), ("baselines", "envs")} <= found
+@pytest.mark.parametrize("path", [file for file in FILES if file.parent != PACKAGE], ids=str)
+def test_imports_point_one_way(path: Path) -> None:
+    for module in imports(path):
+        parts = module.split(".")
+        if parts[0] == "replaybench" and len(parts) > 1:
+            assert parts[1] in MAY_IMPORT[package(path)], f"{path} imports {module}"
 
 
-COUNTED_UP = {"CellHistory", "Composition"}
+def test_the_walk_sees_the_packages() -> None:
+    assert {package(file) for file in FILES} >= MAY_IMPORT.keys()
+    assert any("replaybench.envs.population" in imports(file) for file in FILES if package(file) == "experiments")
+
+
+COUNTED_UP = {"CellHistory", "Composition", "_Pace"}
 """Classes that are filled in as a file is read, or a run goes on."""
 
 
@@ -66,7 +64,7 @@ def test_descriptions_and_results_cannot_be_changed() -> None:
     """Strategies, settings and studies are hashed, compared and shared: every data class is frozen."""
     found = 0
     for path in FILES:
-        for node in nodes(path):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and node.name not in COUNTED_UP:
                 made = [ast.unparse(one) for one in node.decorator_list if "dataclass" in ast.unparse(one)]
                 found += len(made)
@@ -77,29 +75,33 @@ def test_descriptions_and_results_cannot_be_changed() -> None:
 GENERATORS = {"Generator", "SeedSequence", "PCG64", "SFC64"}
 
 
-def test_no_global_randomness() -> None:
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_no_global_randomness(path: Path) -> None:
     """No `random`, no `torch.manual_seed`, no `numpy.random` beyond explicitly seeded generators."""
-    for path in FILES:
-        assert "random" not in imports(path)
-        for text in (ast.unparse(node) for node in nodes(path) if isinstance(node, ast.Attribute)):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert "random" not in imports(path)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
             if text.startswith(("np.random.", "numpy.random.")):
                 assert text.split(".")[2].split("(")[0] in GENERATORS, f"{path}: {text}"
             assert not text.endswith("manual_seed"), f"{path}: {text}"
 
 
-def test_files_are_never_trusted() -> None:
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_files_are_never_trusted(path: Path) -> None:
     """No pickle, no eval: `exec` only where compiled plant kernels are made from the package's own template."""
-    for path in FILES:
-        assert not imports(path) & {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-        for node in nodes(path):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                assert node.func.id != "eval"
-                assert node.func.id != "exec" or path.name == "rk4.py"
+    text = path.read_text(encoding="utf-8")
+    assert not imports(path) & {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id != "eval"
+            assert node.func.id != "exec" or path.name == "rk4.py"
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     program = (
-        "import sys, replaybench, replaybench.experiments.cli\n"
+        "import sys, replaybench, replaybench.cli.main\n"
         "heavy = {'numpy', 'numba', 'torch', 'scipy', 'xarray', 'matplotlib', 'h5py', 'gymnasium'}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )
@@ -113,7 +115,7 @@ MODULES = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): fil
 def files_imported(path: Path) -> set[Path]:
     """Every other file of the package that a file imports, anywhere in it: lazily, or for types only, too."""
     found = set()
-    for node in nodes(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -155,14 +157,47 @@ def test_a_circle_would_be_found() -> None:
 def test_lazy_imports_and_those_for_types_are_counted(tmp_path: Path) -> None:
     (tmp_path / "lazy.py").write_text(
         "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from replaybench.data.errors import UserError\n"
-        "def work():\n    from replaybench.data import atomic\n    import replaybench.data.cache\n"
+        "if TYPE_CHECKING:\n    from replaybench.runtime.errors import UserError\n"
+        "def work():\n    from replaybench.runtime import atomic\n    import replaybench.runtime.kernel\n"
     )
-    assert {path.name for path in files_imported(tmp_path / "lazy.py")} == {"errors.py", "atomic.py", "cache.py"}
+    assert {path.name for path in files_imported(tmp_path / "lazy.py")} == {"errors.py", "atomic.py", "kernel.py"}
+
+
+def test_folders_form_an_order() -> None:
+    """A folder that imports another is not imported by it, directly or through others."""
+    graph: dict[Path, set[Path]] = {path.parent: set() for path in MODULES.values() if path.parent != PACKAGE}
+    for path in MODULES.values():
+        if path.parent != PACKAGE:
+            graph[path.parent] |= {other.parent for other in files_imported(path)} - {path.parent, PACKAGE}
+    assert len(graph) > 20, "the walk sees the folders"
+    assert not circles(graph)
+
+
+def test_a_learner_needs_few_files() -> None:
+    """Whoever reads DDPG whole has at most 25 files to open."""
+    waiting, reached = [PACKAGE / "controllers" / "algorithms" / "ddpg.py"], set[Path]()
+    while waiting:
+        new = files_imported(waiting.pop()) - reached
+        reached |= new
+        waiting += new
+    assert len(reached) <= 25, sorted(path.name for path in reached)
 
 
 MOST_LINES = 500
 
 
+def too_long(root: Path) -> dict[str, int]:
+    """Return the files of too many lines."""
+    lines = {f"{path}": len(path.read_text(encoding="utf-8").splitlines()) for path in root.rglob("*.py")}
+    return {path: count for path, count in lines.items() if count > MOST_LINES}
+
+
 def test_files_can_be_read() -> None:
-    assert not [path for path in FILES if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES]
+    assert not too_long(PACKAGE)
+
+
+def test_a_long_file_would_be_found(tmp_path: Path) -> None:
+    (tmp_path / "long.py").write_text("x = 1\n" * MOST_LINES)
+    assert not too_long(tmp_path)
+    (tmp_path / "long.py").write_text("x = 1\n" * (MOST_LINES + 1))
+    assert too_long(tmp_path) == {f"{tmp_path / 'long.py'}": MOST_LINES + 1}

@@ -10,12 +10,12 @@ import pytest
 from cells import advanced
 
 from replaybench.controllers.registry import LEARNERS, load_learner
-from replaybench.data.errors import UserError
-from replaybench.experiments.contracts.learner import LEARNER, learner_cell
-from replaybench.experiments.contracts.promises import checked, difference
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.evidence.contract_checks import LEARNER, learner_cell
+from replaybench.evidence.contracts import checked, difference
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.study import Cell, Study
 from replaybench.replay.buffer import Replay
+from replaybench.runtime.errors import UserError
 
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")
 MEMORY: dict[str, Any] = {"layers": 1, "units": 4, "window": 4}

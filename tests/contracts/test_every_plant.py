@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from replaybench.data.errors import UserError
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_names
-from replaybench.experiments.contracts.plant import PLANT, rollout
-from replaybench.experiments.contracts.promises import checked, difference
+from replaybench.evidence.contracts import PLANT, checked, difference, rollout
+from replaybench.runtime.errors import UserError
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}

@@ -10,13 +10,11 @@ import itertools
 import numpy as np
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.contracts.promises import difference
-from replaybench.experiments.contracts.strategy import STRATEGY, Case, Run
+from replaybench.evidence.contracts import STRATEGY, Case, Run, difference
 from replaybench.replay.buffer import Replay
-from replaybench.replay.storage.units import STEP, episode, segment
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.storage.slots import STEP, episode, segment
+from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.runtime.errors import UserError
 
 EXAMPLES = {"Drop": "Drop(0.3)", "Synth": "Synth(state=0.2, action=0.2)"}
 """Entries that have no default of their own."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.experiments.training.study import Cell, Study
-from replaybench.replay.strategies.sampling.interface import RunningSampling
+from replaybench.experiments.study import Cell, Study
+from replaybench.replay.strategies.interface import RunningSampling
 
 FOLDER = Path(__file__).parents[2] / "benchmarks/evidence"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from replaybench.controllers.action_table import MOST, ActionLevels
-from replaybench.data.errors import UserError
+from replaybench.controllers.learner import MOST, ActionLevels
+from replaybench.runtime.errors import UserError
 
 
 def test_one_dimension_spans_both_ends() -> None:

@@ -10,9 +10,14 @@ import pytest
 from peers import B, S
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.normaliser import NormaliseConfig, Normaliser, ObservationNormaliser, RewardScale
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
+from replaybench.controllers.interface.agent import (
+    LearnerSetting,
+    NormaliseConfig,
+    Normaliser,
+    ObservationNormaliser,
+    RewardScale,
+)
+from replaybench.runtime.errors import UserError
 
 M = 4
 BOTH = NormaliseConfig(observations=True, clip=5.0, rewards=True)

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from replaybench.controllers.agent import Task
+from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.registry import LEARNERS, load_learner
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
-from replaybench.replay.strategies.refer import ReFER
+from replaybench.replay.strategies.strategy import ReFER
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
 
 TASK = Task(observation_size=3, action_size=2, discount=0.95, reward_scale=1.0)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from replaybench.controllers.registry import LEARNERS, load_learner
-from replaybench.controllers.setting_words import SETTING_WORDS
-from replaybench.experiments.inspection.inspect import _flat
+from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
+from replaybench.reports.inspection.inspect import _flat
 
 
 def test_every_setting_has_a_line_and_no_line_is_left_over() -> None:

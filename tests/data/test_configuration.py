@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)

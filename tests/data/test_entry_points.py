@@ -10,21 +10,19 @@ from pathlib import Path
 import pytest
 
 from replaybench.controllers.registry import LEARNERS, load_learner
-from replaybench.data.errors import UserError
-from replaybench.data.registry import Registry
-from replaybench.data.user_code.user_file import imports_only
 from replaybench.envs.registry import PLANTS, is_installed, make_plant
-from replaybench.experiments.training.study import Study
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.experiments.study import Study
+from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import Registry, imports_only
 
 REGISTRIES: list[Registry] = [PLANTS, LEARNERS, ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, REFER]
 
 PACKAGE = """
 from replaybench.controllers.algorithms.dqn import DQN, DQNConfig
 from replaybench.envs.ode.pendulum import Pendulum
-from replaybench.replay.strategies.retention.fifo import FIFO
-from replaybench.replay.strategies.sampling.uniform import Uniform
+from replaybench.replay.strategies.retention import FIFO
+from replaybench.replay.strategies.uniform import Uniform
 
 class Swing(Pendulum): pass
 class Kept(FIFO): pass

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.data import memory
-from replaybench.data.atomic import atomic_folder, atomic_path, write_text
-from replaybench.data.cache import why_not_kept
-from replaybench.data.errors import UserError, nearest, no_such_file, unknown
-from replaybench.data.formats.policy_file import read_policy, write_policy
-from replaybench.data.records.record import read_record, write_record
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.data.record import read_record, write_record
+from replaybench.runtime import provenance as memory
+from replaybench.runtime.atomic import atomic_folder, atomic_path, write_text
+from replaybench.runtime.errors import UserError, nearest, no_such_file, unknown
+from replaybench.runtime.kernel import why_not_kept
 
 FACTS = {"plant": "Pendulum", "noise": 0.02, "nested": {"a": [1, 2]}}
 
@@ -50,8 +50,8 @@ def test_running_out_of_room_inside_hdf5(tmp_path: Path) -> None:
     """The operating system stops a real writer at 1 MB; the line names the file, the old file stays."""
     program = (
         "import resource, signal, sys, numpy as np, pathlib\n"
-        "from replaybench.data.records.record import write_record\n"
-        "from replaybench.data.errors import UserError\n"
+        "from replaybench.data.record import write_record\n"
+        "from replaybench.runtime.errors import UserError\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "write_record(path, 'buffer', {}, {'a': np.zeros(3)})\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
@@ -73,8 +73,8 @@ def test_a_full_disk_while_writing_a_policy(tmp_path: Path) -> None:
     """safetensors reports it in its own way; it is one line all the same."""
     program = (
         "import pathlib, resource, sys, numpy as np\n"
-        "from replaybench.data.errors import UserError\n"
-        "from replaybench.data.formats.policy_file import write_policy\n"
+        "from replaybench.runtime.errors import UserError\n"
+        "from replaybench.data.policy_file import write_policy\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))\n"
         "try:\n"
         "    write_policy(pathlib.Path(sys.argv[1]), {'a': np.zeros(1 << 20)}, {})\n"

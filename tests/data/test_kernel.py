@@ -15,7 +15,7 @@ import pytest
 import replaybench
 from replaybench.controllers.networks import adam
 from replaybench.controllers.registry import load_learner
-from replaybench.data.compilation.digest import kernel_digest
+from replaybench.runtime.kernel import kernel_digest
 
 PROGRAM = """
 import numpy as np
@@ -85,7 +85,7 @@ assert machine_code(inner) == ["JITCodeLibrary"], machine_code(inner)
 assert outer(np.full(1, 2.0)) == 5
 """
 NESTED_KERNELS = """
-from replaybench.data.kernel import kernel
+from replaybench.runtime.kernel import kernel
 
 @kernel
 def inner(x):
@@ -103,7 +103,7 @@ def another(x):
 """
 KERNEL = """
 from replaybench.data.generated import twice
-from replaybench.data.kernel import kernel
+from replaybench.runtime.kernel import kernel
 from replaybench.data.own_constants import GAIN
 
 @kernel

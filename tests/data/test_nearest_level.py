@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.data.kernels.nearest_level import nearest_level
+from replaybench.runtime.elementwise import nearest_level
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 15, 1000])

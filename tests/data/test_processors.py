@@ -31,9 +31,9 @@ BY_C_LIBRARY = {"ndtr", "ndtri", "nctdtr", "stdtrit"}
 PROGRAM = """
 import hashlib
 import numpy as np
-from replaybench.controllers.losses.gaussian import importance_weights
+from replaybench.controllers.losses.densities import importance_weights
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
-from replaybench.data.streams import Stream
+from replaybench.runtime.streams import Stream
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.ode.magman import Magman
@@ -74,12 +74,12 @@ ACTING = """
 import hashlib
 from types import SimpleNamespace
 import numpy as np
-from replaybench.controllers.agent import Task
+from replaybench.controllers.interface.agent import Task
 from replaybench.controllers.registry import load_learner
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.streams import Stream
+from replaybench.controllers.interface.agent import LearnerSetting
+from replaybench.runtime.streams import Stream
 from replaybench.replay.orders.rank_law import first_sums
-from replaybench.replay.strategies.weighting.importance import IS
+from replaybench.replay.strategies.weighting import IS
 
 def say(name, array):
     assert np.isfinite(array).all()

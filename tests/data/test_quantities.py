@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from replaybench.data.quantities import decimals, duration, fixed
+from replaybench.runtime.quantities import decimals, duration, fixed
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, kstest
 
-from replaybench.data.streams import PURPOSES, Stream, next_below
+from replaybench.runtime.streams import PURPOSES, Stream, next_below
 
 
 def numpy_stream(root: int, member: int, purpose: str) -> np.random.Generator:

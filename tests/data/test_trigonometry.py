@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from replaybench.data.kernels import trigonometry
+from replaybench.runtime import trigonometry
 
 
 @njit(error_model="numpy")

@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from replaybench.data.errors import UserError
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.errors import UserError
 
 NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data.errors import UserError
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, missing, plant_class, plant_names
+from replaybench.runtime.errors import UserError
 
 EXAMPLE = Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py"
 

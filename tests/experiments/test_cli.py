@@ -17,25 +17,24 @@ import pytest
 import xarray as xr
 
 import replaybench
+from replaybench.cli.commands import no_regulator
+from replaybench.cli.main import COMMANDS, main
+from replaybench.cli.options import plant_parameters, signature_of, take_plant_parameters
+from replaybench.cli.parser import _SHARED
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.registry import LEARNERS
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy
-from replaybench.data.records.record import read_record, write_record
+from replaybench.data.policy_file import read_policy
+from replaybench.data.record import read_record, write_record
 from replaybench.envs.ode.pendulum import Pendulum
-from replaybench.experiments.cli import COMMANDS, main
-from replaybench.experiments.command_line.options import plant_parameters, signature_of, take_plant_parameters
-from replaybench.experiments.command_line.parser import _SHARED
-from replaybench.experiments.commands import no_regulator
-from replaybench.experiments.offline.recording import read_recording
-from replaybench.experiments.offline.replaying import offer
-from replaybench.experiments.offline.scores import OfflineScores
-from replaybench.experiments.progress import plain_lines
-from replaybench.experiments.results.results_file import write_results
+from replaybench.exchange.offline import offer
+from replaybench.exchange.offline_scores import OfflineScores
+from replaybench.exchange.recorded_buffer import read_recording
+from replaybench.experiments import progress as plain_lines
+from replaybench.experiments.results_file import write_results
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.runtime.errors import UserError
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 
@@ -250,7 +249,7 @@ def stopped(*_: object, **__: object) -> None:
 def test_stopped_while_drawing_it_says_where_the_scores_are(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("replaybench.experiments.figures.all_figures.draw_figures", stopped)
+    monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", stopped)
     assert call("sweep", run.parent / "study.toml", "--output", run) == 130
     assert f"scores are in {run / 'results.nc'}, the same command again draws" in capsys.readouterr().err
 
@@ -260,12 +259,12 @@ def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
 ) -> None:
     words = ("replay", next(run.glob("cells/*/buffer.h5")), "--seeds", 2, "--output", tmp_path / "off")
     with monkeypatch.context() as patch:
-        patch.setattr("replaybench.experiments.offline.replaying.replay_offline", stopped)
+        patch.setattr("replaybench.exchange.offline.replay_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert "nothing is written, the same command begins anew" in capsys.readouterr().err
     assert not (tmp_path / "off").exists()
     with monkeypatch.context() as patch:
-        patch.setattr("replaybench.experiments.figures.all_figures.draw_offline", stopped)
+        patch.setattr("replaybench.reports.figures.all_figures.draw_offline", stopped)
         assert call(*words, "--updates", 10) == 130
     assert [path.name for path in (tmp_path / "off").iterdir()] == ["policy.safetensors"]
     assert "policy.safetensors exists already" in refused(capsys, *words, "--updates", 11)  # it is another's
@@ -620,7 +619,7 @@ def test_replay_of_a_runs_cell_with_changed_settings(
         drawn.append(scores)
         return []
 
-    monkeypatch.setattr("replaybench.experiments.figures.all_figures.draw_offline", draw_offline)
+    monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_offline", draw_offline)
     assert call("replay", *chosen, "--seeds", 2, "--output", tmp_path / "as-it-was") == 0
     online = {"online: FIFO[Uniform]": 1, "online, exploring: FIFO[Uniform]": 1}
     assert {name: len(rewards) for name, rewards in drawn[0].online.items()} == online

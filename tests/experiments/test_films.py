@@ -14,17 +14,15 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from replaybench.controllers.agent import Task
-from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.controllers.networks.network import MemoryConfig
 from replaybench.controllers.policies.policy import Policy, policy_facts
 from replaybench.controllers.registry import load_learner
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.policy_file import write_policy
 from replaybench.envs.interface.plant import quantity
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.films.episode import Scene, act_randomly, act_with, shots
-from replaybench.experiments.films.show import Asked, check_output, show
+from replaybench.reports.films import Asked, Scene, act_randomly, act_with, check_output, shots, show
+from replaybench.runtime.errors import UserError
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 
@@ -136,8 +134,8 @@ def test_impossible_formats_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_without_a_display_no_window_is_tried() -> None:
     program = (
         "import os; [os.environ.pop(n, None) for n in ('DISPLAY', 'WAYLAND_DISPLAY', 'MPLBACKEND')]\n"
-        "from replaybench.experiments.films.show import check_output\n"
-        "from replaybench.data.errors import UserError\n"
+        "from replaybench.reports.films import check_output\n"
+        "from replaybench.runtime.errors import UserError\n"
         "try: check_output(None)\nexcept UserError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from replaybench.experiments import workers
 from replaybench.experiments.interruption import Interrupted, Terminated, interruptions, stopping_raises
-from replaybench.experiments.training import workers
 
 MEANT = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 both = pytest.mark.parametrize("sent", MEANT)
@@ -102,7 +102,7 @@ def test_two_ctrl_c_at_once_are_one() -> None:
 
 @both
 def test_an_interruption_while_workers_end_counts(sent: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers._Crew, "close", lambda crew: os.kill(os.getpid(), sent))
+    monkeypatch.setattr(workers._WorkerPool, "close", lambda crew: os.kill(os.getpid(), sent))
     with pytest.raises(Interrupted) as caught:
         workers.run_locally(1, [], lambda key, state: None, lambda key, result: None)
     assert caught.value.status == 128 + sent
@@ -118,7 +118,7 @@ DURING_IMPORTS = """
 import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)
 class Early:
     def find_spec(self, name, *_):
-        if name == "replaybench.experiments.cli": signal.raise_signal(signal.SIGINT)
+        if name == "replaybench.cli.main": signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Early())
 from replaybench.__main__ import main; main()
 """

@@ -15,21 +15,20 @@ import pytest
 from rich.console import Console
 
 from replaybench.baselines.references import kept_at
-from replaybench.data.compilation.stored import NotCompiledError
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import write_record
+from replaybench.data.record import write_record
+from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
-from replaybench.experiments import calibration, plan_report
+from replaybench.experiments import calibration
+from replaybench.experiments import study as studies
 from replaybench.experiments.calibration import TRIAL_SECONDS, Estimate, estimate, estimate_seconds
-from replaybench.experiments.plan import plan
-from replaybench.experiments.plan_report import show_plan
-from replaybench.experiments.plan_warnings import plan_warnings
-from replaybench.experiments.study_changes import replaced
-from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training import study as studies
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.plan import plan, plan_warnings
+from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study_record import replaced, resolved, write_toml
 from replaybench.replay.strategies.notation import parse
+from replaybench.reports import cell_table as plan_report
+from replaybench.reports.cell_table import show_plan
+from replaybench.runtime.kernel import NotCompiledError
 
 FADING = {"exploration": {"decay_episodes": 2}}
 
@@ -239,7 +238,7 @@ def test_a_dry_run_compiles_nothing_and_says_that_it_measures(
 def test_nothing_is_compiled_where_only_stored_kernels_are_wanted(tmp_path: Path) -> None:
     fresh = textwrap.dedent(
         """
-        from replaybench.data.compilation.stored import NotCompiledError, stored_kernels_only
+        from replaybench.runtime.kernel import NotCompiledError, stored_kernels_only
         from replaybench.envs.ode.plant import wrap_angle
         try:
             with stored_kernels_only():

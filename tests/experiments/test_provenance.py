@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data import provenance
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import read_header
-from replaybench.experiments.provenance import write_provenance
-from replaybench.experiments.results.dataset import assemble
-from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.data.record import read_header
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.cell import run_cell
+from replaybench.experiments.dataset import assemble
+from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study_record import write_provenance
+from replaybench.runtime import provenance
 
 CODE = provenance.this_code()
 
@@ -35,7 +35,7 @@ def make_cells(*strategies: str) -> list[Cell]:
 def commit_to(monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
     """Let what runs from now on be another commit's code, on a processor of that name."""
     code = dataclasses.replace(CODE, commit=commit, dirty=False, processor=f"cpu {commit}")
-    for module in ("replaybench.data.provenance", "replaybench.experiments.provenance"):
+    for module in ("replaybench.runtime.provenance", "replaybench.experiments.study_record"):
         monkeypatch.setattr(f"{module}.this_code", lambda: code)
 
 

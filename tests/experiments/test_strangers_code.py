@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from replaybench.cli import main as cli
 from replaybench.controllers.registry import load_learner
-from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy, write_policy
-from replaybench.data.records.record import read_record, write_record
-from replaybench.data.user_code.user_file import ImportRefusedError, imports_only, names_from
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.data.record import read_record, write_record
 from replaybench.envs.registry import make_plant
-from replaybench.experiments import cli
-from replaybench.experiments.results.results_file import read_results, write_results
-from replaybench.experiments.training.study import Study
+from replaybench.experiments.results_file import read_results, write_results
+from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import ImportRefusedError, imports_only, names_from
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
 BROKEN = "gymnasium:a\n/evil.py:-X"

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from replaybench.api import sweep
-from replaybench.data.errors import UserError
-from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments import results_file
 from replaybench.experiments import sweep as module
 from replaybench.experiments.interruption import Interrupted
-from replaybench.experiments.results import results_file
-from replaybench.experiments.results.results_file import read_results
-from replaybench.experiments.study_changes import replaced
-from replaybench.experiments.training.study import Study, read_study
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.study import Study, read_study
+from replaybench.experiments.study_record import replaced
+from replaybench.runtime.errors import UserError
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_what_went_wrong_is_told_though_results_cannot_be_written(
 BROKEN = """
 from dataclasses import dataclass
 
-from replaybench.replay.strategies.sampling.interface import RunningSampling, Sampling
+from replaybench.replay.strategies.interface import RunningSampling, Sampling
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replaybench.data.records.record import write_record
-from replaybench.experiments.cli import main
-from replaybench.experiments.terminal import printable
+from replaybench.cli.main import main
+from replaybench.data.record import write_record
+from replaybench.experiments.interruption import printable
 
 TITLE = "\x1b]0;renamed\x07\x1b[2J\x9b1mbold"
 

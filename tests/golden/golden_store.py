@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from replaybench.data.numerics import NUMERICS_VERSION
+from replaybench.runtime.version import NUMERICS_VERSION
 
 FOLDER = Path(__file__).parent
 TOLERANCE = 1e-6

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from golden_store import Measured
 
-from replaybench.controllers.exploration.forms import ExplorationConfig
-from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.interface.exploration import ExplorationConfig
+from replaybench.controllers.networks.network import MemoryConfig
 from replaybench.controllers.registry import LEARNERS, load_learner
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Study
-from replaybench.replay.strategies.registry import REFER
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.study import Study
+from replaybench.replay.strategies.notation import REFER
 
 MEMBERS, UPDATING = 2, 3
 MEMORY = {"layers": 1, "units": 8, "window": 4, "burn_in": 2}

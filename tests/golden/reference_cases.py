@@ -10,8 +10,8 @@ from unittest import mock
 from golden_store import Measured
 
 from replaybench.baselines.references import reference
-from replaybench.data.cache import cache_dir
 from replaybench.envs.registry import make_plant
+from replaybench.runtime.kernel import cache_dir
 
 CASES = ("PendulumDCSC", "Magman", "Pendulum")
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from golden_store import Measured
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.contracts.strategy import Model
+from replaybench.evidence.contracts import Model
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.storage.units import STEP, Unit, episode, segment
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
-from replaybench.replay.strategies.view import Context
+from replaybench.replay.storage.slots import STEP, Unit, episode, segment
+from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.notation import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.runtime.errors import UserError
 
 MEMBERS, CAPACITY, BATCH, STEPS, EPISODES, UPDATES = 2, 64, 8, 20, 12, 4
 FIELDS = {**step_fields(2, 1), "exploration": 1}

@@ -1,7 +1,7 @@
 """Numbers may change only together with NUMERICS_VERSION, which is part of every cell's identity.
 
 If this fails, results made before the change must not be mixed with new ones: raise the version, in
-`replaybench.data.numerics`, and store the new numbers with `python tests/golden/record.py`. Cases come from the
+`replaybench.runtime.version`, and store the new numbers with `python tests/golden/record.py`. Cases come from the
 registries: what is new fails here until its numbers are stored, which the same command does.
 """
 

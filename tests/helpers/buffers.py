@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.storage.units import STEP, Unit
+from replaybench.replay.storage.slots import STEP, Unit
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.learner import Learner
-from replaybench.data.formats.policy_file import read_policy
-from replaybench.data.records.record import read_record
-from replaybench.experiments.progress.round import Report
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell
+from replaybench.data.policy_file import read_policy
+from replaybench.data.record import read_record
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.progress import Report
+from replaybench.experiments.study import Cell
 
 
 def until(stop: int) -> Report:

@@ -11,11 +11,11 @@ import numpy as np
 import xarray as xr
 
 from replaybench.baselines.references import Reference
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.provenance import Stopwatch, stint_facts
-from replaybench.data.records.record import write_record
-from replaybench.experiments.results.dataset import assemble
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.data.record import write_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.dataset import assemble
+from replaybench.experiments.study import Cell, Study
+from replaybench.runtime.provenance import Stopwatch, stint_facts
 
 ORIGIN = stint_facts(Stopwatch().stints())
 RANDOM, DP, ZERO, LQR = -160.0, -20.0, -157.0, np.nan

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from replaybench.baselines.reference_controllers import Controller, run_episode
+from replaybench.baselines.controllers import Controller, run_episode
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from replaybench.experiments.results.dataset import AXES, add_scores, score_key
-from replaybench.experiments.results.statistics import score
+from replaybench.experiments.dataset import AXES, add_scores, score_key
+from replaybench.experiments.statistics import score
 
 Rise = Callable[[int, int, int, int, int], float]
 """By place on each of the `AXES`: the μ_r at which curves end."""

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import write_record
-from replaybench.experiments.results.dataset import AXES
-from replaybench.experiments.snapshots.solved import Solved, write_solved
-from replaybench.experiments.snapshots.surfaces import PIXELS
+from replaybench.data.record import write_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.dataset import AXES
+from replaybench.experiments.snapshots import PIXELS, Solved, write_solved
 
 ROUNDS = [1, 30, 60]
 

@@ -17,15 +17,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from replaybench.data.streams import PURPOSES
-from replaybench.replay.strategies.entry.synth import Synth
-from replaybench.replay.strategies.sampling.proportional import PERprop
-from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.sampling.recent_proportional import EREPER
+from replaybench.replay.strategies.entry import Synth
+from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.prioritised import PERprop
+from replaybench.replay.strategies.recent import ERE, EREPER
 from replaybench.replay.strategies.strategy import Strategy
-from replaybench.replay.strategies.view import Context
-from replaybench.replay.strategies.weighting.full_importance import FIS
-from replaybench.replay.strategies.weighting.importance import IS
+from replaybench.replay.strategies.weighting import FIS, IS
+from replaybench.runtime.streams import PURPOSES
 
 Step = Mapping[str, np.ndarray]
 ROUNDING = 1e-12

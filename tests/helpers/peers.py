@@ -12,7 +12,7 @@ import pytest
 import torch
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from replaybench.controllers.agent import Task
+from replaybench.controllers.interface.agent import Task
 from replaybench.controllers.networks.network import Population
 
 S, A, B = 3, 2, 16

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.baselines.reference_controllers import RandomController
-from replaybench.data.records.record import write_record
+from replaybench.baselines.controllers import RandomController
+from replaybench.data.record import write_record
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from replaybench.controllers.agent import Task
+from replaybench.controllers.interface.agent import NormaliseConfig, Task
 from replaybench.controllers.networks.network import Population
-from replaybench.controllers.normaliser import NormaliseConfig
 
 S, A, B, K = 3, 2, 4, 5
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)

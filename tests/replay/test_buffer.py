@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from buffers import FIELDS, fill, make, saved
 
-from replaybench.data.errors import UserError
-from replaybench.replay.buffer import Replay
-from replaybench.replay.newest import newest_batch
+from replaybench.replay.buffer import Replay, newest_batch
+from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.view import Context
+from replaybench.runtime.errors import UserError
 
 
 def test_batches_hold_every_field_by_its_name() -> None:

@@ -9,9 +9,9 @@ import pytest
 from buffers import make
 
 from replaybench.replay.buffer import Replay
-from replaybench.replay.orders.age_order import AgeLog
+from replaybench.replay.orders.priority_sums import AgeLog
 from replaybench.replay.orders.rank_order import RankOrder
-from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.interface import Context
 
 CAPACITY = 20_000
 

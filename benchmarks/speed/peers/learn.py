@@ -24,8 +24,8 @@ SETTINGS = {
 
 def main() -> None:
     """Learn, and tell."""
-    from replaybench.experiments.training.cell import CellRun
-    from replaybench.experiments.training.study import Study
+    from replaybench.experiments.cell import CellRun
+    from replaybench.experiments.study import Study
 
     plant = f"{Path(__file__).with_name('pendulum_v1.py')}:PendulumV1"
     seed, members = map(int, sys.argv[1:])

@@ -12,7 +12,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
-from replaybench.data.cache import cache_dir
+from replaybench.runtime.kernel import cache_dir
 
 SOURCE = Path(__file__).with_name("pendulum.cpp")
 FLAGS = ("-std=c++17", "-Ofast", "-march=native", "-DRL_TOOLS_BACKEND_ENABLE_MKL")

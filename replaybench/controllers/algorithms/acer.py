@@ -1,4 +1,4 @@
-"""Actor-critic with experience replay for continuous actions, for a population: Wang et al. (2017), Algorithm 3.
+"""ACER for continuous actions (Wang et al. 2017).
 
 The stochastic policy is N(φ(x), σ²) with fixed σ. A stochastic dueling network gives V and Q̃, replayed segments give
 Retrace targets. The policy gradient is truncated, corrected and projected into a trust region around an average policy.
@@ -14,22 +14,28 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.algorithms.segments import (
+    Segments,
+    as_segments,
+    clipped,
+    correction,
+    project,
+    retrace,
+    rows,
+    traces,
+    truncated_weights,
+)
+from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig, Task
+from replaybench.controllers.interface.noise import Explored
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.segment_returns import clipped, correction, retrace, traces, truncated_weights
-from replaybench.controllers.losses.segments import Segments, as_segments, rows
-from replaybench.controllers.losses.trust_region import project
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, Tape, backward, forward
-from replaybench.controllers.networks.network import Learned
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.controllers.settings import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
-from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
-from replaybench.data.streams import next_normal
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape, Tape, backward, forward
+from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.configuration import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,31 +164,31 @@ class ACER(Learner):
         self._advantage = self.learned("advantage", batch * (1 + self.numbers.samples))
         self._other_tape = self.advantage.tape(batch)
 
-    def re_explore(self, observation: Floats) -> Explored:
+    def perturb(self, observation: AnyFloats) -> Explored:
         """Return an unbounded sample of the policy `[M, A]`, with the noise of the present step."""
         mean = self.act(observation).astype(np.float32)
         action = (mean + self.config.sigma * self.exploration.drawn).astype(np.float32)
         return Explored(action, np.abs(action - mean).sum(axis=1), {"behaviour_mean": mean})
 
-    def policy(self, observation: Floats) -> Floats:
+    def policy(self, observation: AnyFloats) -> AnyFloats:
         """Return the policy's means `[M, N, A]` for observations `[M, N, S]`."""
         return self.policy_network(self.seen(observation))
 
-    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return samples of the policy `[M, N, A]`, unbounded."""
         mean = self.policy(observation)
         noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + self.config.sigma * noise, mean.dtype)
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return the policy's means."""
-        return PolicyForm(self.policy_network, 0, self.task.action_size)
+        return PolicyHead(self.policy_network, 0, self.task.action_size)
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: AnyFloats) -> AnyFloats:
         """Return V `[M, N]`."""
         return self.normaliser.rewards.restored(self.value_network(self.seen(observation))[:, :, 0])
 
-    def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
         """Return mean D_KL(μ‖π) over stored steps, μ the behaviour, and the share of them with ρ > c, `[M]` each."""
         observation, action, behaviour = (
             stored[name][:, :: self.segment].reshape(len(self.setting.members), -1, width)
@@ -202,7 +208,7 @@ class ACER(Learner):
         measured = {"kl": kl, "ratio_truncated": log_rho > math.log(self.config.truncate_at)}
         return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
+    def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update all networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q̃| of each segment."""
         first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
         data, behaviour = as_segments(batch, self.normaliser, dtype), rows(batch, "behaviour_mean", dtype)
@@ -215,7 +221,7 @@ class ACER(Learner):
 
 
 @kernel
-def log_ratio(action: Floats, mean: Floats, behaviour: Floats, sigma: float, bound: float) -> float:
+def log_ratio(action: AnyFloats, mean: AnyFloats, behaviour: AnyFloats, sigma: float, bound: float) -> float:
     """Return log ρ = log N(a; φ, σ²) − log N(a; μ, σ²) within ±bound, for one step's vectors `[A]`."""
     total = 0.0
     for j in range(action.size):
@@ -238,8 +244,8 @@ def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool)
 
 @kernel
 def sample_actions(
-    data: Segments, row: int, mean: Floats, stream: NDArray[np.uint64], numbers: ACERNumbers, tried: Floats,
-    other: Floats,
+    data: Segments, row: int, mean: AnyFloats, stream: NDArray[np.uint64], numbers: ACERNumbers, tried: AnyFloats,
+    other: AnyFloats,
 ) -> None:  # fmt: skip
     """Write a, u_1…u_n below each other into tried `[(1 + n) B·K, A]`, and a′ into other `[B·K, A]`.
 
@@ -262,7 +268,7 @@ def sample_actions(
 
 
 @kernel
-def action_value(a: Floats, v: Floats, r: int, count: int, numbers: ACERNumbers, own: float) -> float:
+def action_value(a: AnyFloats, v: AnyFloats, r: int, count: int, numbers: ACERNumbers, own: float) -> float:
     """Return Q̃ of row r (eq. 13), given its A of the action concerned; Q itself without the dueling network."""
     if not numbers.dueling:
         return own
@@ -275,8 +281,9 @@ def action_value(a: Floats, v: Floats, r: int, count: int, numbers: ACERNumbers,
 
 @kernel
 def update_members(
-    policy: Learned, value: Learned, advantage: Learned, other_tape: Tape,
-    data: Segments, behaviour: Floats, stream: NDArray[np.uint64], numbers: ACERNumbers, first: int, td_error: Floats,
+    policy: TrainState, value: TrainState, advantage: TrainState, other_tape: Tape,
+    data: Segments, behaviour: AnyFloats, stream: NDArray[np.uint64], numbers: ACERNumbers, first: int,
+    td_error: AnyFloats,
 ) -> None:  # fmt: skip
     """Updates of every member, counted from `first`; the symbols are those of Algorithm 3."""
     count, actions = data.action.shape[1:]
@@ -315,8 +322,9 @@ def update_members(
 
 @kernel
 def gradients(
-    data: Segments, row: int, behaviour: Floats, phi: Floats, phi_average: Floats, v: Floats, a: Floats, other: Floats,
-    a_other: Floats, numbers: ACERNumbers, d_phi: Floats, d_v: Floats, d_a: Floats, td_error: Floats,
+    data: Segments, row: int, behaviour: AnyFloats, phi: AnyFloats, phi_average: AnyFloats, v: AnyFloats,
+    a: AnyFloats, other: AnyFloats,
+    a_other: AnyFloats, numbers: ACERNumbers, d_phi: AnyFloats, d_v: AnyFloats, d_a: AnyFloats, td_error: AnyFloats,
 ) -> None:  # fmt: skip
     """Write the gradients of one row's losses, averaged over the batch's steps, with respect to φ, V and A."""
     length, action = data.length[row], data.action[row]

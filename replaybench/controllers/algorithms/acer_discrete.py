@@ -1,4 +1,4 @@
-"""Actor-critic with experience replay for discretised actions, for a population: Wang et al. (2017), Algorithm 2.
+"""ACER for discrete actions (Wang et al. 2017).
 
 The policy is a softmax over a table of actions, the critic gives Q of each, V = Σ_a π(a) Q(a). Each episode is followed
 by one update on it (Algorithm 1), then segments are replayed.
@@ -13,23 +13,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.action_table import ActionLevels
-from replaybench.controllers.agent import Actions, Batch
-from replaybench.controllers.exploration.process_noise import Doubles, Explored, PolicyDraws, draw_uniform
-from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.segment_returns import clipped, correction, retrace, traces, truncated_weights
-from replaybench.controllers.losses.segments import Segments, as_segments, rows
-from replaybench.controllers.losses.trust_region import project
+from replaybench.controllers.algorithms.segments import (
+    Segments,
+    as_segments,
+    clipped,
+    correction,
+    project,
+    retrace,
+    rows,
+    traces,
+    truncated_weights,
+)
+from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.noise import Explored, PolicyDraws, draw_uniform
+from replaybench.controllers.learner import ActionLevels, Learner
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, backward, forward
-from replaybench.controllers.networks.network import Learned
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.controllers.settings import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
-from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
-from replaybench.data.kernels import elementwise
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
+from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.runtime import elementwise
+from replaybench.runtime.arrays import AnyFloats, Floats
+from replaybench.runtime.configuration import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
 
 _LEAST = 1e-6
 """Least probability in quotients: a softmax can round to 0."""
@@ -139,7 +144,7 @@ class ACERDiscrete(Learner):
         super().check(config, actions, refer, device)
         ActionLevels(config.levels, actions.size, actions.choices)
 
-    def re_explore(self, observation: Floats) -> Explored:
+    def perturb(self, observation: AnyFloats) -> Explored:
         """Return a sample of the policy `[M, A]` with the draw of the present step, and its probabilities to store."""
         probability = self.probability(observation[:, None])[:, 0]
         choice = _chosen(probability, self.exploration.drawn[:, 0])
@@ -148,39 +153,39 @@ class ACERDiscrete(Learner):
         extras = {"choice": choice[:, None].astype(np.float32), "behaviour": probability.astype(np.float32)}
         return Explored(action, deviation, extras)
 
-    def probability(self, observation: Floats) -> Floats:
+    def probability(self, observation: AnyFloats) -> AnyFloats:
         """Return π(·|s) `[M, N, n]` for observations `[M, N, S]`."""
         logits = self._logits(observation)
         return _softmax(logits)[0].astype(logits.dtype)
 
-    def _logits(self, observation: Floats) -> Floats:
+    def _logits(self, observation: AnyFloats) -> AnyFloats:
         return self.policy_network(self.seen(observation))
 
-    def policy(self, observation: Floats) -> Floats:
+    def policy(self, observation: AnyFloats) -> AnyFloats:
         """Return the most probable actions `[M, N, A]` for observations `[M, N, S]`; NaN where a member has failed."""
         logits = self._logits(observation)
         return self._actions(logits.argmax(axis=2), logits)
 
-    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return samples of the policy `[M, N, A]`."""
         probability = self.probability(observation)
         drawn = self.exploration.stream.uniform(probability.shape[1])
         return self._actions(_chosen(probability, drawn), probability)
 
-    def _actions(self, choice: NDArray[np.int64], numbers: Floats) -> Floats:
+    def _actions(self, choice: NDArray[np.int64], numbers: AnyFloats) -> AnyFloats:
         """Return the actions `[…, A]` of choices `[…]`, NaN where one of the `numbers` `[…, n]` is."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return the most probable choice."""
-        return PolicyForm(self.policy_network, 0, len(self.table), table=self.table)
+        return PolicyHead(self.policy_network, 0, len(self.table), table=self.table)
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: AnyFloats) -> AnyFloats:
         """Return V = Σ_a π(a) Q(a) `[M, N]`."""
         q = self.critic(self.seen(observation))
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
-    def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
         """Return over stored steps mean D_KL(behaviour ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
         observation, behaviour, choice = (
             stored[name][:, :: self.segment].reshape(len(self.setting.members), -1, width)
@@ -202,7 +207,7 @@ class ACERDiscrete(Learner):
         measured = {"kl": kl, "ratio_truncated": truncated, "entropy": -(pi * log_pi).sum(axis=2)}
         return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
+    def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update both networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q| of each segment."""
         first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
         choice, behaviour = rows(batch, "choice", dtype)[:, :, 0].astype(np.int64), rows(batch, "behaviour", dtype)
@@ -211,7 +216,7 @@ class ACERDiscrete(Learner):
         return {"td_error": delta}
 
 
-def _softmax(logits: Floats) -> tuple[Doubles, Doubles]:
+def _softmax(logits: AnyFloats) -> tuple[Floats, Floats]:
     """Return probabilities and their logarithms in the shape of `logits` `[…, n]`, as the update computes them."""
     pi, log_pi = np.empty(logits.shape), np.empty(logits.shape)
     each = (-1, logits.shape[-1])
@@ -219,7 +224,7 @@ def _softmax(logits: Floats) -> tuple[Doubles, Doubles]:
     return pi, log_pi
 
 
-def _chosen(probability: Floats, uniform: Doubles) -> NDArray[np.int64]:
+def _chosen(probability: AnyFloats, uniform: Floats) -> NDArray[np.int64]:
     """Return which of the last axis's n choices each number in [0, 1) falls on; NaN falls on the first."""
     below = np.cumsum(probability, axis=-1, dtype=np.float64)
     choice: NDArray[np.int64] = (below[..., :-1] <= uniform[..., None] * below[..., -1:]).sum(axis=-1)
@@ -227,7 +232,7 @@ def _chosen(probability: Floats, uniform: Doubles) -> NDArray[np.int64]:
 
 
 @kernel
-def probabilities(logits: Floats, pi: Doubles, log_pi: Doubles) -> None:
+def probabilities(logits: AnyFloats, pi: Floats, log_pi: Floats) -> None:
     """Write the softmax of each row of `logits` `[R, n]`, and its logarithm."""
     for r in range(logits.shape[0]):
         most, total = logits[r, 0], 0.0
@@ -250,8 +255,8 @@ def at_least(probability: float) -> float:
 
 @kernel
 def policy_gradient(
-    pi: Doubles, log_pi: Doubles, mu: Floats, q: Floats, choice: int, likely: float, bound: float, entropy: float,
-    g: Doubles,
+    pi: Floats, log_pi: Floats, mu: AnyFloats, q: AnyFloats, choice: int, likely: float, bound: float, entropy: float,
+    g: Floats,
 ) -> None:  # fmt: skip
     """Write g `[n]`, the gradient with respect to the probabilities of one state (eq. 9).
 
@@ -268,7 +273,7 @@ def policy_gradient(
 
 
 @kernel
-def to_logits(pi: Doubles, z: Doubles, scale: float, d_logits: Floats) -> None:
+def to_logits(pi: Floats, z: Floats, scale: float, d_logits: AnyFloats) -> None:
     """Write scale · ∂π/∂logits · z, `[n]`: π_j (z_j − Σ_i π_i z_i)."""
     mean = 0.0
     for i in range(pi.size):
@@ -279,8 +284,8 @@ def to_logits(pi: Doubles, z: Doubles, scale: float, d_logits: Floats) -> None:
 
 @kernel
 def update_members(
-    policy: Learned, critic: Learned, data: Segments, choice: NDArray[np.int64], behaviour: Floats,
-    numbers: ACERDiscreteNumbers, first: int, td_error: Floats,
+    policy: TrainState, critic: TrainState, data: Segments, choice: NDArray[np.int64], behaviour: AnyFloats,
+    numbers: ACERDiscreteNumbers, first: int, td_error: AnyFloats,
 ) -> None:  # fmt: skip
     """Updates of every member, counted from `first`; the symbols are those of Algorithm 2."""
     count, n = data.observation.shape[1], behaviour.shape[2]
@@ -308,8 +313,9 @@ def update_members(
 
 @kernel
 def gradients(
-    data: Segments, row: int, choice: NDArray[np.int64], behaviour: Floats, pi: Doubles, log_pi: Doubles,
-    pi_average: Doubles, q: Floats, numbers: ACERDiscreteNumbers, d_logits: Floats, d_q: Floats, td_error: Floats,
+    data: Segments, row: int, choice: NDArray[np.int64], behaviour: AnyFloats, pi: Floats, log_pi: Floats,
+    pi_average: Floats, q: AnyFloats, numbers: ACERDiscreteNumbers, d_logits: AnyFloats, d_q: AnyFloats,
+    td_error: AnyFloats,
 ) -> None:  # fmt: skip
     """Write the gradients of one row's losses, averaged over the batch's steps, with respect to logits and Q."""
     length = data.length[row]

@@ -8,23 +8,26 @@ from typing import Any, Literal
 
 import numpy as np
 
-from replaybench.controllers.agent import Actions, Batch
-from replaybench.controllers.experiences import Experiences, outcome
-from replaybench.controllers.exploration.forms import ExplorationConfig, ParameterNoise, ProcessNoise
+from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.exploration import ExplorationConfig, ParameterNoise, ProcessNoise
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
-from replaybench.controllers.losses.td import td_error
-from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.losses.densities import divergence_gradient, importance_weights
+from replaybench.controllers.losses.refer import Rules, gives_gradient
+from replaybench.controllers.losses.temporal_difference import Experiences, outcome, td_error
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, Shape
-from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.refer.rules import Rules, gives_gradient
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.controllers.settings import Betas, NonNegative, Number, Positive, Settings, Share, Widths
-from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
+from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import (
+    MemoryConfig,
+    PolicyHead,
+    TrainState,
+    differentiate,
+    evaluate,
+    of_member,
+)
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.configuration import Betas, NonNegative, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,7 @@ class DDPG(Learner):
         self.adams["critic"] = self.adams["critic"]._replace(**decay)
         self._actor, self._critic = map(self.learned, shapes)
         if setting.device != "cpu":
-            from replaybench.controllers.cuda.ddpg import DeviceDDPG
+            from replaybench.controllers.cuda import DeviceDDPG
 
             self.on_device = DeviceDDPG(self, setting.device)
 
@@ -106,28 +109,28 @@ class DDPG(Learner):
             what = 'ReF-ER, parameter noise, layer normalisation, a memory or l2_form = "weights"'
             raise UserError(f'DDPG runs with {what} on the CPU only; set device = "cpu"')
 
-    def mean(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return π(s) `[M, N, A]`, which tanh bounds, for observations `[M, N, S]`."""
         self.fetch("actor")
         return self.memory.evaluate("actor", self.seen(observation), state)
 
     policy = mean
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return π as the actor's outputs."""
         self.fetch("actor")
-        return PolicyForm(self.actor, 0, self.task.action_size)
+        return PolicyHead(self.actor, 0, self.task.action_size)
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: AnyFloats) -> AnyFloats:
         """Return Q(s, π(s)) `[M, N]`."""
         self.fetch("actor", "critic")
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
-    def update(self, batch: Batch) -> Mapping[str, Floats]:
+    def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
         """Update critic and actor; annotate `td_error` `[M·U, B]` (eq. 4, before updates) and, if known, `rho`."""
         if self.on_device is not None:
-            on_device: Mapping[str, Floats] = self.on_device.update(batch)
+            on_device: Mapping[str, AnyFloats] = self.on_device.update(batch)
             return on_device
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
@@ -137,8 +140,8 @@ class DDPG(Learner):
 
 @kernel
 def _update(
-    actor: Learned, critic: Learned, x: Experiences, rules: Rules, log_sigma: Floats, tau: float,
-    first: int, delta: Floats, rho: Floats,
+    actor: TrainState, critic: TrainState, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float,
+    first: int, delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
     """Updates of every member, counted from `first`; the symbols are those of equations 4 to 6."""
     batch, actions = x.action.shape[1], x.action.shape[2]

@@ -8,21 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.action_table import ActionLevels
-from replaybench.controllers.agent import Actions, Batch
-from replaybench.controllers.experiences import Experiences, outcome
-from replaybench.controllers.exploration.process_noise import Explored, PolicyDraws, decayed, draw_uniform
-from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.td import td_error
+from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.noise import Explored, PolicyDraws, decayed, draw_uniform
+from replaybench.controllers.learner import ActionLevels, Learner
+from replaybench.controllers.losses.temporal_difference import Experiences, outcome, td_error
 from replaybench.controllers.networks.adam import adam_step
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, Shape, backward, forward
-from replaybench.controllers.networks.network import Learned
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.controllers.settings import Betas, Number, Positive, Settings, Share, Widths
-from replaybench.data.kernel import kernel
-from replaybench.data.kernels.nearest_level import nearest_level
+from replaybench.controllers.networks.mlp import Shape, backward, forward
+from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.configuration import Betas, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.elementwise import nearest_level
+from replaybench.runtime.kernel import kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +84,7 @@ class DQN(Learner):
         config = self.config
         self.random[members] = decayed(config.first_random, config.last_random, config.decay_episodes, episode)
 
-    def re_explore(self, observation: Floats) -> Explored:
+    def perturb(self, observation: AnyFloats) -> Explored:
         """Return the greedy action or, with the episode's probability, a random choice."""
         at_random, which = self.exploration.drawn.T
         tried = np.where(at_random < self.random, (which * len(self.choices)).astype(np.int64), -1)
@@ -96,21 +92,21 @@ class DQN(Learner):
         action = np.where(tried[:, None] < 0, greedy, self.choices[tried])
         return Explored(action, np.abs(action - greedy).sum(axis=1))
 
-    def policy(self, observation: Floats) -> Floats:
+    def policy(self, observation: AnyFloats) -> AnyFloats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`; NaN where a value is."""
         q = self.critic(self.seen(observation))
         failed = np.isnan(q).any(axis=2, keepdims=True)
         return np.where(failed, np.float32(np.nan), self.choices[q.argmax(axis=2)])
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return the choice of the largest value."""
-        return PolicyForm(self.critic, 0, len(self.choices), table=self.choices)
+        return PolicyHead(self.critic, 0, len(self.choices), table=self.choices)
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: AnyFloats) -> AnyFloats:
         """Return max_a Q(s, a) `[M, N]`."""
         return self.normaliser.rewards.restored(self.critic(self.seen(observation)).max(axis=2))
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
+    def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update the network, copying it every so often; annotate `td_error` `[M·U, B]`, before each update."""
         config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
         settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
@@ -122,7 +118,7 @@ class DQN(Learner):
 
 
 @kernel
-def choice_of(action: Floats, counts: NDArray[np.int64]) -> int:
+def choice_of(action: AnyFloats, counts: NDArray[np.int64]) -> int:
     """Return the index of the choice nearest to an action `[A]`, given the levels of each dimension `[A]`."""
     index = 0
     for a in range(action.size):
@@ -132,8 +128,8 @@ def choice_of(action: Floats, counts: NDArray[np.int64]) -> int:
 
 @kernel
 def _update(
-    critic: Learned, x: Experiences, counts: NDArray[np.int64], huber: float, double: bool, copy_every: int, first: int,
-    delta: Floats,
+    critic: TrainState, x: Experiences, counts: NDArray[np.int64], huber: float, double: bool, copy_every: int, first: int,
+    delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Updates of every member, counted from `first`.
 

@@ -6,25 +6,27 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch
-from replaybench.controllers.experiences import Experiences, outcome
-from replaybench.controllers.exploration.forms import GaussianNoise, ProcessNoise
+from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.exploration import GaussianNoise, ProcessNoise
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
-from replaybench.controllers.losses.td import td_error
-from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.losses.densities import divergence_gradient, importance_weights
+from replaybench.controllers.losses.refer import Rules, gives_gradient
+from replaybench.controllers.losses.temporal_difference import Experiences, outcome, td_error
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, Shape
-from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.refer.rules import Rules, gives_gradient
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.controllers.settings import Betas, Number, Positive, Settings, Share, Widths
-from replaybench.data.kernel import kernel
-from replaybench.data.kernels import elementwise
+from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import (
+    MemoryConfig,
+    PolicyHead,
+    TrainState,
+    differentiate,
+    evaluate,
+    of_member,
+)
+from replaybench.runtime import elementwise
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.configuration import Betas, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.kernel import kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,32 +71,29 @@ class NAF(Learner):
         self.form = AdvantageForm(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
         self._learned = self.learned("network")
 
-    def mean(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return m(s) `[M, N, A]` for observations `[M, N, S]`."""
         mean = self.memory.evaluate("network", self.seen(observation), state)[:, :, 1 : 1 + self.task.action_size]
         return elementwise.tanh(mean) if self.config.bounded else mean
 
-    def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return m(s) `[M, N, A]`, within ±1."""
         return np.clip(self.mean(observation, state), -1, 1)
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return m among the outputs."""
-        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
+        return PolicyHead(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: AnyFloats) -> AnyFloats:
         """Return V(s) `[M, N]`."""
         return self.normaliser.rewards.restored(self.network(self.seen(observation))[:, :, 0])
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
+    def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Annotate `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each update), and `rho` if known."""
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
         _update(self._learned, self.form, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
-
-
-Numbers = NDArray[np.floating]
 
 
 class AdvantageForm(NamedTuple):
@@ -111,7 +110,7 @@ def output_size(actions: int) -> int:
 
 
 @kernel
-def means(outputs: Numbers, form: AdvantageForm, mean: Numbers) -> None:
+def means(outputs: AnyFloats, form: AdvantageForm, mean: AnyFloats) -> None:
     """Write the best actions m `[B, A]`, given outputs `[B, 1 + A + A(A + 1)/2]`."""
     for b in range(mean.shape[0]):
         for i in range(mean.shape[1]):
@@ -120,7 +119,7 @@ def means(outputs: Numbers, form: AdvantageForm, mean: Numbers) -> None:
 
 @kernel
 def action_values(
-    outputs: Numbers, action: Numbers, mean: Numbers, form: AdvantageForm, q: Numbers, d_q: Numbers
+    outputs: AnyFloats, action: AnyFloats, mean: AnyFloats, form: AdvantageForm, q: AnyFloats, d_q: AnyFloats
 ) -> None:
     """Write Q(s, a) `[B]` of actions `[B, A]`, and its gradient to the outputs, both `[B, 1 + A + A(A + 1)/2]`.
 
@@ -171,8 +170,8 @@ def _positive(x: float, softplus: bool) -> Any:
 
 @kernel
 def _update(
-    net: Learned, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: Floats, tau: float, first: int,
-    delta: Floats, rho: Floats,
+    net: TrainState, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float, first: int,
+    delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
     """Updates of every member, counted from `first`: ½ δ², and ReF-ER's mixture (eq. 10) if behaviours are known."""
     batch, actions = x.action.shape[1], x.action.shape[2]

@@ -1,4 +1,4 @@
-"""Soft actor-critic for a population, in its present form (Haarnoja et al. 2018b) and its first (2018a)."""
+"""Soft actor-critic, in its first and its present form (Haarnoja et al. 2018)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch
-from replaybench.controllers.experiences import Experiences
-from replaybench.controllers.exploration.process_noise import Explored
-from replaybench.controllers.exploration.random_actions import RandomActions
+from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.noise import Explored, RandomActions
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.td import targets
+from replaybench.controllers.losses.temporal_difference import Experiences, targets
 from replaybench.controllers.losses.twin_critics import (
     TwinRoom,
     Twins,
@@ -25,16 +23,14 @@ from replaybench.controllers.losses.twin_critics import (
     twin_room,
 )
 from replaybench.controllers.networks.adam import Adam, adam_step, make_adam, track
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, Network, Shape, backward, forward
-from replaybench.controllers.networks.network import Learned
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.controllers.settings import Betas, Episodes, Number, Positive, Settings, Share, Widths
-from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
-from replaybench.data.kernels import elementwise
-from replaybench.data.streams import next_normal
+from replaybench.controllers.networks.mlp import Network, Shape, backward, forward
+from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.runtime import elementwise
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.configuration import Betas, Episodes, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,44 +87,44 @@ class SAC(Learner):
         self._learned = {name: self.learned(name) for name in shapes}
         self._room = twin_room(self._learned["critic1"].tape, config.batch_size, a, setting.dtype)
 
-    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+    def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
         if self.warming_up:
             self.random_actions.draw(active)
         else:
             super()._advance(observation, active)
 
-    def re_explore(self, observation: Floats) -> Explored:
+    def perturb(self, observation: AnyFloats) -> Explored:
         """Return a ~ π(·|s) with the ε of the present step; during warm-up its random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
         explored = self._tried(observation[:, None], self.exploration.drawn[:, None])
         return Explored(explored.action[:, 0], explored.deviation[:, 0])
 
-    def policy(self, observation: Floats) -> Floats:
+    def policy(self, observation: AnyFloats) -> AnyFloats:
         """Return tanh μ(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self._greedy(self.seen(observation))
 
-    def _greedy(self, seen: Floats) -> Floats:
+    def _greedy(self, seen: AnyFloats) -> AnyFloats:
         return elementwise.tanh(self.actor(seen)[..., : self.task.action_size])
 
-    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return a ~ π(·|s) `[M, N, A]` for observations `[M, N, S]`, drawn from the exploration streams."""
         members, count, _ = observation.shape
         noise = self.exploration.stream.normal(count * self.task.action_size).reshape(members, count, -1)
         return self._tried(observation, noise).action
 
-    def _tried(self, observation: Floats, noise: Floats) -> Explored:
+    def _tried(self, observation: AnyFloats, noise: AnyFloats) -> Explored:
         """Return tanh(μ + σ ε) `[M, N, A]` for observations `[M, N, S]` and `noise` ε `[M, N, A]`."""
         mean, log_std = np.split(self.actor(self.seen(observation)), 2, axis=2)
         spread = elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS))
         action = elementwise.tanh(mean + spread * noise).astype(np.float32)
         return Explored(action, np.abs(action - elementwise.tanh(mean)).sum(axis=2, dtype=np.float32))
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return tanh μ among the actor's outputs."""
-        return PolicyForm(self.actor, 0, self.task.action_size, "tanh")
+        return PolicyHead(self.actor, 0, self.task.action_size, "tanh")
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: AnyFloats) -> AnyFloats:
         """Return min_i Q_i(s, tanh μ(s)) `[M, N]`."""
         seen = self.seen(observation)
         action = self._greedy(seen)
@@ -140,7 +136,7 @@ class SAC(Learner):
         alpha = elementwise.exp(self.log_temperature.parameters.astype(np.float64))
         return self.normaliser.rewards.restored(alpha * self.task.action_size * math.log(2.0))[:, 0]
 
-    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
         """Return α `[M]`."""
         return {"temperature": elementwise.exp(self.log_temperature.parameters[:, 0])}
 
@@ -153,7 +149,7 @@ class SAC(Learner):
             named[f"actor.{last}.{part}"], named[f"log_std.{part}"] = both[..., :actions], both[..., actions:]
         return named
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
+    def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update everything; annotate `td_error` `[M·U, B]`, the mean of both critics' |δ|."""
         first, delta, learned, config = self.begin_updates(batch), self.annotations(batch), self._learned, self.config
         actor, critics, x = learned["actor"], (learned["critic1"], learned["critic2"]), self.experiences(batch, first)
@@ -183,7 +179,7 @@ _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
-def draw_normals(stream: NDArray[np.uint64], noise: Floats) -> None:
+def draw_normals(stream: NDArray[np.uint64], noise: AnyFloats) -> None:
     """Fill `noise` `[B, A]` with standard normals from one member's stream."""
     for b in range(noise.shape[0]):
         for a in range(noise.shape[1]):
@@ -191,7 +187,7 @@ def draw_normals(stream: NDArray[np.uint64], noise: Floats) -> None:
 
 
 @kernel
-def sample(head: Floats, noise: Floats, action: Floats, log_prob: Floats) -> None:
+def sample(head: AnyFloats, noise: AnyFloats, action: AnyFloats, log_prob: AnyFloats) -> None:
     """Write a = tanh(μ + σ ε) `[B, A]` and log π(a) `[B]` for a head `[B, 2A]` and ε `[B, A]`."""
     actions = noise.shape[1]
     kind = head.dtype.type
@@ -208,7 +204,7 @@ def sample(head: Floats, noise: Floats, action: Floats, log_prob: Floats) -> Non
 
 @kernel
 def sample_backward(
-    head: Floats, noise: Floats, action: Floats, d_action: Floats, d_log_prob: Floats, d_head: Floats
+    head: AnyFloats, noise: AnyFloats, action: AnyFloats, d_action: AnyFloats, d_log_prob: AnyFloats, d_head: AnyFloats
 ) -> None:
     """Write ∂L/∂head `[B, 2A]`, given ∂L/∂a `[B, A]` at fixed log π and ∂L/∂(log π) `[B]` of a `sample`.
 
@@ -230,7 +226,7 @@ def sample_backward(
 
 @kernel
 def temper(
-    log_temperature: Network, m: int, adam: Adam, log_prob: Floats, weight: Floats, step: int, rate_factor: float,
+    log_temperature: Network, m: int, adam: Adam, log_prob: AnyFloats, weight: AnyFloats, step: int, rate_factor: float,
     target_entropy: float,
 ) -> None:  # fmt: skip
     """Do one step of member m on J(α) = −log α · mean_b w_b (log π(a_b|s_b) + H̄) (eq. 18, in log α as usual)."""
@@ -243,8 +239,8 @@ def temper(
 
 @kernel
 def update_present(
-    actor: Learned, critics: Twins, log_temperature: Network, temperature_adam: Adam, automatic: bool, room: TwinRoom,
-    x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: Floats,
+    actor: TrainState, critics: Twins, log_temperature: Network, temperature_adam: Adam, automatic: bool, room: TwinRoom,
+    x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Update every member by the present version (2018b, Algorithm 1), from number `first`.
 
@@ -292,8 +288,8 @@ def update_present(
 
 @kernel
 def update_first(
-    actor: Learned, critics: Twins, value: Learned, room: TwinRoom, x: Experiences, tau: float, temperature: float,
-    stream: NDArray[np.uint64], first: int, delta: Floats,
+    actor: TrainState, critics: Twins, value: TrainState, room: TwinRoom, x: Experiences, tau: float, temperature: float,
+    stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Update every member by the first version (Haarnoja et al. 2018a, Algorithm 1), from number `first`.
 

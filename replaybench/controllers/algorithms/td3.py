@@ -1,4 +1,4 @@
-"""Twin delayed deep deterministic policy gradient for a population (Fujimoto et al. 2018, Algorithm 1)."""
+"""TD3 (Fujimoto et al. 2018) and TD3+BC (Fujimoto & Gu 2021)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch
-from replaybench.controllers.experiences import Experiences
-from replaybench.controllers.exploration.forms import ExplorationConfig
-from replaybench.controllers.exploration.process_noise import Explored, ProcessNoise
-from replaybench.controllers.exploration.random_actions import RandomActions
+from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.exploration import ExplorationConfig
+from replaybench.controllers.interface.noise import Explored, ProcessNoise, RandomActions
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.td import targets
+from replaybench.controllers.losses.temporal_difference import Experiences, targets
 from replaybench.controllers.losses.twin_critics import TwinRoom, Twins, fit_twins, lesser_value, twin_room
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, backward, forward
-from replaybench.controllers.networks.network import Learned
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.controllers.settings import Betas, Episodes, NonNegative, Number, Positive, Settings, Share, Widths
-from replaybench.data.kernel import kernel
-from replaybench.data.streams import next_normal
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
+from replaybench.controllers.networks.network import PolicyHead, TrainState
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.configuration import Betas, Episodes, NonNegative, Number, Positive, Settings, Share, Widths
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,32 +70,32 @@ class TD3(Learner):
         self._actor, self._critics = self.learned("actor"), (self.learned("critic1"), self.learned("critic2"))
         self._room = twin_room(self._critics[0].tape, config.batch_size, a, setting.dtype)
 
-    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+    def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
         # Exploration also advances during warm-up: an episode may outlast it.
         super()._advance(observation, active)
         if self.warming_up:
             self.random_actions.draw(active)
 
-    def re_explore(self, observation: Floats) -> Explored:
+    def perturb(self, observation: AnyFloats) -> Explored:
         """Return π(s), disturbed as in the present step; during warm-up the random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
-        return super().re_explore(observation)
+        return super().perturb(observation)
 
-    def policy(self, observation: Floats) -> Floats:
+    def policy(self, observation: AnyFloats) -> AnyFloats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self.actor(self.seen(observation))
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return π as the actor's outputs."""
-        return PolicyForm(self.actor, 0, self.task.action_size)
+        return PolicyHead(self.actor, 0, self.task.action_size)
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: AnyFloats) -> AnyFloats:
         """Return Q₁(s, π(s)) `[M, N]`, which the actor maximises."""
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
+    def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update the critics, and with delay the actor; annotate `td_error` `[M·U, B]`, the mean of both |δ|."""
         config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
@@ -113,7 +109,7 @@ class TD3(Learner):
 
 
 @kernel
-def smooth(action: Floats, stream: NDArray[np.uint64], deviation: float, bound: float) -> None:
+def smooth(action: AnyFloats, stream: NDArray[np.uint64], deviation: float, bound: float) -> None:
     """Disturb target actions `[B, A]` in place: a ← clip(a + clip(ε, ±bound), ±1), ε ~ N(0, deviation²) (eq. 14)."""
     kind = action.dtype.type
     for b in range(action.shape[0]):
@@ -124,8 +120,8 @@ def smooth(action: Floats, stream: NDArray[np.uint64], deviation: float, bound: 
 
 @kernel
 def _update(
-    actor: Learned, critics: Twins, room: TwinRoom, x: Experiences, imitation: float, stream: NDArray[np.uint64],
-    smoothing: float, smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: Floats,
+    actor: TrainState, critics: Twins, room: TwinRoom, x: Experiences, imitation: float, stream: NDArray[np.uint64],
+    smoothing: float, smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Updates of every member, counted from `first`, in the order of Algorithm 1.
 
@@ -167,3 +163,27 @@ def _update(
         track(actor.target, actor.network, m, tau)
         for i in range(2):
             track(critics[i].target, critics[i].network, m, tau)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3BCConfig(TD3Config):
+    """Settings; `alpha` and normalised observations are the paper's (section 5, table 3).
+
+    `alpha` weighs the critic against imitation: towards 0 the policy copies the recording, large values give TD3. The
+    paper divides by the deviation plus 1e-3, the normaliser here by at least 1e-2. It has 256-256 units, batches of 256
+    and rates of 3e-4 for 10⁶ updates on robots; widths, batch and rates are those of `TD3`, with which 20,000 updates
+    are enough for a pendulum (with 3e-4 they are not). Exploration noise acts in sweeps only.
+    """
+
+    alpha: NonNegative = 2.5
+    normalise: NormaliseConfig = field(default_factory=lambda: NormaliseConfig(observations=True))
+
+
+class TD3BC(TD3):
+    """M independent learners as TD3's, whose actors stay near the recorded actions."""
+
+    several_at_once = True
+
+    def __init__(self, config: TD3BCConfig, setting: LearnerSetting) -> None:
+        super().__init__(config, setting)
+        self.imitation = config.alpha

@@ -1,4 +1,4 @@
-"""V-RACER for a population: off-policy policy gradients with stored returns (Novati & Koumoutsakos 2019, section 2)."""
+"""V-RACER (Novati & Koumoutsakos 2019)."""
 
 from __future__ import annotations
 
@@ -10,34 +10,32 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch
-from replaybench.controllers.experiences import Experiences
-from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.exploration import BEHAVIOUR
+from replaybench.controllers.interface.noise import Explored
+from replaybench.controllers.interface.recurrence import FIELD
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.gaussian import divergence, divergence_gradient, importance_weights
-from replaybench.controllers.memory.config import MemoryConfig
-from replaybench.controllers.memory.memory import FIELD
+from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
+from replaybench.controllers.losses.refer import Q_RET, TRUNCATED, Rules, StoredReturns, gives_gradient
+from replaybench.controllers.losses.temporal_difference import Experiences
 from replaybench.controllers.networks.adam import adam_step, make_adam
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, Shape
+from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import (
     AnyTape,
     Approximator,
     Inputs,
-    Learned,
+    MemoryConfig,
+    PolicyHead,
+    TrainState,
     differentiate,
     evaluate,
     of_member,
     of_samples,
 )
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.refer.density import BEHAVIOUR
-from replaybench.controllers.refer.rules import Rules, gives_gradient
-from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED, StoredReturns
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.controllers.settings import Betas, Episodes, Number, Positive, Settings, Widths
-from replaybench.data.kernel import kernel
-from replaybench.data.kernels import elementwise
+from replaybench.runtime import elementwise
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.configuration import Betas, Episodes, Number, Positive, Settings, Widths
+from replaybench.runtime.kernel import kernel
 
 SUCCESSORS = 16
 """Successors of truncated steps, few in a batch, are evaluated so many at a time."""
@@ -93,7 +91,7 @@ class VRACER(Learner):
         self.networks = {"network": self.network, "log_sigma": self.deviation}
         self.adams["log_sigma"] = make_adam(self.deviation, 0.0 if config.sigma == "fixed" else rate, **self._adam)
         numbers = self.deviation.network
-        self._spread = Learned(numbers, numbers, self.adams["log_sigma"], self.deviation.tape(1))
+        self._spread = TrainState(numbers, numbers, self.adams["log_sigma"], self.deviation.tape(1))
         self._policy = self.learned("network")
         self._successors = self.memory.tape("network", SUCCESSORS)
         factor = self.normaliser.rewards.factor
@@ -102,7 +100,7 @@ class VRACER(Learner):
         self.fields = {**dict.fromkeys(BEHAVIOUR, a), **self.memory.fields}
         self.metric_names = self.memory.metric_names(("kl", "far", "beta", "sigma"))
 
-    def _heads(self, observation: Floats, state: Floats | None) -> tuple[Floats, Floats, Floats]:
+    def _heads(self, observation: AnyFloats, state: AnyFloats | None) -> tuple[AnyFloats, AnyFloats, AnyFloats]:
         """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
         a = self.task.action_size
         outputs = self.memory.evaluate("network", self.seen(observation), state)
@@ -111,7 +109,7 @@ class VRACER(Learner):
         log_sigma = first + outputs[:, :, 1 + a :] if self.config.sigma == "network" else first
         return outputs[:, :, 0], mean, log_sigma
 
-    def re_explore(self, observation: Floats) -> Explored:
+    def perturb(self, observation: AnyFloats) -> Explored:
         """Return a sample `[M, A]` of the policy with the draw of the present step."""
         value, mean, log_sigma = (head[:, 0] for head in self._heads(observation[:, None], self.memory.state))
         action = (mean + elementwise.exp(log_sigma) * self.exploration.drawn).astype(np.float32)
@@ -122,19 +120,19 @@ class VRACER(Learner):
     def on_step(
         self,
         reward: NDArray[np.float64],
-        successor: Floats,
+        successor: AnyFloats,
         terminated: NDArray[np.bool_],
         ended: NDArray[np.bool_],
         active: NDArray[np.bool_],
-    ) -> Mapping[str, Floats]:
+    ) -> Mapping[str, AnyFloats]:
         """Return the traces `truncated`, and `q_ret`, which is used where an episode ends; `[M, 1]`."""
         super().on_step(reward, successor, terminated, ended, active)
         self.first_value.update(reward, terminated, ended, active)
         return self._last_return(reward, successor, terminated, ended)
 
     def on_recorded_step(
-        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
-    ) -> Mapping[str, Floats]:
+        self, experience: Mapping[str, AnyFloats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, AnyFloats]:
         """Return the traces `value`, V(s), `truncated`, `q_ret` of a recorded experience, `[M, 1]`, and its state."""
         remembered = super().on_recorded_step(experience, np.zeros_like(ended), active)
         reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
@@ -145,40 +143,40 @@ class VRACER(Learner):
         return {"value": value, **last, **remembered}
 
     def _last_return(
-        self, reward: NDArray[Any], successor: Floats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]
-    ) -> dict[str, Floats]:
+        self, reward: NDArray[Any], successor: AnyFloats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]
+    ) -> dict[str, AnyFloats]:
         truncated = ended & ~terminated
         after = self.memory.after[:, None]
         value = self._heads(successor[:, None], after)[0][:, 0] if truncated.any() else np.zeros(len(ended))
         q_ret = self.normaliser.rewards.factor * reward + self.task.discount * np.where(truncated, value, 0)
         return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
 
-    def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
         return np.clip(self._heads(observation, state)[1], -1, 1)
 
-    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
         _, mean, log_sigma = self._heads(observation, state)
         noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + elementwise.exp(log_sigma) * noise, mean.dtype)
 
-    def policy_form(self) -> PolicyForm:
+    def policy_form(self) -> PolicyHead:
         """Return the mean among the outputs."""
-        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
+        return PolicyHead(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
-    def value(self, observation: Floats, state: Floats | None = None) -> Floats:
+    def value(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         """Return V(s) `[M, N]`."""
         return self.normaliser.rewards.restored(self._heads(observation, state)[0])
 
-    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
+    def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
         """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of experiences; `far` n_far/N; `beta`; σ."""
         pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
         kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
         sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
         return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
+    def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Do one update; annotate `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
         first, config = self.begin_updates(batch), self.config
         if not self.first_value.taken[0]:
@@ -249,8 +247,8 @@ class FirstValue:
 
 @kernel
 def update_members(
-    net: Learned, successor_tape: AnyTape, deviation: Learned, form: HeadForm, x: Experiences, traces: Floats,
-    rules: Rules, step: int, delta: Floats, rho: Floats, value: Floats, bootstrap: Floats,
+    net: TrainState, successor_tape: AnyTape, deviation: TrainState, form: HeadForm, x: Experiences, traces: AnyFloats,
+    rules: Rules, step: int, delta: AnyFloats, rho: AnyFloats, value: AnyFloats, bootstrap: AnyFloats,
 ) -> None:  # fmt: skip
     """One update of every member, with the returns that are stored (paper, section 2: V-RACER)."""
     batch, actions = x.action.shape[1], x.action.shape[2]
@@ -296,8 +294,8 @@ def update_members(
 
 @kernel
 def policy_gradient(
-    action: Floats, mean: Floats, log_sigma: Floats, rho: Floats, advantage: Floats, weight: Floats,
-    rules: Rules, beta: float, d_mean: Floats, d_log_sigma: Floats,
+    action: AnyFloats, mean: AnyFloats, log_sigma: AnyFloats, rho: AnyFloats, advantage: AnyFloats, weight: AnyFloats,
+    rules: Rules, beta: float, d_mean: AnyFloats, d_log_sigma: AnyFloats,
 ) -> None:  # fmt: skip
     """Replace gradients of the divergence `[B, A]` by those of the policy's loss, to mean and log σ (eq. 5, 10).
 
@@ -319,7 +317,9 @@ def policy_gradient(
 
 
 @kernel
-def value_gradient(rho: Floats, advantage: Floats, weight: Floats, rules: Rules, beta: float, d_value: Floats) -> None:
+def value_gradient(
+    rho: AnyFloats, advantage: AnyFloats, weight: AnyFloats, rules: Rules, beta: float, d_value: AnyFloats
+) -> None:
     """Write the gradient to V `[B]` of the batch's mean of ½ β w (V − V_tbc)², V_tbc held fixed (eq. 9, 10)."""
     batch = rho.size
     kind = rho.dtype.type
@@ -330,7 +330,7 @@ def value_gradient(rho: Floats, advantage: Floats, weight: Floats, rules: Rules,
 
 
 @kernel
-def read_policy(outputs: Floats, first: Floats, form: HeadForm, mean: Floats, log_sigma: Floats) -> None:
+def read_policy(outputs: AnyFloats, first: AnyFloats, form: HeadForm, mean: AnyFloats, log_sigma: AnyFloats) -> None:
     """Read mean and log σ `[B, A]` from the outputs; `first` `[A]` is log σ, or what it is at first."""
     actions = mean.shape[1]
     for b in range(mean.shape[0]):
@@ -341,7 +341,7 @@ def read_policy(outputs: Floats, first: Floats, form: HeadForm, mean: Floats, lo
 
 @kernel
 def _successor_values(
-    network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: Floats, width: int, value: Floats
+    network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: AnyFloats, width: int, value: AnyFloats
 ) -> None:
     """Write V(s′) `[B]` of the samples at which an episode was cut off; leave the others."""
     kind = network.parameters.dtype

@@ -10,24 +10,25 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from replaybench.controllers.experiences import Experiences
+from replaybench.controllers.losses.temporal_difference import Experiences
 from replaybench.controllers.networks.adam import adam_step
-from replaybench.controllers.networks.mlp import Floats, Network, Tape, backward, forward
-from replaybench.controllers.networks.network import Learned
-from replaybench.data.kernel import kernel
+from replaybench.controllers.networks.mlp import Network, Tape, backward, forward
+from replaybench.controllers.networks.network import TrainState
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.kernel import kernel
 
-Twins: TypeAlias = tuple[Learned, Learned]
+Twins: TypeAlias = tuple[TrainState, TrainState]
 
 
 class TwinRoom(NamedTuple):
     """Work space of one member's twins: tape, values and loss gradients `[B, 1]`, gradients to actions `[B, A]`."""
 
     tape: Tape
-    q: Floats
-    q_other: Floats
-    d_q: Floats
-    d_action: Floats
-    d_other: Floats
+    q: AnyFloats
+    q_other: AnyFloats
+    d_q: AnyFloats
+    d_action: AnyFloats
+    d_other: AnyFloats
 
 
 def twin_room(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinRoom:
@@ -38,7 +39,9 @@ def twin_room(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinRoo
 
 
 @kernel
-def lesser_value(critics: tuple[Network, Network], m: int, room: TwinRoom, observation: Floats, action: Floats) -> None:
+def lesser_value(
+    critics: tuple[Network, Network], m: int, room: TwinRoom, observation: AnyFloats, action: AnyFloats
+) -> None:
     """Write min_i Q_i(s, a) of member m to `room.q`, for s `[B, S]` and a `[B, A]`."""
     q, q_other = room.q, room.q_other
     forward(critics[0], m, room.tape, observation, action, q)
@@ -48,7 +51,7 @@ def lesser_value(critics: tuple[Network, Network], m: int, room: TwinRoom, obser
 
 
 @kernel
-def lesser_gradient(critics: Twins, m: int, room: TwinRoom, observation: Floats, action: Floats) -> None:
+def lesser_gradient(critics: Twins, m: int, room: TwinRoom, observation: AnyFloats, action: AnyFloats) -> None:
     """Write min_i Q_i(s, a) of member m to `room.q` and its gradient to the action to `room.d_action`."""
     q, q_other, d_action, d_other = room.q, room.q_other, room.d_action, room.d_other
     room.d_q[:] = 1
@@ -65,8 +68,8 @@ def lesser_gradient(critics: Twins, m: int, room: TwinRoom, observation: Floats,
 
 @kernel
 def fit_twins(
-    critics: Twins, m: int, room: TwinRoom, x: Experiences, row: int, y: Floats, coefficient: float, step: int,
-    delta: Floats,
+    critics: Twins, m: int, room: TwinRoom, x: Experiences, row: int, y: AnyFloats, coefficient: float, step: int,
+    delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Do one step of member m's critics, on a row of x, for the losses coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))².
 

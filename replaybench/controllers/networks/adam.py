@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.networks.mlp import Floats
-from replaybench.data.kernel import kernel
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.kernel import kernel
 
 _TINY = 1e-30
 """Moments below this are zero. Those of dead units decay for ever, and arithmetic on the subnormal numbers that they
@@ -26,8 +26,8 @@ class Adam(NamedTuple):
     any. `clip` bounds the Euclidean norm of each member's gradient.
     """
 
-    first: Floats
-    second: Floats
+    first: AnyFloats
+    second: AnyFloats
     learning_rate: float
     beta1: float
     beta2: float

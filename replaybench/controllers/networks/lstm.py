@@ -1,4 +1,4 @@
-"""Long short-term memory for a population: forward pass and back-propagation through time, one member a call.
+"""LSTM layers of a population: forward pass and backpropagation through time.
 
 Hochreiter & Schmidhuber (1997) with forget gates (Gers et al. 2000), layers stacked as in `torch.nn.LSTM`. As in `mlp`,
 activations are transposed, so that the segments of a batch are the vector axis. Each layer runs over all steps before
@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.networks.activations import ACTIVATIONS, activate
-from replaybench.controllers.networks.matmul import matmul, padded
-from replaybench.controllers.networks.mlp import Floats
-from replaybench.controllers.networks.tiles import transpose
-from replaybench.data.kernel import kernel
-from replaybench.data.streams import Stream
+from replaybench.controllers.networks.layers import ACTIVATIONS, activate
+from replaybench.controllers.networks.tiles import matmul, padded, transpose
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import Stream
 
 _TANH = ACTIVATIONS.index("tanh")
 Lengths = NDArray[np.int64]
@@ -31,8 +30,8 @@ class LSTMNetwork(NamedTuple):
     the constant 1 that multiplies the bias.
     """
 
-    parameters: Floats
-    gradient: Floats
+    parameters: AnyFloats
+    gradient: AnyFloats
     plan: NDArray[np.int64]
     units: int
 
@@ -48,14 +47,14 @@ class LSTMTape(NamedTuple):
     """
 
     reach: int
-    values: Floats
-    gates: Floats
-    cells: Floats
-    squashed: Floats
-    errors: Floats
-    carried: Floats
-    d_gates: Floats
-    upright: Floats
+    values: AnyFloats
+    gates: AnyFloats
+    cells: AnyFloats
+    squashed: AnyFloats
+    errors: AnyFloats
+    carried: AnyFloats
+    d_gates: AnyFloats
+    upright: AnyFloats
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class PopulationLSTM:
                 array[:] = 0.0
                 array[:, self.shape.units : 2 * self.shape.units] = self.shape.forget_bias
 
-    def named_weights(self, name: str) -> dict[str, Floats]:
+    def named_weights(self, name: str) -> dict[str, AnyFloats]:
         """Return views, layer by layer: `{name}.{layer}.weight` `[M, in + U, 4U]` and `.bias` `[M, 4U]`."""
         named, columns = {}, 4 * self.shape.units
         for layer, (inputs, offset, _) in enumerate(self.network.plan):
@@ -151,7 +150,7 @@ class PopulationLSTM:
 
 @kernel
 def lstm_forward(
-    net: LSTMNetwork, m: int, tape: LSTMTape, x: Floats, length: Lengths, initial: Floats, out: Floats
+    net: LSTMNetwork, m: int, tape: LSTMTape, x: AnyFloats, length: Lengths, initial: AnyFloats, out: AnyFloats
 ) -> None:
     """Run member m over B segments x `[B, T, in]`, of which segment b has `length[b]` steps, the first ones.
 
@@ -207,7 +206,7 @@ def _run_layer(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: int,
 
 
 @kernel
-def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: Floats) -> None:
+def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: AnyFloats) -> None:
     """Write the state after `length[b]` steps of the last `lstm_forward` to out `[B, 2 · L · U]`: each layer's h, c."""
     units, batch = net.units, tape.values.shape[2]
     for layer in range(net.plan.shape[0]):
@@ -219,7 +218,7 @@ def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: Floats) -
 
 
 @kernel
-def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_out: Floats) -> None:
+def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_out: AnyFloats) -> None:
     """Propagate the loss gradient, the first U columns of d_out `[B, ≥ U]`, back through the last `lstm_forward`.
 
     Member m's `gradient` is overwritten. Gradient flows through the last `reach` steps of each segment.
@@ -234,7 +233,7 @@ def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_o
 
 
 @kernel
-def _forget(d_h: Floats, d_c: Floats, length: Lengths, reach: int, t: int, batch: int) -> None:
+def _forget(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, t: int, batch: int) -> None:
     """Stop the gradient at step t of segments that end more than `reach` steps later."""
     for b in range(length.size):
         if t < length[b] - reach:
@@ -284,7 +283,7 @@ def _return_layer(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, lay
 
 
 @kernel
-def cell_forward(gates: Floats, before: Floats, after: Floats, squashed: Floats, h: Floats) -> None:
+def cell_forward(gates: AnyFloats, before: AnyFloats, after: AnyFloats, squashed: AnyFloats, h: AnyFloats) -> None:
     """Replace sums by gates `[4 · n]` (i, f, o, g); write cells `after`, their tanh and h, given cells `before` `[n]`.
 
     c ← f c + i g and h = o tanh(c) (Gers et al. 2000). The logistic function is ½ + ½ tanh(z / 2), so that all four
@@ -308,7 +307,9 @@ def cell_forward(gates: Floats, before: Floats, after: Floats, squashed: Floats,
 
 
 @kernel
-def cell_backward(gates: Floats, before: Floats, squashed: Floats, d_h: Floats, d_c: Floats, d_gates: Floats) -> None:
+def cell_backward(
+    gates: AnyFloats, before: AnyFloats, squashed: AnyFloats, d_h: AnyFloats, d_c: AnyFloats, d_gates: AnyFloats
+) -> None:
     """Write d_gates `[4 · n]` of the sums, and d_c before the step, given d_h and d_c `[n]` after it."""
     n, one = before.size, gates.dtype.type(1)
     i, f, o, g = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]

@@ -1,4 +1,4 @@
-"""Fully connected networks for a population: weights `[M, in, out]`, hand-written backward pass.
+"""Multilayer perceptrons of a population: forward and backward pass.
 
 Every kernel works on one member, and a learner's update loops over members inside one compiled function. A member's
 weights, gradients and Adam moments (about 100 kB) then stay in cache, and its numbers are bit-identical for every M.
@@ -18,13 +18,12 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.networks.activations import ACTIVATIONS, Activation, activate, activate_backward
-from replaybench.controllers.networks.matmul import matmul, padded, spread
-from replaybench.controllers.networks.tiles import THIN_ROWS, row_dots, transpose
-from replaybench.data.kernel import kernel
-from replaybench.data.streams import Stream
+from replaybench.controllers.networks.layers import ACTIVATIONS, Activation, activate, activate_backward
+from replaybench.controllers.networks.tiles import THIN_ROWS, matmul, padded, row_dots, spread, transpose
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import Stream
 
-Floats = NDArray[np.floating]
 Scheme = Literal["fan_in", "xavier"]
 _TANH = ACTIVATIONS.index("tanh")
 _EXTRA_ROWS = 3
@@ -43,8 +42,8 @@ class Network(NamedTuple):
     of the output. `activation` is the place in `ACTIVATIONS`.
     """
 
-    parameters: Floats
-    gradient: Floats
+    parameters: AnyFloats
+    gradient: AnyFloats
     plan: NDArray[np.int64]
     inject: int
     actions: int
@@ -60,9 +59,9 @@ class Tape(NamedTuple):
     pass. Rows are padded to whole vectors.
     """
 
-    values: Floats
-    errors: Floats
-    upright: Floats
+    values: AnyFloats
+    errors: AnyFloats
+    upright: AnyFloats
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ class PopulationMLP:
             self.parameters[:, offset:] = draws[:, offset:] * output_bound
         self.parameters[:, last] *= output_scale
 
-    def named_weights(self, name: str) -> dict[str, Floats]:
+    def named_weights(self, name: str) -> dict[str, AnyFloats]:
         """Return views, layer by layer: `{name}.{layer}.weight` `[M, in, out]` and `.bias` `[M, out]`.
 
         A normalised layer also has `.gain` and `.shift` `[M, out]`.
@@ -186,7 +185,7 @@ class PopulationMLP:
             values[row + inputs - 1] = 1.0
         return Tape(values, np.zeros((2, width, stride), kind), np.zeros((stride, width), kind))
 
-    def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
+    def __call__(self, x: AnyFloats, action: AnyFloats | None = None) -> AnyFloats:
         """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""
         x = np.ascontiguousarray(x, self.parameters.dtype)
         members, batch = x.shape[:2]
@@ -200,7 +199,7 @@ class PopulationMLP:
 
 
 @kernel
-def _load_rows(rows: Floats, x: Floats) -> None:
+def _load_rows(rows: AnyFloats, x: AnyFloats) -> None:
     """Store x `[B, n]` transposed, as the first n rows of `rows` `[≥ n, stride]`."""
     for b in range(x.shape[0]):
         for i in range(x.shape[1]):
@@ -208,7 +207,7 @@ def _load_rows(rows: Floats, x: Floats) -> None:
 
 
 @kernel
-def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Floats) -> None:
+def forward(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
     """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` where none joins) → out `[B, out]`; for `backward`."""
     parameters, values = net.parameters[m], tape.values
     stride, columns = values.shape[1], padded(x.shape[0], values.itemsize)
@@ -240,13 +239,13 @@ def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Fl
 
 
 @kernel
-def _forward_all(net: Network, tape: Tape, x: Floats, action: Floats, out: Floats) -> None:
+def _forward_all(net: Network, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
     for m in range(x.shape[0]):
         forward(net, m, tape, x[m], action[m], out[m])
 
 
 @kernel
-def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.bool_, d_action: Floats) -> None:
+def _backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: np.bool_, d_action: AnyFloats) -> None:
     parameters, gradient, values, upright = net.parameters[m], net.gradient[m], tape.values, tape.upright
     batch, stride, columns = d_out.shape[0], values.shape[1], padded(d_out.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -303,7 +302,7 @@ def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.
 
 
 @njit(inline="always")
-def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool, d_action: Floats) -> None:
+def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats) -> None:
     """Propagate the loss gradient d_out `[B, out]` of member m back through its last `forward`.
 
     With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action is written to
@@ -330,7 +329,7 @@ _fma: Any = intrinsic(_fused)
 
 @kernel
 def evaluate_single(
-    parameters: Floats, plan: NDArray[np.int64], activation: int, tanh: bool, x: Floats, out: Floats
+    parameters: AnyFloats, plan: NDArray[np.int64], activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
 ) -> None:
     """Evaluate every member for one observation each, x `[M, 1, in]` → out `[M, 1, out]`, with the bits of `forward`.
 
@@ -357,7 +356,7 @@ def evaluate_single(
 
 
 @kernel
-def _layer(x: Floats, weights: Floats, out: Floats) -> None:
+def _layer(x: AnyFloats, weights: AnyFloats, out: AnyFloats) -> None:
     """Write the product of x `[in]` and weights `[in, out]`, the bias among them, to out `[out]`."""
     inputs, outputs = weights.shape
     if outputs <= THIN_ROWS:

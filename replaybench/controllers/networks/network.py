@@ -1,4 +1,4 @@
-"""`evaluate` and `differentiate`: one name for the passes of both types of network, chosen when kernels are compiled.
+"""Networks with optimiser and target network, for feed-forward and recurrent policies.
 
 A learner's update is thus written once, for feed-forward networks, evaluated on observations, and recurrent ones,
 evaluated on the segments that end with these. Both have parameters and gradient as one flat row a member.
@@ -7,16 +7,16 @@ evaluated on the segments that end with these. Both have parameters and gradient
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numba.extending import overload
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import Adam
 from replaybench.controllers.networks.lstm import LSTMShape
-from replaybench.controllers.networks.mlp import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
+from replaybench.controllers.networks.mlp import Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.networks.recurrent import (
     Histories,
     PopulationRecurrent,
@@ -26,15 +26,46 @@ from replaybench.controllers.networks.recurrent import (
     recurrent_backward,
     recurrent_forward,
 )
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.configuration import Number, Settings, Units, Within
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryConfig(Settings):
+    """LSTMs for partially observed plants, with the numbers of Novati & Koumoutsakos (2019): 2 layers of 32 units.
+
+    They come before the layers of each network; a critic's action joins after them. The paper has LSTMs only:
+    `hidden = []`. Errors are propagated back over `window` steps.
+
+    The paper does not state in which state a window starts. `stored`: in the state at which the step was collected,
+    2 · layers · units numbers of each recurrent network, stored with every experience. `burn-in`: in zero, `burn_in`
+    steps earlier, without learning from these (both in Kapturowski et al. 2019). `zero`: in zero.
+
+    At first an LSTM keeps the share 1/(1 + exp(−`forget_bias`)) of its cells from step to step. At 1 it keeps much, as
+    long lags need. −4 is better where a controller has to react to the present and first episodes are short.
+    """
+
+    layers: Number = 2
+    units: Units = 32
+    window: Annotated[int, Within(2, 10**6, "steps")] = 16
+    start: Literal["stored", "burn-in", "zero"] = "stored"
+    burn_in: Number = 8
+    forget_bias: Annotated[float, Within(-10, 10)] = 1.0
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that are replayed with each sample, its own included."""
+        return self.window + (self.burn_in if self.start == "burn-in" else 0)
+
 
 Approximator = Network | RecurrentNetwork
 AnyTape = Tape | RecurrentTape
 Population = PopulationMLP | PopulationRecurrent
-Inputs = Floats | Histories
+Inputs = AnyFloats | Histories
 """Observations `[M, B, S]`, or segments that end with them; of one member, without M."""
 
 
-class Learned(NamedTuple):
+class TrainState(NamedTuple):
     """The arrays that an update of a network uses.
 
     Attributes:
@@ -59,7 +90,7 @@ def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype:
     return PopulationRecurrent(RecurrentShape(trunk, head), members, dtype)
 
 
-def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: Floats, out: Floats) -> None:
+def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: AnyFloats, out: AnyFloats) -> None:
     """Evaluate member m: its inputs of B samples, action `[B, A]` (`[B, 0]` where none joins) → out `[B, out]`.
 
     Only compiled code can call this function and those below.
@@ -68,7 +99,7 @@ def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: Floats
 
 
 def differentiate(
-    net: Approximator, m: int, tape: AnyTape, d_out: Floats, want_weights: bool, d_action: Floats
+    net: Approximator, m: int, tape: AnyTape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats
 ) -> None:
     """Propagate the loss gradient d_out `[B, out]` of member m back through its last `evaluate`.
 
@@ -120,3 +151,23 @@ def _of_samples(x: Any, samples: Any) -> Any:
 def _is(kind: Any, named: type) -> bool:
     """Return whether `kind`, one of Numba's types, stands for the class `named`."""
     return getattr(kind, "instance_class", None) is named
+
+
+Squash = Literal["none", "tanh", "clip"]
+
+
+class PolicyHead(NamedTuple):
+    """How a learner's greedy action is computed from a network.
+
+    Attributes:
+        network: the network, of one member.
+        first, width: the first of the outputs that are used, and their number.
+        squash: how they are brought into [−1, 1]; "none" if they lie there.
+        table: for discrete actions, `[width, A]`: the action of each output; the largest output chooses.
+    """
+
+    network: Population
+    first: int
+    width: int
+    squash: Squash = "none"
+    table: NDArray[np.float32] | None = None

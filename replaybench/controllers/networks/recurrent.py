@@ -26,7 +26,6 @@ from replaybench.controllers.networks.lstm import (
 )
 from replaybench.controllers.networks.mlp import (
     MOST_TAPES,
-    Floats,
     Network,
     PopulationMLP,
     Scheme,
@@ -35,15 +34,16 @@ from replaybench.controllers.networks.mlp import (
     backward,
     forward,
 )
-from replaybench.data.kernel import kernel
-from replaybench.data.streams import Stream
+from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import Stream
 
 
 class RecurrentNetwork(NamedTuple):
     """View for kernels: `trunk` and `head` in the same `parameters` and `gradient` `[M, P]`."""
 
-    parameters: Floats
-    gradient: Floats
+    parameters: AnyFloats
+    gradient: AnyFloats
     trunk: LSTMNetwork
     head: Network
 
@@ -55,9 +55,9 @@ class Histories(NamedTuple):
     `memory` `[M, B, H]` is the state before the first, H = 0 for zero. Of one member, the same without M.
     """
 
-    observation: Floats
+    observation: AnyFloats
     length: Lengths
-    memory: Floats
+    memory: AnyFloats
 
 
 class RecurrentTape(NamedTuple):
@@ -71,10 +71,10 @@ class RecurrentTape(NamedTuple):
     trunk: LSTMTape
     head: Tape
     place: int
-    initial: Floats
+    initial: AnyFloats
     length: Lengths
-    joined: Floats
-    d_joined: Floats
+    joined: AnyFloats
+    d_joined: AnyFloats
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class PopulationRecurrent:
         self._trunk.initialise(stream)
         self._head.initialise(stream, scheme, output_scale, output_bound)
 
-    def named_weights(self, name: str) -> dict[str, Floats]:
+    def named_weights(self, name: str) -> dict[str, AnyFloats]:
         """Return views of all weights, as those of `{name}.trunk` (an LSTM) and `{name}.head`."""
         return self._trunk.named_weights(f"{name}.trunk") | self._head.named_weights(f"{name}.head")
 
@@ -155,7 +155,7 @@ class PopulationRecurrent:
             np.zeros_like(joined),
         )
 
-    def step(self, x: Floats, state: Floats, action: Floats | None = None) -> tuple[Floats, Floats]:
+    def step(self, x: AnyFloats, state: AnyFloats, action: AnyFloats | None = None) -> tuple[AnyFloats, AnyFloats]:
         """Evaluate one step of N runs of all members.
 
         Args:
@@ -175,14 +175,14 @@ class PopulationRecurrent:
         _step_all(self.network, tape, given[0], given[1], given[2], out, next_state)
         return out, next_state
 
-    def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
+    def __call__(self, x: AnyFloats, action: AnyFloats | None = None) -> AnyFloats:
         """Evaluate all members at the start of an episode: x `[M, N, in]`, action `[M, N, A]` → `[M, N, out]`."""
         return self.step(x, np.zeros((*x.shape[:2], self.shape.state_size), self.parameters.dtype), action)[0]
 
 
 @kernel
 def recurrent_forward(
-    net: RecurrentNetwork, m: int, tape: RecurrentTape, x: Histories, action: Floats, out: Floats
+    net: RecurrentNetwork, m: int, tape: RecurrentTape, x: Histories, action: AnyFloats, out: AnyFloats
 ) -> None:
     """Evaluate member m at the end of each of its segments: action `[B, A]` → out `[B, out]`."""
     joined, units, batch = tape.joined[: x.length.size], net.trunk.units, x.length.size
@@ -201,7 +201,7 @@ def recurrent_forward(
 
 @kernel
 def recurrent_backward(
-    net: RecurrentNetwork, m: int, tape: RecurrentTape, d_out: Floats, want_weights: bool, d_action: Floats
+    net: RecurrentNetwork, m: int, tape: RecurrentTape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats
 ) -> None:
     """Propagate the loss gradient d_out `[B, out]` of member m back through its last `recurrent_forward`.
 
@@ -219,8 +219,8 @@ def recurrent_backward(
 
 @kernel
 def _step_all(
-    net: RecurrentNetwork, tape: RecurrentTape, x: Floats, state: Floats, action: Floats, out: Floats,
-    next_state: Floats,
+    net: RecurrentNetwork, tape: RecurrentTape, x: AnyFloats, state: AnyFloats, action: AnyFloats, out: AnyFloats,
+    next_state: AnyFloats,
 ) -> None:  # fmt: skip
     length = np.ones(x.shape[1], np.int64)
     for m in range(x.shape[0]):

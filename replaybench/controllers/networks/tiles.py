@@ -1,4 +1,4 @@
-"""Products of a strip of columns, row dots and transposition, as LLVM IR in Numba's intrinsics.
+"""Matrix products under every network: small, register-blocked, equal for any population size.
 
 LLVM's vectoriser keeps no sums in registers across the inner loop of a product, so tiles are written out: a few rows ×
 one strip, a fused multiply-add a step and vector. A strip is 64 bytes wide, or 32 for the rest. The number of rows of a
@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
+from numpy.typing import NDArray
+
+from replaybench.runtime.kernel import kernel
 
 STRIP_BYTES = 64
 """Width of a strip: one vector of AVX-512, two of AVX2."""
@@ -351,3 +355,49 @@ def _transpose(
 
 
 transpose: Any = intrinsic(_transpose)
+
+
+_CLOSE = 8
+"""Up to so many strips a row, a column of as many rows as networks have there fits the cache in any case."""
+
+
+@register_jitable
+def padded(length: int, itemsize: int) -> int:
+    """Return `length` rounded up to whole strips; rows of scratch matrices have this stride, or `spread`."""
+    lanes = STRIP_BYTES // itemsize
+    return -(-length // lanes) * lanes
+
+
+def spread(length: int, itemsize: int) -> int:
+    """Return a padded stride for rows of `length` that lets a column of a large matrix stay in the first-level cache.
+
+    It is an odd number of strips: rows a power of two apart fall on the same few lines of the cache.
+    """
+    strips = padded(length, itemsize) * itemsize // STRIP_BYTES
+    apart = strips > _CLOSE and strips % 2 == 0
+    return (strips + apart) * STRIP_BYTES // itemsize
+
+
+@kernel
+def matmul(
+    c: NDArray[np.floating], c0: int, ldc: int, rows: int, columns: int,
+    a: NDArray[np.floating], a0: int, a_row: int, a_col: int,
+    b: NDArray[np.floating], b0: int, ldb: int, depth: int,
+) -> None:  # fmt: skip
+    """Write C = A · B, with C `[rows, columns]`, A `[rows, depth]`, B `[depth, columns]`.
+
+    Each matrix lies in a flat array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row` and
+    `a_col` the strides of A. Rows of B are read in whole vectors: `ldb` must be padded (`padded`); the padding has no
+    influence. Sums run in the order of k; where C has one or two rows, as four sums of every fourth.
+    """
+    wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
+    j = 0
+    while j < columns:
+        if columns - j >= wide:
+            wide_strip(c, c0 + j, ldc, rows, wide, a, a0, a_row, a_col, b, b0 + j, ldb, depth)
+            j += wide
+        else:
+            n = min(narrow, columns)
+            j = min(j, columns - n)
+            narrow_strip(c, c0 + j, ldc, rows, n, a, a0, a_row, a_col, b, b0 + j, ldb, depth)
+            j += n

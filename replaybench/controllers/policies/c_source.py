@@ -1,4 +1,4 @@
-"""A learned policy as one C99 header that needs only a C compiler: no allocation, no state, no library.
+"""Policies as C source code.
 
 It computes `Policy.predict` in the same order and precision: the bits are the same wherever the C library's tanhf is,
 if the policy has one (`docs/deploy.md`). In the texts below, `NAME` and `name` stand for the policy's; each is one
@@ -14,17 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.networks import activations
+from replaybench.controllers.networks import layers as activations
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
 from replaybench.controllers.networks.tiles import THIN_ROWS
-from replaybench.controllers.policies.deployment import (
-    Units,
-    head_of,
-    memory_of,
-    statistics_of,
-    weights_of,
-)
-from replaybench.controllers.policies.policy import Policy
+from replaybench.controllers.policies.policy import Policy, Units, head_of, memory_of, statistics_of, weights_of
 
 FMA: Final = """\
 /* A fused multiply-add, rounded once; one instruction where the processor has it (build for it: -mfma, -mfpu=…),

@@ -1,4 +1,4 @@
-"""Learned policies without their learners, in the convention of Stable-Baselines3.
+"""Stored policies: reading, writing, and the function that a deployed policy computes.
 
 A policy file names its learner and settings; the learner is rebuilt as a population of one.
 """
@@ -8,22 +8,22 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.controllers.agent import Task
+from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.learner import Learner
+from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import PolicyHead
+from replaybench.controllers.networks.recurrent import PopulationRecurrent
 from replaybench.controllers.registry import load_learner
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.bounds import Hertz, Name
-from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy, take_members
-from replaybench.data.user_code.user_file import imports_only
-
-Float32Array = NDArray[np.float32]
+from replaybench.data.policy_file import read_policy, take_members
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.configuration import Hertz, Name, build
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import imports_only
 
 
 def policy_facts(learner: str, agent: Learner, frequency: float) -> dict[str, Any]:
@@ -68,10 +68,10 @@ class Policy:
     def predict(
         self,
         observation: ArrayLike,
-        state: Float32Array | None = None,
+        state: Floats32 | None = None,
         episode_start: ArrayLike | None = None,
         deterministic: bool = True,
-    ) -> tuple[Float32Array, Float32Array | None]:
+    ) -> tuple[Floats32, Floats32 | None]:
         """Return actions float32 `[A]` or `[N, A]` for an observation `[S]` or several `[N, S]`, and the next state.
 
         Args:
@@ -93,8 +93,8 @@ class Policy:
         return (action if seen.ndim == 2 else action[0]), after
 
     def _choose(
-        self, rows: Float32Array, state: Float32Array | None, episode_start: ArrayLike | None, deterministic: bool
-    ) -> tuple[Float32Array, Float32Array | None]:
+        self, rows: Floats32, state: Floats32 | None, episode_start: ArrayLike | None, deterministic: bool
+    ) -> tuple[Floats32, Floats32 | None]:
         """Return actions `[1, N, A]` for observations `[1, N, S]`, and what a recurrent policy remembers then."""
         agent = self.agent
         if not agent.memory.size:
@@ -135,3 +135,94 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return Policy(agent, facts)
+
+
+class Statistics(NamedTuple):
+    """How observations are normalised: (s − mean) · scale, float64 `[S]` each, within ± bound."""
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    bound: float
+
+
+class Units(NamedTuple):
+    """A plant's signals in physical units.
+
+    Attributes:
+        state_names, state_units: of the observed states `[S]`.
+        center, scale, limit: float64 `[S]`: an observation is (state − center) / scale within ± limit; None for no
+            limit.
+        periodic: `[S]`, which of them are angles in [−π, π).
+        action_names, action_units: of the actions `[A]`.
+        middle, half: float64 `[A]`: an action means middle + half · action.
+        choices: `[A]`, number of evenly spaced values of each action; empty where they are continuous.
+    """
+
+    state_names: tuple[str, ...]
+    state_units: tuple[str, ...]
+    center: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    limit: NDArray[np.float64] | None
+    periodic: tuple[bool, ...]
+    action_names: tuple[str, ...]
+    action_units: tuple[str, ...]
+    middle: NDArray[np.float64]
+    half: NDArray[np.float64]
+    choices: tuple[int, ...]
+
+
+class Cost(NamedTuple):
+    """Cost of one action: stored numbers, multiply-adds, function evaluations, and numbers on the stack, all float32.
+
+    Functions are tanh, other activations with a division, and roots.
+    """
+
+    parameters: int
+    multiply_adds: int
+    functions: int
+    scratch: int
+
+
+def statistics_of(agent: Learner) -> Statistics | None:
+    """Return the normalisation of observations of a population of one; None if there is none."""
+    normaliser = agent.normaliser.observations
+    if not normaliser.on:
+        return None
+    return Statistics(normaliser.mean[0], normaliser.scale[0], float(normaliser.bound[0]))
+
+
+def head_of(form: PolicyHead) -> Shape:
+    """Return the shape of a policy's fully connected layers, those behind an LSTM where there is one."""
+    return form.network.shape.head if isinstance(form.network, PopulationRecurrent) else form.network.shape
+
+
+def weights_of(form: PolicyHead) -> dict[str, NDArray[Any]]:
+    """Return a policy's weights by name, without the member axis: `trunk.0.weight`, `head.0.bias`, …"""
+    if isinstance(form.network, PopulationRecurrent):
+        named = form.network.named_weights("net")
+        return {name.removeprefix("net."): array[0] for name, array in named.items()}
+    named = form.network.named_weights("head")
+    return {name: array[0] for name, array in named.items()}
+
+
+def memory_of(form: PolicyHead) -> int:
+    """Return the size of a policy's state."""
+    return form.network.shape.state_size if isinstance(form.network, PopulationRecurrent) else 0
+
+
+def cost_of(form: PolicyHead) -> Cost:
+    """Count the cost of an action; comparisons, copies and the scaling of signals are not counted."""
+    shape = head_of(form)
+    hidden = [outputs for _, outputs in shape.layers[:-1]]
+    costly = shape.activation != "relu"
+    functions = sum(hidden) * costly + (shape.tanh * shape.sizes[-1]) + (form.squash == "tanh") * form.width
+    products = sum(inputs * outputs for inputs, outputs in shape.layers)
+    if shape.layer_norm:
+        functions, products = functions + len(hidden), products + 3 * sum(hidden)
+    scratch = 2 * max(max(pair) for pair in shape.layers)
+    if isinstance(form.network, PopulationRecurrent):
+        trunk = form.network.shape.trunk
+        products += sum((inputs + trunk.units) * 4 * trunk.units + 3 * trunk.units for inputs in trunk.layer_inputs)
+        functions += 5 * trunk.units * trunk.layers
+        scratch += max(trunk.layer_inputs) + 5 * trunk.units
+    return Cost(sum(array.size for array in weights_of(form).values()), products, functions, scratch)

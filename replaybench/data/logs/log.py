@@ -23,14 +23,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import Problems, UserError, no_such_file, unknown
+from replaybench.data.logs.binary_tables import read_npz, read_parquet
 from replaybench.data.logs.matlab import read_mat
-from replaybench.data.logs.npz import read_npz
-from replaybench.data.logs.parquet import read_parquet
-from replaybench.data.logs.table import Floats, Table, refuse_unequal
+from replaybench.data.logs.table import Table, contradicts, refuse_unequal, split_title
 from replaybench.data.logs.text import TextOptions, read_text
-from replaybench.data.logs.units import contradicts, split_title
-from replaybench.data.quantities import shown_number
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.errors import Problems, UserError, no_such_file, unknown
+from replaybench.runtime.quantities import shown_number
 
 GAP: Final = 1.5
 """Sample periods between two rows from which on samples are missing between them."""

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.kernels.elementwise import cos, sin
-from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
+from replaybench.envs.bullet.engine import INTERVAL, BulletPlant
+from replaybench.envs.bullet.world import Floats, Model, Readings
+from replaybench.runtime.elementwise import cos, sin
 
 POLE: Final = 0.6  # length of each [m]
 FASTEST: Final = 100.0  # Bullet lets no joint move faster [rad/s, m/s]

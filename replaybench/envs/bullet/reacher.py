@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.kernels import elementwise
-from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
+from replaybench.envs.bullet.engine import INTERVAL, BulletPlant
+from replaybench.envs.bullet.world import Floats, Model, Readings
+from replaybench.runtime import elementwise
 
 ELBOW: Final = 3.0  # its range is ± this [rad]
 SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
-from replaybench.data.kernels import elementwise
-from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
+from replaybench.envs.bullet.engine import INTERVAL, BulletPlant
+from replaybench.envs.bullet.world import Floats, Model, Readings
+from replaybench.runtime import elementwise
+from replaybench.runtime.errors import UserError
 
 TARGET: Final = 1000.0  # distance of the flag along x [m]
 SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike

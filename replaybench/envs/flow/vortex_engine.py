@@ -1,29 +1,201 @@
-"""The drafting task on the tabulated wake: thousands of ellipses, each in a wake of its own phase, in one kernel."""
+"""The drafting task in the tabulated wake: quasi-steady forces and added mass on the ellipse."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.kernel import kernel
-from replaybench.data.streams import Stream
-from replaybench.envs.flow.ellipse import MAX_SUBSTEP, STATES, move, observe, settled_coupling
-from replaybench.envs.flow.laws import BY_FIDELITY, records, vary
-from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, step_reward
-from replaybench.envs.flow.vortex_table import fill_table, wake_table
-from replaybench.envs.flow.vortex_wake import vorticity
+from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, half_turn, outside, step_reward
+from replaybench.envs.flow.wake import BY_FIDELITY, PERIOD, fill_table, look_up, records, vary, vorticity, wake_table
 from replaybench.envs.interface.engine import Engine
-from replaybench.envs.ode.function_hash import content_hash
+from replaybench.runtime.function_hash import content_hash
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import Stream
 
 if TYPE_CHECKING:
-    from replaybench.envs.flow.drawing import FlowPicture
+    from replaybench.envs.flow.plant import FlowPicture
+
+GAUSS: Final = 0.2887  # where the chord feels the flow, on both sides of the centre [D]
+MUNK: Final = 0.754  # potential-flow moment, π (a² − b²) [ρD²]
+NEAR_EDGE, NEAR_WIDTH, NEAR_SPREAD = 2.25, 0.08, 0.7  # where a body closes the gap behind the cylinder [D]
+
+MAX_SUBSTEP: Final = 0.05  # longest Runge–Kutta step [T]
+STATES: Final = 8
+"""x, y [D], θ [rad], velocity x, velocity y [U], Ω [U/D], coupling κ, phase of the wake."""
+
+Rates = tuple[float, float, float]
+"""Accelerations along x and y [U/T] and of turning [U/(D T)]."""
+
+
+@kernel
+def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, float, float]:
+    """Return the quasi-steady force along ξ and η [ρU²D] and the torque [ρU²D²].
+
+    Args:
+        along, across: velocity of the ellipse relative to the water, along ξ and η [U].
+        spin: its angular velocity relative to the water's [U/D].
+    """
+    tiny = 1e-24  # keeps the angle of attack defined at rest
+    speed = math.sqrt(along * along + across * across + tiny)
+    turned = across - law.turning_lift * spin * along / speed
+    square = along * along + turned * turned + tiny
+    felt = math.sqrt(square)
+    cosine2 = along * along / square  # of the angle of attack
+    normal = -0.5 * felt * turned * (law.normal_linear + law.normal_cubic * (1.0 - cosine2)) - law.cross_drag * turned
+    cosine4 = cosine2 * cosine2
+    munk = (law.munk_bluff + law.munk_slender * cosine4 * cosine4) * MUNK
+    return -law.skin_friction * math.sqrt(felt) * along, normal, -munk * along * across - law.turning_drag * spin
+
+
+@kernel
+def respond(
+    law: Any, along: float, across: float, omega: float, force_along: float, force_across: float
+) -> tuple[float, float]:
+    """Return the acceleration along ξ and η in axes that do not turn: forces, and added mass that turns with the body.
+
+    Args:
+        along, across: velocity relative to the water [U].
+        omega: angular velocity [U/D].
+        force_along, force_across: all other forces [ρU²D].
+    """
+    turning = omega * (law.inertia_across - law.inertia_along)
+    return (
+        (force_along + turning * across) * (1.0 / law.inertia_along),
+        (force_across + turning * along) * (1.0 / law.inertia_across),
+    )
+
+
+@kernel
+def settled_coupling(law: Any, x: float, y: float, cosine: float) -> float:
+    """Return the κ that shedding comes to with the ellipse held at (x, y), the cosine being that of its angle."""
+    height = (y * (1.0 / NEAR_SPREAD)) ** 2
+    near = 2.0 * math.exp(-height * height) / (1.0 + math.exp((x - NEAR_EDGE) * (2.0 / NEAR_WIDTH)))
+    settled: float = 1.0 - law.always_weaker - law.near_weaker * near * abs(cosine)
+    return settled
+
+
+@kernel
+def accelerations(
+    law: Any, x: float, y: float, cosine: float, sine: float, u: float, v: float, omega: float, coupling: float,
+    phase: float, fx: float, fy: float, torque: float, table: NDArray[np.float32],
+) -> Rates:  # fmt: skip
+    """Return how an ellipse's motion changes under an outer force [ρU²D] and torque [ρU²D²].
+
+    `dV/dt = s Du/Dt + (m + m_i)⁻¹ F` in body axes, with the water's velocity and acceleration averaged over the chord;
+    s is `law.carried`.
+    """
+    dx, dy = GAUSS * cosine, GAUSS * sine
+    extra_rate = 1.0 / law.period - 1.0 / PERIOD
+    u1, v1, a1, b1 = look_up(table, x - dx, y - dy, phase, extra_rate)
+    u2, v2, a2, b2 = look_up(table, x + dx, y + dy, phase, extra_rate)
+    coupling *= law.strength
+    v1, v2 = coupling * v1, coupling * v2
+    slip_x, slip_y = u - 0.5 * (u1 + u2), v - 0.5 * (v1 + v2)
+    shear = (cosine * (v2 - v1) - sine * (u2 - u1)) * (0.5 / GAUSS)
+    along, across = cosine * slip_x + sine * slip_y, cosine * slip_y - sine * slip_x
+    force_along, force_across, moment = loads(law, along, across, omega - shear)
+    force_along += cosine * fx + sine * fy
+    force_across += cosine * fy - sine * fx
+    forward, sideways = respond(law, along, across, omega, force_along, force_across)
+    return (
+        law.carried * (0.5 * (a1 + a2)) + cosine * forward - sine * sideways,
+        law.carried * (0.5 * coupling * (b1 + b2)) + sine * forward + cosine * sideways,
+        (moment + torque) * (1.0 / law.inertia_turning),
+    )
+
+
+@kernel
+def move(
+    state: NDArray[np.float64], m: int, fx: float, fy: float, torque: float, box: Any, seconds: float, substeps: int,
+    law: Any, table: NDArray[np.float32],
+) -> bool:  # fmt: skip
+    """Advance ellipse `m` of `state` `[M, STATES]` in place by midpoint steps under a constant force and torque.
+
+    The coupling relaxes, `κ̇ = (κ* − κ)/T_s`, while the ellipse moves.
+
+    Args:
+        box: where its centre must stay; it stops at the first step that ends outside.
+        seconds: length of all `substeps` together [T].
+
+    Returns:
+        Whether it has left the box.
+    """
+    x, y, theta = state[m, 0], state[m, 1], state[m, 2]
+    u, v, omega = state[m, 3], state[m, 4], state[m, 5]
+    coupling, phase = state[m, 6], state[m, 7]
+    step = seconds / substeps
+    half = 0.5 * step
+    cosine, sine = math.cos(theta), math.sin(theta)
+    pace = 1.0 / law.period
+    relaxing = (settled_coupling(law, x, y, cosine) - coupling) * pace
+    left = False
+    for _ in range(substeps):
+        a, b, c = accelerations(law, x, y, cosine, sine, u, v, omega, coupling, phase, fx, fy, torque, table)
+        middle = _turn_on(phase, half * pace)
+        xm, ym = x + half * u, y + half * v
+        cm, sm = _turned(cosine, sine, half * omega)
+        um, vm, om = u + half * a, v + half * b, omega + half * c
+        # The rate in the middle of the step before is near enough to bring κ to the middle of this one.
+        km = coupling + half * relaxing
+        a, b, c = accelerations(law, xm, ym, cm, sm, um, vm, om, km, middle, fx, fy, torque, table)
+        relaxing = (settled_coupling(law, xm, ym, cm) - km) * pace
+        x, y, theta = x + step * um, y + step * vm, theta + step * om
+        cosine, sine = _turned(cosine, sine, step * om)
+        u, v, omega, coupling = u + step * a, v + step * b, omega + step * c, coupling + step * relaxing
+        phase = _turn_on(phase, step * pace)
+        left = outside(x, y, box)
+        if left:
+            break
+    state[m, 0], state[m, 1], state[m, 2] = x, y, theta
+    state[m, 3], state[m, 4], state[m, 5] = u, v, omega
+    state[m, 6], state[m, 7] = coupling, phase
+    return left
+
+
+@kernel
+def _turned(cosine: float, sine: float, angle: float) -> tuple[float, float]:
+    """Return cosine and sine of an angle [rad] more, by a series where that is exact to rounding, which is quicker."""
+    if abs(angle) < 0.25:
+        q = angle * angle
+        c = 1.0 - q * (1 / 30) * (1.0 - q * (1 / 56) * (1.0 - q * (1 / 90)))
+        c = 1.0 - q * (1 / 2) * (1.0 - q * (1 / 12) * c)
+        s = 1.0 - q * (1 / 42) * (1.0 - q * (1 / 72) * (1.0 - q * (1 / 110)))
+        s = angle * (1.0 - q * (1 / 6) * (1.0 - q * (1 / 20) * s))
+    else:
+        c, s = math.cos(angle), math.sin(angle)
+    return cosine * c - sine * s, sine * c + cosine * s
+
+
+@kernel
+def _turn_on(phase: float, part: float) -> float:
+    phase += part
+    return phase - 1.0 if phase >= 1.0 else phase
+
+
+@kernel
+def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], observed: NDArray[np.float64]) -> None:
+    """Write what an ellipse `[STATES]` shows of itself and of the water that passes its sensors, `[14]`."""
+    theta, omega = state[2], state[5]
+    observed[0], observed[1], observed[2] = state[0], state[1], half_turn(theta)
+    observed[3], observed[4], observed[5] = state[3], state[4], omega
+    cosine, sine = math.cos(theta), math.sin(theta)
+    for n in range(4):
+        along, across = SENSORS[n]
+        dx, dy = cosine * along - sine * across, sine * along + cosine * across
+        u, v, _, _ = look_up(table, state[0] + dx, state[1] + dy, state[7], 0.0)
+        u, v = u - (state[3] - omega * dy), state[6] * law.strength * v - (state[4] + omega * dx)
+        lengthwise = law.ends_along if n < 2 else law.sides_along
+        crosswise = law.ends_across if n < 2 else law.sides_across
+        more = (lengthwise - crosswise) * (cosine * u + sine * v)
+        observed[6 + 2 * n] = crosswise * u + more * cosine
+        observed[7 + 2 * n] = crosswise * v + more * sine
 
 
 class VortexWake(Engine):
-    """M ellipses in M wakes (`replaybench.envs.flow.ellipse`, `replaybench.envs.flow.vortex_wake`).
+    """M ellipses in M wakes (`replaybench.envs.flow.vortex_engine`, `replaybench.envs.flow.wake`).
 
     Attributes:
         state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], and hidden coupling κ and phase of the wake.
@@ -87,7 +259,7 @@ class VortexWake(Engine):
 
     def frame(self, member: int) -> NDArray[np.uint8]:
         """Return a picture uint8 `[320, 640, 3]` of a member in a street that nothing weakens."""
-        from replaybench.envs.flow.drawing import VIEW, FlowPicture
+        from replaybench.envs.flow.plant import VIEW, FlowPicture
 
         if self._picture is None:
             self._picture = FlowPicture(self.plant.box)

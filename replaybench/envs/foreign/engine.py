@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.streams import Stream
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Vector
+from replaybench.runtime.streams import Stream
 
 _SEEDS: Final = 2**32
 _NOT_STARTED: Final = -1

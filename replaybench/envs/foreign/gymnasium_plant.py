@@ -1,4 +1,4 @@
-"""Any task that is registered with Gymnasium, as a plant: `gymnasium:HalfCheetah-v5`.
+"""Gymnasium tasks as plants: `gymnasium:HalfCheetah-v5`.
 
 Observations must be flat vectors of numbers, actions bounded vectors, or one or more choices. The task's own time limit
 is the plant's episode.
@@ -19,13 +19,13 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError, nearest, unknown
-from replaybench.data.user_code.source_hash import made_of
-from replaybench.data.user_code.user_file import import_file, import_module, located
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
 from replaybench.envs.mujoco.model import quiet
+from replaybench.runtime.errors import UserError, nearest, unknown
+from replaybench.runtime.source_hash import made_of
+from replaybench.runtime.user_file import import_file, import_module, located
 
 Environment = gymnasium.Env[Any, Any]
 _NUMBER: Final = int | float | np.integer | np.floating

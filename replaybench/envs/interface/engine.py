@@ -1,14 +1,32 @@
-"""The interface of what moves the members of a population: equations, simulators and other people's code."""
+"""Engines: the methods that step the members of a population, and the number of threads they use."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.streams import Stream
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
+
+VARIABLE: Final = "REPLAYBENCH_THREADS"
+
+
+def thread_count() -> int:
+    """Return the threads of a simulator's engine, from `REPLAYBENCH_THREADS`; 1 if it is not set.
+
+    They change no number. Sweeps keep every core busy anyway; threads serve a single population.
+
+    Raises:
+        UserError: it is not a whole number of 1 or more.
+    """
+    text = os.environ.get(VARIABLE, "1").strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise UserError(f"{VARIABLE} is {text!r}; give a whole number of 1 or more, or unset it")
+    return int(text)
 
 
 class Engine(ABC):

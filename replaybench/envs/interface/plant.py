@@ -1,4 +1,4 @@
-"""The base class of plants: their signals with units and ranges, and the length of an episode.
+"""The plant interface: signals with units and ranges, episode length, reference, drawing.
 
 An engine (`replaybench.envs.interface.engine`) moves the members; `replaybench.envs.population` adds noise and
 sampling. Plants given by differential equations derive from `replaybench.envs.ode.plant`.
@@ -15,12 +15,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.data.errors import UserError, shown, unknown
-from replaybench.envs.interface.checks import seen_states, whole_steps, whole_substeps
-from replaybench.envs.interface.declarations import SHARE, check_range, check_scalar, check_tuple
+from replaybench.envs.interface.declarations import (
+    SHARE,
+    check_range,
+    check_scalar,
+    check_tuple,
+    seen_states,
+    whole_steps,
+    whole_substeps,
+)
 from replaybench.envs.interface.engine import Engine
+from replaybench.runtime.errors import UserError, shown, unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -357,3 +366,44 @@ class FixedStepPlant(Plant):
 def _with_discount(plant: type[Any], discount: float) -> type[Any]:
     same = {name: getattr(plant, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(plant.__name__, (plant,), {**same, "discount": discount, "changed": {"discount": discount}})
+
+
+class Picture:
+    """A figure of `width` × `height` pixels, independent of pyplot's global state."""
+
+    def __init__(self, width: int = 480, height: int = 480) -> None:
+        self._figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor="white")
+        self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods carry no types
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Draw the figure, and return the image uint8 `[height, width, 3]`."""
+        self._canvas.draw()
+        return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+
+
+class Canvas(Picture):
+    """The plant's own drawing, with time, state and action in physical units below."""
+
+    def __init__(self, plant: Plant) -> None:
+        super().__init__()
+        self._plant = plant
+        self._picture = self._figure.add_axes((0.02, 0.2, 0.96, 0.78))
+        self._caption = self._figure.text(0.5, 0.045, "", ha="center", family="monospace", fontsize=9)
+
+    def frame(self, state: NDArray[np.float64], action: NDArray[np.float32], seconds: float) -> NDArray[np.uint8]:
+        """Return the image uint8 `[480, 480, 3]` of a physical state `[S]` and a normalised action `[A]`."""
+        plant = self._plant
+        self._picture.clear()
+        plant.draw(self._picture, state, action.astype(np.float64))
+        lines = [f"t = {seconds:.2f} s"]
+        if len(state) <= 2:  # more would not fit
+            states = zip(plant.state_names, state, plant.state_units, strict=True)
+            lines.append("   ".join(quantity(name, value, unit) for name, value, unit in states))
+        applied = plant.denormalise_action(action)
+        if len(applied) == 1:
+            lines.append(quantity(plant.action_names[0], applied[0], plant.action_units[0]))
+        else:
+            values = " ".join(f"{value:.2f}" for value in applied)
+            lines.append(with_unit(f"actions = ({values})", plant.action_units[0]))
+        self._caption.set_text("\n".join(lines))
+        return self.pixels()

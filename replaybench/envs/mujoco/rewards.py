@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.kernel import kernel
+from replaybench.runtime.kernel import kernel
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

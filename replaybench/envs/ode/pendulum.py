@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from replaybench.data.kernels.trigonometry import sin
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.plant import OdePlant, wrap_angle
+from replaybench.runtime.trigonometry import sin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

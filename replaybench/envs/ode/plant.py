@@ -1,4 +1,4 @@
-"""Plants given by ordinary differential equations: `rhs`, `reward` and two optional functions of one state.
+"""Plants given by ordinary differential equations.
 
 The functions are compiled with Numba; the kernels of `replaybench.envs.ode.rk4` run them over whole populations.
 """
@@ -15,15 +15,15 @@ from numba import njit
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
-from replaybench.envs.interface.angles import wrap_angle as wrap_angle  # for plants of users
 from replaybench.envs.interface.declarations import check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector
+from replaybench.envs.interface.signals import wrap_angle as wrap_angle
 from replaybench.envs.ode import rk4
-from replaybench.envs.ode.function_hash import content_hash
 from replaybench.envs.ode.rk4 import FUNCTIONS
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.function_hash import content_hash
+from replaybench.runtime.streams import Stream
 
 _PER_STATE: Final = ("initial_state", "reference_state")
 _GRID: Final = ("grid_nodes", "grid_low", "grid_high")

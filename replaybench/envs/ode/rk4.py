@@ -1,4 +1,4 @@
-"""Runge-Kutta steps of a whole population of one plant in a single compiled call.
+"""Runge-Kutta steps of a whole population in one compiled call.
 
 Numba caches no functions that close over other compiled functions, and notices edits only in the file of the function
 itself. So the kernel is written to a generated file whose name holds a hash of the plant's functions, their helpers and
@@ -24,11 +24,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.data.bounds import STEPS
-from replaybench.data.cache import cache_dir, store_text
-from replaybench.data.compilation.digest import compiler
-from replaybench.data.kernel import cached_beside_source
-from replaybench.envs.ode.function_hash import content_hash, importable
+from replaybench.runtime.configuration import STEPS
+from replaybench.runtime.function_hash import content_hash, importable
+from replaybench.runtime.kernel import cache_dir, cached_beside_source, compiler, store_text
 
 
 @intrinsic

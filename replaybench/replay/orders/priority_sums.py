@@ -1,4 +1,4 @@
-"""Sums of priorities over positions: which position holds the p-th part of all priority, after any change.
+"""Sums of priorities over slots: draws in proportion to priority, also among the newest only.
 
 **Structure**: a tree of fixed shape per member. Leaves are float32 priorities, sixteen to a node and a cache line;
 above them, sixteen float64 sums to a node, level upon level. A change adds up the sixteen numbers of each node on
@@ -8,14 +8,14 @@ as the one that was saved. It costs 4.6 bytes a position. Positions are buffer s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.kernel import kernel
-from replaybench.replay.orders.node_vectors import borrow, request
-from replaybench.replay.storage.columns import aligned_zeros
+from replaybench.replay.storage.columns import aligned_zeros, borrow, request
+from replaybench.runtime.kernel import kernel
 
 FAN: Final = 16
 
@@ -196,3 +196,186 @@ def sum_rebuild(state: SumState, m: int) -> None:
         below = (state.level[i] - state.level[i - 1]) // 16
         for node in range(below):
             state.sums[m, state.level[i] + node] = _add_up(state.sums, m, state.level[i - 1] + node * 16)
+
+
+class AgeState(NamedTuple):
+    """The logs of M members with C slots and P places each, as kernels take them.
+
+    Attributes:
+        slot_at: int32 `[M, P]`, the slot that took each place.
+        place_of: int32 `[M, C]`, each slot's place, −1 where the slot is empty.
+        end: int64 `[M]`, the next place.
+        used: a tree over places, 1 where a slot is still at its place.
+        priority: a tree over places, the priorities of what is there; a single node of zeros if not `weighted`.
+        weighted: whether priorities are kept.
+    """
+
+    slot_at: NDArray[np.int32]
+    place_of: NDArray[np.int32]
+    end: NDArray[np.int64]
+    used: SumState
+    priority: SumState
+    weighted: bool
+
+
+@kernel
+def _squeeze(ages: AgeState, m: int) -> None:
+    """Move the places in use to the front, oldest first."""
+    kept = 0
+    for place in range(ages.end[m]):
+        slot = ages.slot_at[m, place]
+        if ages.place_of[m, slot] == place:
+            ages.slot_at[m, kept], ages.place_of[m, slot] = slot, kept
+            if ages.weighted:
+                ages.priority.leaf[m, kept] = ages.priority.leaf[m, place]
+            kept += 1
+    ages.used.leaf[m, :kept] = 1
+    ages.used.leaf[m, kept:] = 0
+    sum_rebuild(ages.used, m)
+    if ages.weighted:
+        ages.priority.leaf[m, kept:] = 0
+        sum_rebuild(ages.priority, m)
+    ages.end[m] = kept
+
+
+@kernel
+def age_renew(ages: AgeState, m: int, slot: int) -> None:
+    """Note that a slot has a new occupant, the newest of all; its predecessor's priority is dropped."""
+    if ages.end[m] == ages.slot_at.shape[1]:
+        _squeeze(ages, m)
+    place = ages.place_of[m, slot]
+    if place >= 0:
+        sum_set(ages.used, m, place, 0.0)
+        if ages.weighted:
+            sum_set(ages.priority, m, place, 0.0)
+    end = ages.end[m]
+    ages.slot_at[m, end], ages.place_of[m, slot] = slot, end
+    sum_set(ages.used, m, end, 1.0)
+    ages.end[m] += 1
+
+
+@kernel
+def age_place(ages: AgeState, m: int, count: int, r: int) -> int:
+    """Return the place of the r-th newest of `count` occupants; r = 0 is the newest."""
+    return int(sum_find(ages.used, m, count - 1 - r + 0.5))
+
+
+@kernel
+def _rebuild(ages: AgeState, m: int) -> None:
+    """Recount from `place_of`."""
+    ages.used.leaf[m] = 0
+    for slot in range(ages.place_of.shape[1]):
+        place = ages.place_of[m, slot]
+        if place >= 0:
+            ages.slot_at[m, place] = slot
+            ages.used.leaf[m, place] = 1
+    sum_rebuild(ages.used, m)
+    sum_rebuild(ages.priority, m)
+
+
+class AgeLog:
+    """The order of age of each member's slots, all empty until renewed.
+
+    Args:
+        members, capacity: M and C.
+        weighted: whether to keep priorities in order of age.
+    """
+
+    def __init__(self, members: int, capacity: int, weighted: bool = False) -> None:
+        places = -(-(capacity + capacity // 4 + 1) // 16) * 16
+        self.state: Final = AgeState(
+            slot_at=np.zeros((members, places), np.int32),
+            place_of=np.full((members, capacity), -1, np.int32),
+            end=np.zeros(members, np.int64),
+            used=make_sums(members, places),
+            priority=make_sums(members, places if weighted else 0),
+            weighted=weighted,
+        )
+
+    def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
+        """Return the places of the first `stored` slots, from which all else follows but the priorities."""
+        return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from `state_dict`; priorities are added up from the leaves as they are.
+
+        Raises:
+            ValueError: a place lies outside the log.
+        """
+        place, end = state["age_place"], state["age_end"]
+        if (end < 0).any() or (end > self.state.slot_at.shape[1]).any():
+            raise ValueError("its log of ages ends where there is no place")
+        if place.size and ((place < -1) | (place >= end[:, None])).any():
+            raise ValueError("a slot's place is outside its log of ages")
+        self.state.place_of[:] = -1
+        self.state.place_of[:, : place.shape[1]] = place
+        self.state.end[:] = end
+        for m in range(len(self.state.end)):
+            _rebuild(self.state, m)
+
+
+class Cover(NamedTuple):
+    """The nodes that make up one range or several, in order; entry [0] of `upto` is 0.
+
+    Attributes:
+        node: int64 `[K]`, a node's place in its level.
+        level: int64 `[K]`, 0 for single positions, i for sums of 16^i of them.
+        upto: float64 `[K + 1]`, the sum of all earlier nodes.
+    """
+
+    node: NDArray[np.int64]
+    level: NDArray[np.int64]
+    upto: NDArray[np.float64]
+
+
+@kernel
+def cover_room(state: SumState) -> Cover:
+    """Return room for the nodes of two ranges."""
+    most = 4 * FAN * (state.level.size + 1)
+    return Cover(np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most + 1))
+
+
+@kernel
+def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover: Cover, count: int) -> int:
+    """Append those nodes of a level that have any priority."""
+    for node in range(start, stop):
+        value = np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
+        if value > 0:
+            cover.node[count], cover.level[count] = node, level
+            cover.upto[count + 1] = cover.upto[count] + value
+            count += 1
+    return count
+
+
+@kernel
+def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, count: int) -> int:
+    """Append the nodes that make up the positions [start, stop), not empty, to `count` others; return how many."""
+    ends = np.empty(state.level.size + 1, np.int64)
+    level = 0
+    while start < stop and start // FAN != (stop - 1) // FAN:
+        whole = -(-start // FAN)
+        count = _add_nodes(state, m, level, start, whole * FAN, cover, count)
+        ends[level] = stop
+        start, stop = whole, stop // FAN
+        level += 1
+    count = _add_nodes(state, m, level, start, stop, cover, count)
+    for below in range(level - 1, -1, -1):
+        count = _add_nodes(state, m, below, ends[below] // FAN * FAN, ends[below], cover, count)
+    return count
+
+
+@kernel
+def cover_search(
+    state: SumState, m: int, cover: Cover, count: int, target: NDArray[np.float64], position: NDArray[np.int64]
+) -> None:
+    """Fill `position[B]` with the first of the covered ones whose cumulative priority exceeds each of `target[B]`.
+
+    Targets ascend, and are used up. One that rounding has put beyond the end gives the last position with any priority.
+    """
+    level, k = np.empty(target.size, np.int64), 0
+    for b in range(target.size):
+        while k < count - 1 and target[b] >= cover.upto[k + 1]:
+            k += 1
+        target[b] -= cover.upto[k]
+        position[b], level[b] = cover.node[k], cover.level[k]
+    sum_descend(state, m, level, target, position)

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.kernel import kernel
-from replaybench.data.kernels import elementwise
+from replaybench.runtime import elementwise
+from replaybench.runtime.kernel import kernel
 
 _HEAD: Final = 1024  # the formula's first neglected term is then below 1e-16 of the sum for every α of use
 

@@ -1,4 +1,4 @@
-"""An exact order over buffer slots: which slot has rank r, after any change of a key.
+"""An exact order over buffer slots: the slot of rank r and the rank of slot s, after any change.
 
 Rank-based replay draws the slot at a rank, retention takes victims from the other end. Ranks are always current. This
 file handles slots and float32 keys only. Ties go by lower slot, or by age, the newest first.
@@ -24,18 +24,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.data.kernel import kernel
-from replaybench.data.records.lazy_column import LazyColumn
-from replaybench.replay.orders.node_vectors import (
-    INNER,
-    LEAF,
-    add_after,
-    borrow,
-    count_before,
-    insert_leaf,
-    remove_leaf,
-    request,
-)
 from replaybench.replay.orders.rank_tree import (
     CHANGES,
     HEIGHT,
@@ -56,6 +44,18 @@ from replaybench.replay.orders.rank_tree import (
     place,
     rows,
 )
+from replaybench.replay.storage.columns import (
+    INNER,
+    LEAF,
+    LazyColumn,
+    add_after,
+    borrow,
+    count_before,
+    insert_leaf,
+    remove_leaf,
+    request,
+)
+from replaybench.runtime.kernel import kernel
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""The tree under `replaybench.replay.orders.rank_order`: nodes of sorted entries, split and merged on the way down.
+"""The tree under `replaybench.replay.orders.rank_order`: nodes of sorted entries; ties are ordered by age.
 
 In all functions `leaf` is true for leaves and false for inner nodes.
 """
@@ -10,16 +10,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.kernel import kernel
-from replaybench.replay.orders.node_vectors import (
-    INNER,
-    LEAF,
-    add_after,
-    count_inner,
-    count_leaf,
-    insert_leaf,
-    remove_leaf,
-)
+from replaybench.replay.storage.columns import INNER, LEAF, add_after, count_inner, count_leaf, insert_leaf, remove_leaf
+from replaybench.runtime.kernel import kernel
 
 LEAST_LEAF: Final = 23
 LEAST_INNER: Final = 14

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 learns from our buffers: `StrategyReplayBuffer` stands in for its `ReplayBuffer`.
+"""`StrategyReplayBuffer`: replay strategies in place of Stable-Baselines3's `ReplayBuffer`.
 
 Strategies without feedback work with every off-policy algorithm of Stable-Baselines3. The others need feedback from the
 training code: the subclasses in `replaybench.replay.sb3.learners` return it, and others may through `feedback`.
@@ -15,15 +15,60 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import read_record, write_record
-from replaybench.replay.arrays import Floats
+from replaybench.data.record import read_record, write_record
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.sb3.feedback import check_feedback
+from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
-from replaybench.replay.strategies.view import Context
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError, unknown
+
+FEEDBACK: Final = {
+    "td_error": "TD errors from the learner",
+    "weight": "importance weights in the learner's losses",
+    "rate": "a factor on the learner's learning rate",
+    "state": "the state that the agent is in",
+    "phase": "the place of each update in its phase and the progress of the run",
+    "exploration": "each action's distance from the policy's own",
+}
+"""What training code can take care of, and what each is."""
+
+
+def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
+    """Refuse a strategy that would silently do something else than its name says."""
+    for name in feedback:
+        if name not in FEEDBACK:
+            raise unknown("feedback", name, FEEDBACK)
+    if strategy.synth is not None:
+        raise UserError(
+            f"{strategy}: Synth needs the plant's model, which Stable-Baselines3 does not have; leave Synth out"
+        )
+    if strategy.refer is not None:
+        raise UserError(
+            f"{strategy}: ReFER changes the learner's gradients, which no learner of Stable-Baselines3 lets it; "
+            "leave ReFER out"
+        )
+    missing = [FEEDBACK[name] for name in needs(strategy) if name not in feedback]
+    if missing:
+        raise UserError(
+            f"{strategy} needs {' and '.join(missing)}, which this training code does not give; use StrategyDDPG, "
+            "StrategyTD3 or StrategySAC from replaybench.replay.sb3.learners"
+        )
+
+
+def needs(strategy: Strategy) -> tuple[str, ...]:
+    """Return the names of the `FEEDBACK` that a strategy cannot do without."""
+    wanted = {
+        "td_error": strategy.by_td_error,
+        "weight": strategy.weights is not None,
+        "rate": "rate" in strategy.sampling.feedback,
+        "state": strategy.sampling.needs_state,
+        "phase": "phase" in strategy.sampling.feedback or strategy.weights is not None,
+        "exploration": "exploration" in strategy.orders,
+    }
+    return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
 
 try:
     from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
@@ -181,7 +226,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         columns = self.replay.columns
         return self._samples({name: columns.column(name)[0, batch_inds] for name in columns.fields}, env)
 
-    def _samples(self, columns: Mapping[str, Floats], env: VecNormalize | None) -> ReplayBufferSamples:
+    def _samples(self, columns: Mapping[str, Floats32], env: VecNormalize | None) -> ReplayBufferSamples:
         observations, successors = (
             self._normalize_obs(columns[name].reshape(-1, *self.obs_shape), env)
             for name in ("observation", "next_observation")

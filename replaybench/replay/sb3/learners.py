@@ -14,22 +14,21 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.autograd.graph import register_multi_grad_hook
-
-from replaybench.data.errors import UserError
-from replaybench.replay.arrays import Floats
-from replaybench.replay.sb3.buffer import StrategyReplayBuffer
-from replaybench.replay.sb3.feedback import FEEDBACK, needs
-from replaybench.replay.strategies.view import Context
-
-# isort: split
-# After `replaybench.replay.sb3.buffer`, which says how to install these where they are missing.
 from stable_baselines3 import DDPG, SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import ContinuousCritic
 from stable_baselines3.common.type_aliases import MaybeCallback, TrainFrequencyUnit
+from torch.autograd.graph import register_multi_grad_hook
+
+from replaybench.replay.sb3.buffer import FEEDBACK, StrategyReplayBuffer, needs
+from replaybench.replay.strategies.interface import Context
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError
+
+# isort: split
+# After `replaybench.replay.sb3.buffer`, which says how to install these where they are missing.
 
 Tensor = torch.Tensor
 
@@ -114,7 +113,7 @@ class StrategyLearner(OffPolicyAlgorithm):
             infos = [{**info, "exploration": float(d)} for info, d in zip(infos, distance, strict=True)]
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
 
-    def _attended(self) -> Floats | None:
+    def _attended(self) -> Floats32 | None:
         """Return the observation `[1, S]` that the agent made last, as it is stored; of several agents one in turn."""
         last = self._last_original_obs if self._vec_normalize_env is not None else self._last_obs
         if last is None:

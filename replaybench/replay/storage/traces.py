@@ -1,4 +1,4 @@
-"""Numbers per stored step that a learner derives along its episode: a value, an importance weight, a return.
+"""Values per stored step that depend on its episode: traces, history windows, episode starts.
 
 They have an array of their own, so that a sweep along an episode reads a few bytes per step. Links lead from each step
 to its neighbours wherever retention has put them. The learner's `TraceRule` computes the numbers.
@@ -6,18 +6,18 @@ to its neighbours wherever retention has put them. The learner's `TraceRule` com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.kernel import kernel
+from replaybench.replay.storage.columns import Columns, LazyColumn
+from replaybench.runtime.arrays import Bools, Floats32
+from replaybench.runtime.kernel import kernel
 
-Values = NDArray[np.float32]
 Links = NDArray[np.int32]
 Slots = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _LINKS: Final = ("previous", "next", "last")
 
@@ -33,24 +33,24 @@ class TraceRule(Protocol):
     def names(self) -> tuple[str, ...]:
         """Names of the K numbers."""
 
-    def followed(self, values: Values, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
+    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
         """Learn that the step in slot `last[m]` (−1: none) is followed by `experience`, stored or not.
 
         A step that is then discarded, which `stored` tells by its slot of −1, leaves `last[m]` the end of what is
         linked: `last` may be kept until then.
         """
 
-    def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
+    def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
         """Learn that the occupants of `slots` `[M]` (−1: none) are about to be overwritten; their links still hold."""
 
-    def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
+    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
         """Learn that a step lies in `slots[m]` (−1: none), linked and with its numbers as given, else 0.
 
         `ended` `[M]` says whose episode is over with this step, stored or not.
         """
 
     def annotated(
-        self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
+        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
         """Use what the learner says of the steps in slots `idx` `[M, B]`; −1 where one was replaced meanwhile."""
 
@@ -90,7 +90,7 @@ class Traces:
         """Bytes per slot."""
         return self.values.itemsize * self.values.shape[2] + self.previous.itemsize + self.next.itemsize
 
-    def view(self, name: str) -> Values:
+    def view(self, name: str) -> Floats32:
         """Return the view `[M, N]` of one number."""
         return self.values[:, :, self.rule.names.index(name)]
 
@@ -115,7 +115,7 @@ class Traces:
         """Hand the rule what the learner returned of the steps in slots `idx` `[M, B]`; −1 is to be skipped."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
-    def of(self, idx: Slots) -> Values:
+    def of(self, idx: Slots) -> Floats32:
         """Return the numbers `[M, B, K]` of the steps in slots `idx` `[M, B]`."""
         return np.take_along_axis(self.values, idx[:, :, None], axis=1)
 
@@ -176,12 +176,12 @@ def _cut(previous: Links, next: Links, last: Slots, slots: Slots) -> None:
 
 @kernel
 def _link(
-    values: Values,
+    values: Floats32,
     previous: Links,
     next: Links,
     last: Slots,
     slots: Slots,
-    first: Values,
+    first: Floats32,
     active: Bools,
     ended: Bools,
 ) -> None:
@@ -196,3 +196,152 @@ def _link(
             if last[m] >= 0:
                 next[m, last[m]] = slot
         last[m] = -1 if ended[m] else slot
+
+
+MEMORY: Final = "memory"
+"""The field in which a learner may store what it remembered before the step."""
+
+
+class Window(NamedTuple):
+    """The successive steps that end with each sample, the oldest first, at most W.
+
+    Attributes:
+        observation: float32 `[M, B, W, S]`, zero behind the sample's own.
+        length: steps of each window int64 `[M, B]`, at least 1.
+        memory: what is stored as `memory` with the first step of each, float32 `[M, B, H]`; H = 0 if nothing is.
+    """
+
+    observation: Floats32
+    length: NDArray[np.int64]
+    memory: Floats32
+
+
+class OnlyLinks:
+    """The rule of learners that derive no numbers along episodes, and need the links all the same."""
+
+    names: tuple[str, ...] = ()
+
+    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None: ...
+
+    def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None: ...
+
+    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None: ...
+
+    def annotated(
+        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
+    ) -> None: ...
+
+
+def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
+    """Return the windows of at most `steps` steps that end in slots idx `[M, B]`."""
+    seen, kept = columns.spans["observation"], columns.spans.get(MEMORY, slice(0, 0))
+    observation = np.zeros((*idx.shape, steps, seen.stop - seen.start), np.float32)
+    length = np.empty(idx.shape, np.int64)
+    memory = np.empty((*idx.shape, kept.stop - kept.start), np.float32)
+    _gather(columns.rows, traces.previous, idx, seen.start, kept.start, observation, length, memory)
+    return Window(observation, length, memory)
+
+
+@kernel
+def _gather(
+    rows: Floats32, previous: Links, idx: Slots, seen: int, kept: int,
+    observation: Floats32, length: NDArray[np.int64], memory: Floats32,
+) -> None:  # fmt: skip
+    """Go back from each sample to the first step of its window, then come back with the observations."""
+    for m in range(idx.shape[0]):
+        for b in range(idx.shape[1]):
+            first, steps = idx[m, b], 1
+            while steps < observation.shape[2] and previous[m, first] >= 0:
+                first = np.int64(previous[m, first])
+                steps += 1
+            length[m, b] = steps
+            for k in range(memory.shape[2]):
+                memory[m, b, k] = rows[m, first, kept + k]
+            slot = idx[m, b]
+            for t in range(steps - 1, -1, -1):
+                for s in range(observation.shape[3]):
+                    observation[m, b, t, s] = rows[m, slot, seen + s]
+                slot = np.int64(previous[m, slot])
+
+
+NONE = np.uint32(0xFFFF_FFFF)
+
+
+class EpisodeStarts:
+    """Serial numbers of the first experience of each member's episodes, ascending.
+
+    Attributes:
+        starts: uint32 `[M, E]`, padded with the largest number; grows.
+        known: int64 `[M]`, episodes begun.
+    """
+
+    def __init__(self, members: int) -> None:
+        self.starts = np.full((members, 16), NONE, np.uint32)
+        self.known = np.zeros(members, np.int64)
+        self.begins = np.ones(members, np.bool_)
+        self._most = np.zeros(1, np.int64)
+
+    def step(self, collected: NDArray[np.int64], active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> None:
+        """Count one more experience of each active member in `collected` `[M]`; `ended` says whose episode is over."""
+        if self._most[0] == self.starts.shape[1]:
+            self.starts = np.concatenate([self.starts, np.full_like(self.starts, NONE)], axis=1)
+        _step(self.starts, self.known, self.begins, collected, active, ended, self._most)
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the starts that are known, and whose next experience begins an episode."""
+        most = int(self.known.max(initial=0))
+        return {"episode_starts": self.starts[:, :most], "episode_begins": self.begins.view(np.uint8)}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from `state_dict`."""
+        starts = np.asarray(state["episode_starts"], np.uint32)
+        room = max(16, starts.shape[1])
+        self.starts = np.full((len(starts), room), NONE, np.uint32)
+        self.starts[:, : starts.shape[1]] = starts
+        self.known[:] = (starts != NONE).sum(axis=1)
+        self.begins[:] = state["episode_begins"] != 0
+        self._most[0] = self.known.max(initial=0)
+
+
+@kernel
+def _step(
+    starts: NDArray[np.uint32],
+    known: NDArray[np.int64],
+    begins: NDArray[np.bool_],
+    collected: NDArray[np.int64],
+    active: NDArray[np.bool_],
+    ended: NDArray[np.bool_],
+    most: NDArray[np.int64],
+) -> None:
+    """Do what `EpisodeStarts.step` says; `most` `[1]` is how many episodes some member has begun."""
+    for m in range(collected.size):
+        if active[m]:
+            collected[m] += 1
+            if begins[m]:
+                starts[m, known[m]] = collected[m]
+                known[m] += 1
+            begins[m] = ended[m]
+        most[0] = max(most[0], known[m])
+
+
+def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, LazyColumn]:
+    """Return the columns `episode` and `step` uint32 `[M, N]`, to be computed in parts.
+
+    Args:
+        starts: serial numbers of the first experience of each member's episodes, `[M, E]`.
+        serial: serial numbers, 0 where a slot is empty.
+    """
+
+    def part(which: int) -> Callable[[tuple[int, slice]], NDArray[np.uint32]]:
+        return lambda at: episode_and_step(starts[at[0]], serial[at])[which]
+
+    return {name: LazyColumn(serial.shape, np.dtype(np.uint32), part(i)) for i, name in enumerate(("episode", "step"))}
+
+
+def episode_and_step(
+    starts: NDArray[np.uint32], serial: NDArray[np.uint32]
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return episode and step, from 0, of experiences with these serial numbers; `starts` `[E]` of one member."""
+    episode = np.searchsorted(starts, serial, side="right") - 1
+    first = starts[np.maximum(episode, 0)]
+    return np.maximum(episode, 0).astype(np.uint32), np.where(serial > 0, serial - first, 0).astype(np.uint32)

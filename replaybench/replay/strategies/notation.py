@@ -1,10 +1,10 @@
-"""The strategy language of de Bruin et al. (2018): `Retention[Sampling]`, for example `FIFO[Uniform]`, `FULL[PER+IS]`.
+"""The strategy notation of de Bruin et al. (2018), `Retention[Sampling]`, and the registries of its names.
 
-Modifiers of what enters stand in front (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`), those of weights and gradients
-(`FIFO[Uniform+ReFER]`) behind. A string parses to frozen dataclasses; `str` of the result is canonical and parses to
-the same again. That string is command-line token, legend entry, hash input and file attribute. The spellings of the
-authors' public code (`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted, and so
-is `path/to/file.py:ClassName` in place of a name.
+Modifiers of entry stand in front (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`), those of weights and gradients
+(`FIFO[Uniform+ReFER]`) behind. A string parses to frozen dataclasses; `str` of the result is canonical. It is the
+command-line argument, legend entry, hash input and file attribute. The spellings of the authors' public code
+(`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted, and so is
+`path/to/file.py:ClassName` in place of a name.
 """
 
 from __future__ import annotations
@@ -18,12 +18,63 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from replaybench.data.errors import UserError, unknown
-from replaybench.data.registry import Registry
-from replaybench.data.user_code.user_file import in_file
-from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.interface import Term
 from replaybench.replay.strategies.strategy import Strategy
-from replaybench.replay.strategies.term import Term
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.user_file import Registry, in_file
+
+_HERE: Final = "replaybench.replay.strategies"
+
+
+def _registry(kind: str, base: str, own: dict[str, str]) -> Registry:
+    places = {name: f"{_HERE}.{place}" for name, place in own.items()}
+    return Registry(kind=kind, own=places, base=f"{_HERE}.{base}", group="replaybench.strategies")
+
+
+ENTRIES: Final = Registry(
+    kind="modifier of what enters",
+    own={"Drop": f"{_HERE}.entry:Drop", "Synth": f"{_HERE}.entry:Synth"},
+    base=f"{_HERE}.interface:Term",
+    group="",
+    also_named=(),
+)
+"""A strategy has a place for each of these and for no other, so nobody else offers any."""
+RETENTIONS: Final = _registry(
+    "retention strategy",
+    "interface:Retention",
+    {
+        "FIFO": "retention:FIFO",
+        "FULL": "retention:FULL",
+        "Resv": "retention:Resv",
+        "TDE": "retention:TDE",
+        "Expl": "retention:Expl",
+        "FarPol": "retention:FarPol",
+    },
+)
+SAMPLINGS: Final = _registry(
+    "sampling strategy",
+    "interface:Sampling",
+    {
+        "Uniform": "uniform:Uniform",
+        "PER": "prioritised:PER",
+        "PERprop": "prioritised:PERprop",
+        "Annealed": "uniform:Annealed",
+        "AER": "attentive:AER",
+        "ERE": "recent:ERE",
+        "ERE+PER": "recent:EREPER",
+    },
+)
+WEIGHTINGS: Final = _registry(
+    "sampling modifier",
+    "interface:Weighting",
+    {"IS": "weighting:IS", "FIS": "weighting:FIS"},
+)
+REFER: Final = _registry(
+    "form of ReF-ER",
+    "strategy:ReFER1",
+    {"ReFER": "strategy:ReFER", "ReFER-1": "strategy:ReFER1", "ReFER-2": "strategy:ReFER2"},
+)
+
 
 _ALIASES: Final = {
     "full db": "FULL", "full_db": "FULL", "fulldb": "FULL", "reservoir": "Resv",

@@ -1,18 +1,85 @@
-"""A strategy: entry, retention, sampling, weighting. Combinations that make no sense are refused here."""
+"""A strategy: entry, retention, sampling, weighting and ReF-ER (Novati & Koumoutsakos 2019)."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from replaybench.data.errors import UserError
-from replaybench.replay.strategies.entry.drop import Drop
-from replaybench.replay.strategies.entry.synth import Synth
-from replaybench.replay.strategies.refer import ReFER1
-from replaybench.replay.strategies.retention.interface import Retention
-from replaybench.replay.strategies.sampling.interface import Sampling
-from replaybench.replay.strategies.term import Term
-from replaybench.replay.strategies.weighting.interface import Weighting
+import numpy as np
+
+from replaybench.replay.storage.columns import Indices
+from replaybench.replay.storage.schema import KINDS
+from replaybench.replay.strategies.entry import Drop, Synth
+from replaybench.replay.strategies.interface import (
+    Retention,
+    RunningRetention,
+    RunningSampling,
+    Sampling,
+    Term,
+    Weighting,
+)
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import name_in_file
+
+
+@dataclass(frozen=True)
+class ReFER1(Term):
+    """ReF-ER's Rule 1 alone: far-policy steps are masked, nothing pulls the policy back.
+
+    Attributes:
+        c: C, how far ρ may lie from 1 at first; anneal: A, per update.
+        rules: which of the two rules hold.
+    """
+
+    c: float = 4.0
+    anneal: float = 5e-7
+    name = "ReFER-1"
+    rules: ClassVar[tuple[int, ...]] = (1,)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.c < float("inf"):
+            raise UserError(f"ReFER: c must be a finite number > 0, not {self.c}")
+        if not 0 <= self.anneal < float("inf"):
+            raise UserError(f"ReFER: anneal must be a finite number ≥ 0, not {self.anneal}")
+
+
+@dataclass(frozen=True)
+class ReFER(ReFER1):
+    """Far-policy steps are masked (Rule 1), and the policy is pulled towards past behaviours (Rule 2).
+
+    Attributes:
+        far: D, the fraction of far-policy steps to hold.
+        beta: β at first; beta_rate: its step per update, the learner's learning rate if None.
+        kl: `mu_pi`, D_KL(μ‖π) as printed, or `pi_mu`, D_KL(π‖μ) as the authors' public code has it.
+    """
+
+    far: float = 0.1
+    beta: float = 1.0
+    beta_rate: float | None = None
+    kl: Literal["mu_pi", "pi_mu"] = "mu_pi"
+    name = "ReFER"
+    rules: ClassVar[tuple[int, ...]] = (1, 2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.far < 1:
+            raise UserError(f"ReFER: far is a fraction, in (0, 1), not {self.far}")
+        if not 0 <= self.beta <= 1:
+            raise UserError(f"ReFER: beta must lie in [0, 1], not {self.beta}")
+        if self.beta_rate is not None and not 0 <= self.beta_rate <= 1:
+            raise UserError(f"ReFER: beta_rate must lie in [0, 1] or be none, not {self.beta_rate}")
+        if self.kl not in ("mu_pi", "pi_mu"):
+            raise UserError(f"ReFER: kl is mu_pi or pi_mu, not {self.kl}")
+
+
+@dataclass(frozen=True)
+class ReFER2(ReFER):
+    """ReF-ER's Rule 2 alone: the policy is pulled towards past behaviours, and far-policy steps count, ρ clipped."""
+
+    name = "ReFER-2"
+    rules: ClassVar[tuple[int, ...]] = (2,)
 
 
 @dataclass(frozen=True)
@@ -91,3 +158,55 @@ class Strategy:
         entries = "".join(f"{entry}*" for entry in (self.drop, self.synth) if entry)
         behind = "".join(f"+{term}" for term in (self.weighting, self.refer) if term)
         return f"{entries}{self.retention}[{self.sampling}{behind}]"
+
+
+def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slots: Indices) -> None:
+    """Let a retention fill `slots` `[M]` where they are −2, and refuse what no kernel could take of a user's.
+
+    Raises:
+        UserError: it chose a slot that is not there, or changed another entry.
+    """
+    if ours(running):
+        running.slots(offers, capacity, slots)
+        return
+    before, full = slots.copy(), slots == -2
+    running.slots(offers, capacity, slots)
+    if (slots[~full] != before[~full]).any():
+        raise UserError(f"{_called(running)}: slots changed an entry that was not -2")
+    if ((slots < -1) | (slots >= capacity))[full].any():
+        wrong = slots[full][(slots[full] < -1) | (slots[full] >= capacity)][0]
+        raise UserError(f"{_called(running)}: slots chose {wrong}, not -1 or a slot from 0 to {capacity - 1}")
+
+
+def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
+    """Refuse slots `[M, …]` that a user's sampling drew beyond those that its members have `stored` `[M]`."""
+    drawn = idx.reshape(len(stored), -1)
+    beyond = (drawn < 0) | (drawn >= stored[:, None])
+    if beyond.any():
+        member = int(beyond.any(axis=1).argmax())
+        wrong, last = drawn[member][beyond[member]][0], stored[member] - 1
+        raise UserError(f"{_called(running)}: draw chose slot {wrong} of a member that has 0 to {last}")
+
+
+def check_remembered(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
+    """Refuse a `state_dict` of a user's class that no file could hold beside what is `taken`."""
+    if ours(running):
+        return
+    for name, array in state.items():
+        mine = f"{_called(running)}: {name!r} of state_dict"
+        if name in taken:
+            raise UserError(f"{mine} is what the buffer itself calls so; give it another name")
+        if not isinstance(array, np.ndarray) or array.shape[:1] != (members,):
+            raise UserError(f"{mine} must be an array that begins with M = {members}")
+        kind = array.dtype.str[1:]
+        if KINDS.get(name, kind) != kind:
+            raise UserError(f"{mine} is of type {kind}, and of {KINDS[name]} in buffer files; give it another name")
+
+
+def ours(running: object) -> bool:
+    """Tell whether a running form is the package's own."""
+    return type(running).__module__.startswith("replaybench.")
+
+
+def _called(running: object) -> str:
+    return name_in_file(type(running)) or type(running).__name__

@@ -13,13 +13,11 @@ import torch
 from cells import updates_of
 from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.acer import ACER, ACERConfig
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.streams import next_normal
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Study
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.study import Study
+from replaybench.runtime.streams import next_normal
 
 SMALL: dict[str, Any] = {
     "segment": K, "batch_size": B, "policy_hidden": (8, 8), "value_hidden": (8,), "advantage_hidden": (6,),

@@ -14,18 +14,11 @@ from cells import updates_of
 from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
 from torch.distributions import Categorical, kl_divergence
 
-from replaybench.controllers.agent import Actions
-from replaybench.controllers.algorithms.acer_discrete import (
-    ACERDiscrete,
-    ACERDiscreteConfig,
-    _chosen,
-    probabilities,
-)
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Study
+from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen, probabilities
+from replaybench.controllers.interface.agent import Actions, LearnerSetting, NormaliseConfig
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.study import Study
+from replaybench.runtime.errors import UserError
 
 LEVELS = 3
 N = LEVELS**A

@@ -10,11 +10,10 @@ import torch
 from peers import TASK, Box, assert_equal_parameters, batch, in_double, train
 from stable_baselines3 import DDPG as PeerDDPG
 
-from replaybench.controllers.agent import Actions
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.memory.config import MemoryConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
+from replaybench.controllers.interface.agent import Actions, LearnerSetting
+from replaybench.controllers.networks.network import MemoryConfig
+from replaybench.runtime.errors import UserError
 
 
 def make(members: range, config: DDPGConfig | None = None, root: int = 0) -> DDPG:

@@ -12,11 +12,10 @@ import torch
 from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double, train
 from stable_baselines3 import DQN as PeerDQN
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.dqn import DQN, DQNConfig, choice_of
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.experiments.training.study import Study
+from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.experiments.study import Study
+from replaybench.runtime.errors import UserError
 
 LEVELS = 3
 

@@ -10,7 +10,7 @@ import torch
 from peers import TASK, A, B, S, batch
 
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
-from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.interface.agent import LearnerSetting
 
 
 def torch_outputs(parameters: list[torch.Tensor], x: np.ndarray) -> torch.Tensor:

@@ -13,10 +13,10 @@ from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double,
 from stable_baselines3 import SAC as PeerSAC
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.networks.network import Population
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
 
 CRITICS = ("critic1", "critic2")
 FIRST = SACConfig(version="first", temperature=0.2, batch_size=B)

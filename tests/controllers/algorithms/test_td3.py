@@ -10,11 +10,9 @@ import torch
 from peers import TASK, A, B, Box, assert_equal_parameters, batch, in_double, train
 from stable_baselines3 import TD3 as PeerTD3
 
-from replaybench.controllers.algorithms.td3 import TD3, TD3Config, smooth
-from replaybench.controllers.algorithms.td3_bc import TD3BC, TD3BCConfig
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.streams import Stream
+from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config, smooth
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig
+from replaybench.runtime.streams import Stream
 
 
 def with_cloning(peer: PeerTD3, alpha: float) -> None:

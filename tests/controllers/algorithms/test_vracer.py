@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.vracer import VRACER, FirstValue, VRACERConfig, policy_gradient, value_gradient
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.refer.rules import ReFER
-from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.replay.strategies.refer import ReFER as Both
-from replaybench.replay.strategies.refer import ReFER1, ReFER2
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
+from replaybench.controllers.losses.refer import Q_RET, TRUNCATED, ReFER
+from replaybench.replay.strategies.strategy import ReFER as Both
+from replaybench.replay.strategies.strategy import ReFER1, ReFER2
 
 S, A, B = 3, 2, 8
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)

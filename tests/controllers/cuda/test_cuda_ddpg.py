@@ -11,17 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.cuda.ddpg import DeviceDDPG
-from replaybench.controllers.cuda.update_phase import AT_ONCE
-from replaybench.controllers.device import check_device
-from replaybench.controllers.exploration.parameter_noise import ParameterNoise
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.experiments.training.cell import CellRun, run_cell
-from replaybench.experiments.training.study import Study
+from replaybench.controllers.cuda import AT_ONCE, DeviceDDPG
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
+from replaybench.controllers.interface.exploration import ParameterNoise
+from replaybench.controllers.learner import check_device
+from replaybench.experiments.cell import CellRun, run_cell
+from replaybench.experiments.study import Study
+from replaybench.runtime.errors import UserError
 
 S, A, M = 3, 2, 4
 TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=0.01)
@@ -262,7 +259,7 @@ def test_a_resumed_cell_continues_on_the_device(tmp_path: Path) -> None:
     whole = CellRun(cell)
     while whole.episode < cell.episodes:
         whole.advance()
-    from replaybench.data.formats.policy_file import read_policy
+    from replaybench.data.policy_file import read_policy
 
     for name, array in whole.agent.weights().items():
         np.testing.assert_array_equal(read_policy(tmp_path / "policy.safetensors")[1][name], array, err_msg=name)

@@ -9,20 +9,26 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm, truncnorm
 
-from replaybench.controllers.agent import Task
-from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
-from replaybench.controllers.exploration.gaussian_noise import GaussianNoise, RunningGaussian, truncated_normal
-from replaybench.controllers.exploration.parameter_noise import ParameterNoise, RunningParameterNoise, noisy_parameters
-from replaybench.controllers.exploration.process_noise import (
+from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.controllers.interface.exploration import (
+    ExplorationConfig,
+    ParameterNoise,
+    RunningParameterNoise,
+    make_exploration,
+    noisy_parameters,
+)
+from replaybench.controllers.interface.noise import (
     Exploration,
+    GaussianNoise,
     ProcessNoise,
+    RunningGaussian,
     RunningProcess,
     draw_normal,
+    truncated_normal,
 )
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
 
 S, A = 3, 2
 TASK = Task(S, A, 0.95, 1.0)

@@ -11,7 +11,7 @@ from scipy.stats import chisquare, kstest
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config
-from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.interface.agent import LearnerSetting
 
 LEARNERS = {"SAC": (SAC, SACConfig()), "TD3": (TD3, TD3Config())}
 each = pytest.mark.parametrize("name", LEARNERS)

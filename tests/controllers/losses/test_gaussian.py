@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from replaybench.controllers.losses.gaussian import divergence, divergence_gradient, importance_weights
+from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
 
 RNG = np.random.Generator(np.random.PCG64(3))
 MEAN, MU_MEAN = RNG.normal(size=(2, 6, 2))

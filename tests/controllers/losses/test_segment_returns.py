@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from replaybench.controllers.losses.segment_returns import correction, retrace, traces, truncated_weights
-from replaybench.controllers.losses.trust_region import project
+from replaybench.controllers.algorithms.segments import correction, project, retrace, traces, truncated_weights
 
 R, Q, V = np.array([1.0, 2.0]), np.array([0.5, 0.25]), np.array([0.3, 0.4])
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numba import typeof
 
-from replaybench.controllers.experiences import Experiences, outcome
-from replaybench.controllers.losses.td import bootstrap, targets, td_error
+from replaybench.controllers.losses.temporal_difference import Experiences, bootstrap, outcome, targets, td_error
 
 
 def experiences() -> Experiences:

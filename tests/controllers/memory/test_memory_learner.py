@@ -10,19 +10,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
-from replaybench.controllers.exploration.gaussian_noise import GaussianNoise
-from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.controllers.interface.noise import GaussianNoise
+from replaybench.controllers.losses.refer import Q_RET, TRUNCATED
 from replaybench.controllers.networks.mlp import Shape
-from replaybench.controllers.networks.network import make_network
+from replaybench.controllers.networks.network import MemoryConfig, make_network
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
 from replaybench.controllers.policies.policy import Policy
-from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
+from replaybench.runtime.errors import UserError
 
 S, A, B = 2, 2, 6
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
@@ -208,8 +206,8 @@ def test_memory_moves_once_a_step_and_is_cleared_at_the_start_of_an_episode(lear
     np.testing.assert_array_equal(explored[0].extras["memory"], 0)
     assert explored[1].extras["memory"].all()
     before = agent.memory.before.copy()
-    again = agent.re_explore(seen[2])
-    agent.re_explore(-seen[2])
+    again = agent.perturb(seen[2])
+    agent.perturb(-seen[2])
     np.testing.assert_array_equal(again.action, explored[2].action)
     np.testing.assert_array_equal(agent.memory.before, before)
     agent.explore(seen[0], np.array([True, False]))

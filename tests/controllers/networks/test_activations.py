@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from replaybench.controllers.networks.activations import ACTIVATIONS, activate, activate_backward
+from replaybench.controllers.networks.layers import ACTIVATIONS, activate, activate_backward
 
 RELU, TANH, SOFTSIGN = range(3)
 DENSE = np.arange(0, 0x7F800000, 997, dtype=np.uint32).view(np.float32)

@@ -17,7 +17,7 @@ from replaybench.controllers.networks.lstm import (
     lstm_forward,
     lstm_state,
 )
-from replaybench.data.streams import Stream
+from replaybench.runtime.streams import Stream
 
 M = 2
 

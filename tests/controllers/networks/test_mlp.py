@@ -12,10 +12,10 @@ from torch.nn.functional import layer_norm, softsign
 
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.networks import tiles
-from replaybench.controllers.networks.activations import ACTIVATIONS, Activation
-from replaybench.controllers.networks.matmul import matmul, padded
+from replaybench.controllers.networks.layers import ACTIVATIONS, Activation
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
-from replaybench.data.streams import Stream
+from replaybench.controllers.networks.tiles import matmul, padded
+from replaybench.runtime.streams import Stream
 
 M, B = 3, 5
 

@@ -7,13 +7,8 @@ from numpy.typing import NDArray
 
 from replaybench.controllers.networks.lstm import LSTMShape
 from replaybench.controllers.networks.mlp import Shape
-from replaybench.controllers.networks.recurrent import (
-    Histories,
-    PopulationRecurrent,
-    RecurrentShape,
-    recurrent_forward,
-)
-from replaybench.data.streams import Stream
+from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent, RecurrentShape, recurrent_forward
+from replaybench.runtime.streams import Stream
 
 M = 2
 

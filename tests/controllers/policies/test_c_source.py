@@ -12,14 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Task
-from replaybench.controllers.memory.config import MemoryConfig
-from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
+from replaybench.controllers.networks.network import MemoryConfig
 from replaybench.controllers.policies.c_source import c_source
-from replaybench.controllers.policies.deployment import Units, cost_of
-from replaybench.controllers.policies.policy import Policy, policy_facts
+from replaybench.controllers.policies.policy import Policy, Units, cost_of, policy_facts
 from replaybench.controllers.registry import LEARNERS, load_learner
-from replaybench.controllers.setting import LearnerSetting
 
 COMPILER = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 MICROCONTROLLER = ["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-mthumb"]

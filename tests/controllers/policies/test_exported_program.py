@@ -11,13 +11,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Task
-from replaybench.controllers.memory.config import MemoryConfig
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.policies.exported_program import onnx_model, write_torch_program
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
+from replaybench.controllers.networks.network import MemoryConfig
 from replaybench.controllers.policies.policy import Policy, policy_facts
+from replaybench.controllers.policies.torch_module import onnx_model, write_torch_program
 from replaybench.controllers.registry import load_learner
-from replaybench.controllers.setting import LearnerSetting
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "DDPG, normalised": {"normalise": NormaliseConfig(observations=True, clip=1.5), "layer_norm": True},

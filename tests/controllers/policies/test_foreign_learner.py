@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 import replaybench
-from replaybench.controllers.agent import Task
+from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.policies.torch_module import load_torch_policy
 from replaybench.controllers.registry import load_learner
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.policy_file import write_policy
+from replaybench.runtime.errors import UserError
 
 SOURCE = """
 from pathlib import Path

@@ -12,12 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 import replaybench
-from replaybench.controllers.agent import Task
+from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.policy_file import write_policy
+from replaybench.runtime.errors import UserError
 
 NUMBERS: list[Any] = ["1", None, [], {}, True, math.nan, -3, 0]
 SIZES: list[Any] = [*NUMBERS, 1.5, 4, 10**12, 10**400]

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 import replaybench
-from replaybench.controllers.agent import Task
+from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.policies.torch_module import load_torch_policy
 from replaybench.controllers.registry import LEARNERS, load_learner
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.policy_file import write_policy
+from replaybench.runtime.errors import UserError
 
 S, A = 3, 2
 TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=1.0)

@@ -10,20 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
-from replaybench.controllers.exploration.gaussian_noise import GaussianNoise
-from replaybench.controllers.refer.far_count import FAR, RECOUNT, RHO, FarCount
-from replaybench.controllers.refer.rules import ReFER, near_policy
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import write_record
+from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.controllers.interface.noise import GaussianNoise
+from replaybench.controllers.losses.refer import FAR, RECOUNT, RHO, FarCount, ReFER, near_policy
+from replaybench.data.record import write_record
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.refer import ReFER as Both
-from replaybench.replay.strategies.refer import ReFER1, ReFER2
+from replaybench.replay.strategies.strategy import ReFER as Both
+from replaybench.replay.strategies.strategy import ReFER1, ReFER2
+from replaybench.runtime.errors import UserError
 
 S, A, B = 3, 2, 8
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)

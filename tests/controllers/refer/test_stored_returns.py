@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaybench.controllers.refer.far_count import RHO
-from replaybench.controllers.refer.rules import ReFER
-from replaybench.controllers.refer.stored_returns import Q_RET, REWARD, TRUNCATED, VALUE, StoredReturns
+from replaybench.controllers.losses.refer import Q_RET, REWARD, RHO, TRUNCATED, VALUE, ReFER, StoredReturns
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 

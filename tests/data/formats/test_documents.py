@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.data.formats.documents import parse_json, read_json, read_toml
+from replaybench.data.documents import parse_json, read_json, read_toml
+from replaybench.runtime.errors import UserError
 
 
 def test_the_mark_that_editors_of_windows_leave_is_no_part_of_a_file(tmp_path: Path) -> None:

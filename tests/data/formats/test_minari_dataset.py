@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from minari.data_collector import EpisodeBuffer
 from minari.namespace import list_local_namespaces
 
-from replaybench.data.errors import UserError
-from replaybench.data.formats.minari_dataset import Episode, dataset_folder, need_minari, read_dataset, write_dataset
 from replaybench.data.logs import table
+from replaybench.data.logs.minari_dataset import Episode, dataset_folder, need_minari, read_dataset, write_dataset
+from replaybench.runtime.errors import UserError
 
 NAME = "tests/rig-v0"
 STATES = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -226,8 +226,8 @@ import resource, sys
 import numpy as np
 from pathlib import Path
 from gymnasium.spaces import Box
-from replaybench.data.errors import UserError
-from replaybench.data.formats.minari_dataset import Episode, write_dataset
+from replaybench.runtime.errors import UserError
+from replaybench.data.logs.minari_dataset import Episode, write_dataset
 arrays = np.ones((2001, 9), np.float32), np.ones((2000, 1), np.float32), np.ones(2000, np.float32)
 episode = Episode(*arrays, *np.zeros((2, 2000), bool), {})
 spaces = Box(-1, 1, (9,), np.float32), Box(-1, 1, (1,), np.float32)

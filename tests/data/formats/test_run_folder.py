@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.run_folder import RunFolder
+from replaybench.runtime.errors import UserError
 
 
 def test_a_lock_that_is_a_link_is_refused_and_its_target_untouched(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.io import loadmat, savemat
 
-from replaybench.data.errors import UserError
 from replaybench.data.logs import table
 from replaybench.data.logs.log import read_log
-from replaybench.data.logs.matlab_v5 import MAT5_MARKS, read_mat5
+from replaybench.data.logs.matlab import MAT5_MARKS, read_mat5
 from replaybench.data.logs.table import Budget
+from replaybench.runtime.errors import UserError
 
 TIME = np.arange(20) * 0.02
 THETA = np.sin(TIME)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replaybench.data.errors import UserError
 from replaybench.data.logs import table
 from replaybench.data.logs.log import read_log
+from replaybench.runtime.errors import UserError
 
 TIME = np.arange(20) * 0.02
 

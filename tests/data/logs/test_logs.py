@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaybench.data.errors import UserError
 from replaybench.data.logs import table
 from replaybench.data.logs.log import read_log, round_rate, sampling_rate, segments
 from replaybench.data.logs.text import TextOptions
+from replaybench.runtime.errors import UserError
 
 
 def problem(path: Path, time: str | None = None) -> str:

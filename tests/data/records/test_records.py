@@ -18,11 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.array_check import own_item
-from replaybench.data.records.compression import pack
-from replaybench.data.records.record import is_record, open_record, read_header, read_record, write_record
-from replaybench.data.records.sealed_file import BLOCK, HEAD, SealedFile, seal
+from replaybench.data.array_check import own_item, pack
+from replaybench.data.record import is_record, open_record, read_header, read_record, write_record
+from replaybench.data.sealed_file import BLOCK, HEAD, SealedFile, seal
+from replaybench.runtime.errors import UserError
 
 RNG = np.random.Generator(np.random.PCG64(0))
 ARRAYS: dict[str, np.ndarray] = {
@@ -391,7 +390,7 @@ def test_writing_needs_no_second_copy_in_memory(tmp_path: Path, form: Any) -> No
     """Write 256 MB with strided columns: the resident memory of a fresh process grows by less than 64 MB."""
     program = (
         "import pathlib, re, sys, numpy as np\n"
-        "from replaybench.data.records.record import write_record\n"
+        "from replaybench.data.record import write_record\n"
         "rows = np.ones((4, 2_000_000, 8), np.float32)\n"
         "def kilobytes(what):\n"
         "    return int(re.search(what + r':\\s+(\\d+)', open('/proc/self/status').read())[1])\n"

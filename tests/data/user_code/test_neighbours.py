@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.data.user_code.source_hash import made_of
-from replaybench.data.user_code.user_file import InFile, class_in_file
-from replaybench.replay.strategies.retention.interface import Retention
+from replaybench.replay.strategies.interface import Retention
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.source_hash import made_of
+from replaybench.runtime.user_file import InFile, class_in_file
 
 MINE = """
-from replaybench.replay.strategies.retention.interface import Retention
+from replaybench.replay.strategies.interface import Retention
 IMPORTED
 
 class Mine(Retention):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.data.user_code.user_file import InFile, canonical, class_in_file, located, names_from, shortened
-from replaybench.replay.strategies.retention.interface import Retention
+from replaybench.replay.strategies.interface import Retention
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import InFile, canonical, class_in_file, located, names_from, shortened
 
 FILE = """
-from replaybench.replay.strategies.retention.interface import Retention, RunningRetention
+from replaybench.replay.strategies.interface import Retention, RunningRetention
 
 class Mine(Retention):
     def start(self, view):

@@ -14,18 +14,16 @@ import numpy as np
 import pytest
 
 import replaybench.envs  # noqa: F401 (registers the plants)
-from replaybench.data.errors import UserError
 from replaybench.envs.registry import make_plant
+from replaybench.runtime.errors import UserError
 
 pytest.importorskip("pybullet")
 
 from replaybench.envs.bullet.double_pendulum import BulletInvertedDoublePendulum
-from replaybench.envs.bullet.engine import pace
-from replaybench.envs.bullet.model import Readings
-from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
+from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, pace
 from replaybench.envs.bullet.reacher import BulletReacher
 from replaybench.envs.bullet.walkers import BulletAnt, BulletHalfCheetah, BulletHopper, BulletWalker2d, Walker
-from replaybench.envs.bullet.world import World
+from replaybench.envs.bullet.world import Readings, World
 from replaybench.envs.population import PopulationEnv
 
 TASKS = {  # observations, actions, steps, torques

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
 from replaybench.envs import registry
-from replaybench.envs.dm_suite import acer_tasks
-from replaybench.envs.dm_suite.plant import SuiteMember, SuitePlant
+from replaybench.envs.foreign import dm_suite as acer_tasks
+from replaybench.envs.foreign.dm_suite import SuiteMember, SuitePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_class
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
 
 NAMES = ("AcerCartpole", "AcerCheetah", "AcerFish", "AcerWalker", "AcerHumanoid")
 needs_suite = pytest.mark.skipif(bool(missing(NAMES[0])), reason="dm_control does not run here")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from replaybench.data.errors import UserError
-from replaybench.envs.flow.laws import FREE
 from replaybench.envs.flow.plant import LEFT, Drafting, outside
+from replaybench.envs.flow.wake import FREE
 from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.errors import UserError
 
 
 def actions(count: int, members: int, size: float = 0.3) -> np.ndarray:

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from replaybench.envs.flow.ellipse import accelerations, move, observe, settled_coupling
-from replaybench.envs.flow.laws import FREE, HELD, Laws, records
 from replaybench.envs.flow.plant import SENSORS
-from replaybench.envs.flow.vortex_table import look_up, wake_table
-from replaybench.envs.flow.vortex_wake import PERIOD, flow, street
+from replaybench.envs.flow.vortex_engine import accelerations, move, observe, settled_coupling
+from replaybench.envs.flow.wake import FREE, HELD, PERIOD, Laws, flow, look_up, records, street, wake_table
 
 EVERYWHERE = (-9.0, 9.0, 9.0)
 BOTH = pytest.mark.parametrize("laws", [HELD, FREE], ids=["held", "free"])

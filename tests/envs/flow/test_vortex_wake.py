@@ -5,8 +5,22 @@ import math
 import numpy as np
 import pytest
 
-from replaybench.envs.flow.vortex_table import LEFT_EDGE, LOWER_EDGE, NODES, PHASES, SPACING, look_up, wake_table
-from replaybench.envs.flow.vortex_wake import PERIOD, SOURCE, SOURCE_CORE, flow, street, vortex, vorticity
+from replaybench.envs.flow.wake import (
+    LEFT_EDGE,
+    LOWER_EDGE,
+    NODES,
+    PERIOD,
+    PHASES,
+    SOURCE,
+    SOURCE_CORE,
+    SPACING,
+    flow,
+    look_up,
+    street,
+    vortex,
+    vorticity,
+    wake_table,
+)
 
 H = 1e-5
 

@@ -14,11 +14,11 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.wrappers import ClipAction, FlattenObservation, RescaleAction, TransformAction
 
-from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant, _plant_of
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, plant_class
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
 
 TASKS = ("gymnasium:Pendulum-v1", "gymnasium:MountainCarContinuous-v0", "gymnasium:Hopper-v5")
 CHOICES = ("gymnasium:CartPole-v1", "gymnasium:Acrobot-v1")

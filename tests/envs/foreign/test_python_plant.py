@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import expm
 
-from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
 from replaybench.envs.foreign.python_plant import PythonPlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
 
 Vector = NDArray[np.float64]
 

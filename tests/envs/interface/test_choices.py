@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from replaybench.data.errors import UserError
 from replaybench.envs.foreign.python_plant import PythonPlant
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.errors import UserError
 
 Vector = NDArray[np.float64]
 

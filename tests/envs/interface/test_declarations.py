@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from replaybench.data.errors import UserError
 from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.runtime.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.envs.interface.threads import thread_count
+from replaybench.envs.interface.engine import thread_count
+from replaybench.runtime.errors import UserError
 
 
 def test_one_thread_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

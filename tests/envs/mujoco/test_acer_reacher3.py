@@ -8,8 +8,8 @@ import mujoco
 import numpy as np
 from scipy import stats
 
-from replaybench.envs.mujoco.acer_reacher3 import LINKS, AcerReacher3
-from replaybench.envs.mujoco.engine import MujocoEngine
+from replaybench.envs.mujoco.arms import LINKS, AcerReacher3
+from replaybench.envs.mujoco.plant import MujocoEngine
 from replaybench.envs.population import PopulationEnv
 
 

@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
-from replaybench.envs.mujoco.engine import BLOWN_UP, MujocoEngine
 from replaybench.envs.mujoco.model import gymnasium_assets, load_model
-from replaybench.envs.mujoco.plant import MujocoPlant
+from replaybench.envs.mujoco.plant import BLOWN_UP, MujocoEngine, MujocoPlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
 
 TASKS = (
     "Hopper", "Walker2d", "HalfCheetah", "Swimmer", "Ant", "Humanoid", "Reacher", "InvertedDoublePendulum",

@@ -7,8 +7,8 @@ from types import FunctionType
 
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.envs.ode.function_hash import content_hash
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.function_hash import content_hash
 
 SOURCE = """
 import enum

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from replaybench.data.cache import cache_dir, store_text
+from replaybench.runtime.kernel import cache_dir, store_text
 
 PLANT = """
 import json, sys
@@ -139,7 +139,7 @@ def test_damaged_machine_code_is_compiled_again(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
-@pytest.mark.parametrize("gone", ["replaybench.data.cache\nGone", "replaybench.gone\nClass"])
+@pytest.mark.parametrize("gone", ["replaybench.runtime.kernel\nGone", "replaybench.gone\nClass"])
 def test_machine_code_of_other_versions_is_compiled_again(gone: str, kind: str, folder: Path) -> None:
     first = run(folder)
     (path,) = (folder / "cache").rglob(f"*.{kind}")

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
-from replaybench.data.errors import UserError
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant, try_functions, wrap_angle
+from replaybench.runtime.errors import UserError
 
 
 def test_parameters_are_the_printed_ones() -> None:

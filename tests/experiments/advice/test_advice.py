@@ -16,27 +16,48 @@ from made_results import made_results
 from rich.console import Console
 
 from benchmarks.evidence.advice_evidence import evidence
-from replaybench.data.errors import UserError
+from replaybench.cli.main import main
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.advice import advise as procedure
-from replaybench.experiments.advice import probes
-from replaybench.experiments.advice.advise import advise_from
-from replaybench.experiments.advice.ninety_percent import Capacity, moving_mean, ninety_percent, rounded
-from replaybench.experiments.advice.probes import Budget, Question
-from replaybench.experiments.advice.proposal import Advice, Probe, cautions_of, changes_of, choose, edges_of
-from replaybench.experiments.advice.rules import RETENTIONS, SAMPLINGS, Candidate, candidates, rules, stored_evidence
-from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
+from replaybench.evidence.advice import advise as procedure
+from replaybench.evidence.advice import probes
+from replaybench.evidence.advice.advise import advise_from
+from replaybench.evidence.advice.probes import Budget, Question
+from replaybench.evidence.advice.proposal import (
+    Advice,
+    Capacity,
+    Probe,
+    cautions_of,
+    changes_of,
+    choose,
+    edges_of,
+    moving_mean,
+    ninety_percent,
+    rounded,
+)
+from replaybench.evidence.advice.rules import (
+    RETENTIONS,
+    SAMPLINGS,
+    Candidate,
+    Traits,
+    authority,
+    authority_of,
+    candidates,
+    decay_of,
+    rules,
+    stored_evidence,
+    symmetry_of,
+)
+from replaybench.evidence.claim import read_claims
 from replaybench.experiments.calibration import Estimate
-from replaybench.experiments.claims.claim import read_claims
-from replaybench.experiments.cli import main
-from replaybench.experiments.results.dataset import add_scores
-from replaybench.experiments.results.references import NONE_BEATS_RANDOM
-from replaybench.experiments.results.results_file import write_results
-from replaybench.experiments.training.study import Study
+from replaybench.experiments.comparison import NONE_BEATS_RANDOM
+from replaybench.experiments.dataset import add_scores
+from replaybench.experiments.results_file import write_results
+from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
 
 QUIET = Traits(noise=0.0, authority=0.2, decay=1.0, symmetry=1.0, memory=np.inf)
 

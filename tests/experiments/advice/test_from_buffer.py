@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from recorded import Arrays, buffer, collect
 
-from replaybench.data.errors import UserError
+from replaybench.cli.main import main
 from replaybench.envs.ode.pendulum import Pendulum
-from replaybench.experiments.advice.from_buffer import advise_on_buffer
-from replaybench.experiments.cli import main
+from replaybench.evidence.advice.from_buffer import advise_on_buffer
+from replaybench.runtime.errors import UserError
 
 EPISODES, STEPS = 40, Pendulum().steps_per_episode(50)
 

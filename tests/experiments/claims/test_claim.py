@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
-from replaybench.experiments.claims.claim import Claim, claim_files, read_claims
+from replaybench.evidence.claim import Claim, claim_files, read_claims
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
 
 CLAIM = {
     "id": "x",

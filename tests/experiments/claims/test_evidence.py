@@ -13,18 +13,17 @@ import xarray as xr
 from made_results import made_results
 from rich.console import Console
 
-from replaybench.data.errors import UserError
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.experiments.claims import show
-from replaybench.experiments.claims.claim import Claim, Claims
-from replaybench.experiments.claims.evidence import find, measured, read_evidence, why_not
-from replaybench.experiments.presets.preset import read_preset
-from replaybench.experiments.presets.reproduce import take_over
-from replaybench.experiments.results.bootstrap import interquartile_mean
-from replaybench.experiments.results.dataset import add_scores
-from replaybench.experiments.results.results_file import write_results
-from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training.study import Cell
+from replaybench.data.run_folder import RunFolder
+from replaybench.evidence.claim import Claim, Claims
+from replaybench.evidence.claims_evidence import find, measured, read_evidence, why_not
+from replaybench.evidence.preset import read_preset, take_over
+from replaybench.experiments.dataset import add_scores
+from replaybench.experiments.results_file import write_results
+from replaybench.experiments.statistics import interquartile_mean
+from replaybench.experiments.study import Cell
+from replaybench.experiments.study_record import resolved, write_toml
+from replaybench.reports.figures import claims as show
+from replaybench.runtime.errors import UserError
 
 PRESET = "debruin2018/fig12"
 CLAIM = Claim(

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.claims.claim import Claim, Claims
-from replaybench.experiments.claims.forest import LOOKS, claims_figure
-from replaybench.experiments.claims.verdict import judge
-from replaybench.experiments.results.effects import Effect
+from replaybench.evidence.claim import Claim, Claims, judge
+from replaybench.experiments.effects import Effect
+from replaybench.reports.figures.claims import LOOKS, claims_figure
+from replaybench.runtime.errors import UserError
 
 MORE = Claim(
     id="more", source="1", statement="A statement that is so long that it takes more than one line of the figure.",

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.experiments.claims.claim import Claim
-from replaybench.experiments.claims.evidence import STATISTIC
-from replaybench.experiments.claims.show import still_needed
-from replaybench.experiments.claims.verdict import Verdict, Word, judge
-from replaybench.experiments.results.effects import Effect
+from replaybench.evidence.claim import Claim, Verdict, Word, judge
+from replaybench.evidence.claims_evidence import STATISTIC
+from replaybench.experiments.effects import Effect
+from replaybench.reports.figures.claims import still_needed
 
 CLAIM = Claim(id="x", source="", statement="", preset="debruin2018/fig12", plus=({},), expects="more", relevance=0.1)
 

@@ -8,23 +8,20 @@ from typing import Any
 
 import pytest
 
+from replaybench.cli.main import main
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.cli import main
-from replaybench.experiments.contracts import plant as plant_contract
-from replaybench.experiments.contracts.learner import LEARNER, learner_cell
-from replaybench.experiments.contracts.plant import PLANT
-from replaybench.experiments.contracts.promises import checked
-from replaybench.experiments.contracts.strategy import STRATEGY, Case
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.evidence import contracts as plant_contract
+from replaybench.evidence.contract_checks import LEARNER, learner_cell
+from replaybench.evidence.contracts import PLANT, STRATEGY, Case, checked
+from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
 
 EXAMPLES = Path(__file__).parents[3] / "replaybench" / "examples"
 
 SAMPLING = """
 from dataclasses import dataclass
 import numpy as np
-from replaybench.replay.strategies.sampling.interface import RunningSampling, Sampling
+from replaybench.replay.strategies.interface import RunningSampling, Sampling
 
 @dataclass(frozen=True)
 class Mine(Sampling):

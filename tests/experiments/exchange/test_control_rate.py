@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
 from replaybench.data.logs.log import Log
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.exchange.control_rate import control_rate
+from replaybench.exchange.log_columns import control_rate
+from replaybench.runtime.errors import UserError
 
 
 def clocked(time: NDArray[np.float64]) -> Log:

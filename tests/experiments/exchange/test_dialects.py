@@ -13,17 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaybench.data.errors import UserError
 from replaybench.data.logs.log import read_log
 from replaybench.data.logs.text import TextOptions
 from replaybench.envs.interface.plant import Params, Plant, Vector
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.experiments.exchange.columns import claimed
-from replaybench.experiments.exchange.empty_cells import Missing
-from replaybench.experiments.exchange.logs_to_buffer import convert
-from replaybench.experiments.exchange.recording import Arrays
-from replaybench.experiments.exchange.summary import Summary
+from replaybench.exchange.log_columns import Missing, claimed
+from replaybench.exchange.logs_to_buffer import convert
+from replaybench.exchange.recording import Arrays, Summary
+from replaybench.runtime.errors import UserError
 
 NAMES = ("time", "angle", "angular velocity", "voltage")
 UNITS = ("s", "rad", "rad/s", "V")

@@ -17,15 +17,15 @@ from recorded import buffer, collect
 from scipy.io import savemat
 
 from replaybench.baselines.references import Reference, reference
-from replaybench.data.errors import UserError
+from replaybench.cli.main import main
 from replaybench.data.logs.log import read_log
-from replaybench.data.records.record import read_record, write_record
+from replaybench.data.record import read_record, write_record
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.cli import main
-from replaybench.experiments.exchange.minari_export import export_buffer
-from replaybench.experiments.exchange.minari_import import convert_dataset
+from replaybench.exchange.minari_export import export_buffer
+from replaybench.exchange.minari_import import convert_dataset
+from replaybench.runtime.errors import UserError
 
 NAME = "replaybench/pendulum/full-per-v0"
 STEPS = 200  # of an episode at 50 Hz
@@ -43,7 +43,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def references(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare the dynamic programming; one test does it."""
     one = Reference("Pendulum", 50.0, 0.0, -200.0, 1.0, -150.0, -100.0, -50.0, -50.0, -60.0, 0.95, (3, 3), 3, 9)
-    monkeypatch.setattr("replaybench.experiments.exchange.minari_export.reference", lambda *_: one)
+    monkeypatch.setattr("replaybench.exchange.minari_export.reference", lambda *_: one)
 
 
 def keep(arrays: Arrays, slots: NDArray[np.int64]) -> Arrays:
@@ -281,7 +281,7 @@ def test_lost_cells_and_unwritable_targets_on_the_command_line(
 
 def foreign(root: Path, observations: NDArray[Any], actions: NDArray[Any], **told: Any) -> None:
     """Write a dataset as someone else might."""
-    from replaybench.data.formats.minari_dataset import Episode, dataset_folder, write_dataset
+    from replaybench.data.logs.minari_dataset import Episode, dataset_folder, write_dataset
 
     space = PopulationEnv(Pendulum())
     steps = len(actions)

@@ -19,22 +19,21 @@ from scipy.integrate import solve_ivp
 from scipy.io import savemat
 
 import replaybench
-from replaybench.data.errors import UserError
 from replaybench.data.logs.log import Log, read_log
-from replaybench.data.records.record import read_record, write_record
-from replaybench.envs.interface.angles import wrap
+from replaybench.data.record import read_record, write_record
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector
+from replaybench.envs.interface.signals import wrap
 from replaybench.envs.ode.magman import TRACK_HIGH, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.exchange.columns import parse_columns
-from replaybench.experiments.exchange.empty_cells import Missing
-from replaybench.experiments.exchange.logs_to_buffer import convert
-from replaybench.experiments.exchange.summary import action_dimensions, summary_table, warnings_about
-from replaybench.experiments.inspection.state_visits import Visits, plant_axes
+from replaybench.exchange.log_columns import Missing, parse_columns
+from replaybench.exchange.logs_to_buffer import convert
+from replaybench.exchange.recording import action_dimensions, summary_table, warnings_about
+from replaybench.reports.inspection.composition import Visits, plant_axes
+from replaybench.runtime.errors import UserError
 
 EXAMPLES = Path(__file__).parents[3] / "replaybench" / "examples"
 RIG = {"angular velocity": "velocity"}

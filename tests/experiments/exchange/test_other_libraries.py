@@ -17,11 +17,11 @@ import pytest
 from recorded import buffer, collect
 
 from replaybench.baselines.references import Reference
-from replaybench.data.errors import UserError
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.exchange.minari_export import export_buffer
-from replaybench.experiments.exchange.minari_import import convert_dataset
+from replaybench.exchange.minari_export import export_buffer
+from replaybench.exchange.minari_import import convert_dataset
+from replaybench.runtime.errors import UserError
 
 NAME = "replaybench/pendulum/full-v0"
 STEPS = 200  # of an episode at 50 Hz
@@ -30,7 +30,7 @@ STEPS = 200  # of an episode at 50 Hz
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     one = Reference("Pendulum", 50.0, 0.0, -200.0, 1.0, -150.0, -100.0, -50.0, -50.0, -60.0, 0.95, (3, 3), 3, 9)
-    monkeypatch.setattr("replaybench.experiments.exchange.minari_export.reference", lambda *_: one)
+    monkeypatch.setattr("replaybench.exchange.minari_export.reference", lambda *_: one)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     return tmp_path / "datasets"
 

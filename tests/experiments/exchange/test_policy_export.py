@@ -12,18 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replaybench.controllers.agent import Task
+from replaybench.cli.main import main
+from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy, write_policy
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import write_record
-from replaybench.experiments.cli import main
-from replaybench.experiments.exchange.policy_export import ExportForm, export_policy
-from replaybench.experiments.inspection.cells import Choice, chosen_file
-from replaybench.experiments.training.study import Study
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.data.record import write_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.exchange.policy_export import ExportForm, export_policy
+from replaybench.experiments.cells import Choice, chosen_file
+from replaybench.experiments.study import Study
+from replaybench.runtime.errors import UserError
 
 
 def stored(folder: Path, plant: str = "PendulumDCSC") -> Path:

@@ -15,23 +15,22 @@ from matplotlib.image import imread
 from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.grid import plant_grid
 from replaybench.baselines.grid_choice import Refinement, Rule
-from replaybench.data.formats.policy_file import read_policy
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import write_record
+from replaybench.data.policy_file import read_policy
+from replaybench.data.record import write_record
+from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.experiments.figures import all_figures, surfaces
-from replaybench.experiments.figures.all_figures import draw_figures, draw_offline
-from replaybench.experiments.figures.learning_curves import learning_curves
-from replaybench.experiments.figures.paired_differences import paired_differences
-from replaybench.experiments.figures.responses import response
-from replaybench.experiments.figures.score_bars import score_bars
-from replaybench.experiments.figures.style import PAPER, all_series, broken, file_names, new_figure, save, style
-from replaybench.experiments.offline.scores import OfflineScores
-from replaybench.experiments.results.dataset import assemble
-from replaybench.experiments.snapshots import solved
-from replaybench.experiments.snapshots.snapshots import median_seed
-from replaybench.experiments.training.cell import make_agent, run_cell
-from replaybench.experiments.training.study import Study
+from replaybench.exchange.offline_scores import OfflineScores
+from replaybench.experiments import snapshots as solved
+from replaybench.experiments.cell import make_agent, run_cell
+from replaybench.experiments.dataset import assemble
+from replaybench.experiments.snapshots import median_seed
+from replaybench.experiments.study import Study
+from replaybench.reports.figures import all_figures, surfaces
+from replaybench.reports.figures.all_figures import draw_figures, draw_offline
+from replaybench.reports.figures.distributions import paired_differences
+from replaybench.reports.figures.learning_curves import learning_curves
+from replaybench.reports.figures.scores import response, score_bars
+from replaybench.reports.figures.style import PAPER, all_series, broken, file_names, new_figure, save, style
 
 COMPARED = ("differences", "profiles")
 """Figures of studies with several seeds; differences need several strategies, too."""

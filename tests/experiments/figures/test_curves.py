@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from drawn_studies import DP, RANDOM, line, plant_results
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.figures.curves import read_others
-from replaybench.experiments.figures.learning_curves import STEPS_LABEL, learning_curves
+from replaybench.reports.figures.curves import read_others
+from replaybench.reports.figures.learning_curves import STEPS_LABEL, learning_curves
+from replaybench.runtime.errors import UserError
 
 MONITOR = '#{"t_start": 1.0, "env_id": "None"}\nr,l,t\n-20,2,0.1\n-40,4,0.2\n-30,3,0.3\n'
 

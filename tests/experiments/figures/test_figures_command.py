@@ -8,9 +8,9 @@ import pytest
 from drawn_studies import results
 from rich.console import Console
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.figures.command import show_figures
-from replaybench.experiments.results.results_file import write_results
+from replaybench.experiments.results_file import write_results
+from replaybench.reports.figures.all_figures import show_figures
+from replaybench.runtime.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from drawn_studies import caption, plant_results
 
-from replaybench.experiments.figures.episode_lengths import length_curves
-from replaybench.experiments.figures.maps.difference_squares import contrast, ink
-from replaybench.experiments.figures.paired_differences import paired_differences
-from replaybench.experiments.figures.performance_profiles import performance_profiles
-from replaybench.experiments.figures.responses import response
-from replaybench.experiments.figures.score_bars import score_bars
-from replaybench.experiments.figures.style import PAPER, all_series, caption_of, new_figure, panels_across, style
+from replaybench.reports.figures.distributions import paired_differences, performance_profiles
+from replaybench.reports.figures.learning_curves import length_curves
+from replaybench.reports.figures.maps import contrast, ink
+from replaybench.reports.figures.scores import response, score_bars
+from replaybench.reports.figures.style import PAPER, all_series, caption_of, new_figure, panels_across, style
 
 GRID: dict[str, Any] = {"noise": (0.0, 0.05), "frequency": (50.0, 100.0)}
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from drawn_studies import DP, RANDOM, USABLE, caption, line, plant_results
 
-from replaybench.experiments.figures.curves import learning_curve, moving_mean, smoothing_window
-from replaybench.experiments.figures.learning_curves import learning_curves
+from replaybench.reports.figures.curves import learning_curve, moving_mean, smoothing_window
+from replaybench.reports.figures.learning_curves import learning_curves
 
 STRATEGIES = ("FIFO[Uniform]", "FULL[PER]")
 

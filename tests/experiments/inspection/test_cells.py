@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.experiments.cli import main
-from replaybench.experiments.provenance import write_provenance
-from replaybench.experiments.study_text import write_toml
-from replaybench.experiments.training.study import Study
+from replaybench.cli.main import main
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.study import Study
+from replaybench.experiments.study_record import write_provenance, write_toml
 
 
 @pytest.fixture

@@ -11,23 +11,27 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import read_record, write_record
+from replaybench.cli.main import main
+from replaybench.data.record import read_record, write_record
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.cli import main
-from replaybench.experiments.exchange.summary import plane_coverage, state_dimensions
-from replaybench.experiments.inspection import buffer_pieces
-from replaybench.experiments.inspection.composition import Composition, measure
-from replaybench.experiments.inspection.composition_figure import histogram_edges
-from replaybench.experiments.inspection.composition_report import SHARES, bar
-from replaybench.experiments.inspection.float_histogram import FloatHistogram
-from replaybench.experiments.inspection.state_visits import Visits, nameless_axes, plant_axes
+from replaybench.exchange.recording import plane_coverage, state_dimensions
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.files.buffer_file import replay_arrays, replay_facts
-from replaybench.replay.files.buffer_schema import open_buffer
-from replaybench.replay.storage.units import STEP, segment
+from replaybench.replay.buffer_file import replay_arrays, replay_facts
+from replaybench.replay.storage.schema import open_buffer
+from replaybench.replay.storage.slots import STEP, segment
+from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.view import Context
+from replaybench.reports.inspection import composition as buffer_pieces
+from replaybench.reports.inspection.composition import (
+    Composition,
+    FloatHistogram,
+    Visits,
+    measure,
+    nameless_axes,
+    plant_axes,
+)
+from replaybench.reports.inspection.composition_report import SHARES, bar, histogram_edges
+from replaybench.runtime.errors import UserError
 
 CART_POLE = Path(__file__).parents[3] / "replaybench" / "examples" / "cart_pole.py"
 

@@ -7,7 +7,7 @@ import os
 import pytest
 from rich.console import Console
 
-from replaybench.experiments.inspection.fitted_table import FittedTable
+from replaybench.experiments.text_table import FittedTable
 
 LONG = "Drop(0.5)*Synth(action=0.25)*FIFO(5000)[PERprop(0.65)+IS(0.45→0.95)]"
 

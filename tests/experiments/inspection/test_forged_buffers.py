@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import read_record, write_record
-from replaybench.experiments.cli import main
-from replaybench.experiments.offline.recording import read_recording
+from replaybench.cli.main import main
+from replaybench.data.record import read_record, write_record
+from replaybench.exchange.recorded_buffer import read_recording
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
-from replaybench.replay.files.buffer_stream import BufferStream
+from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.buffer_stream import BufferStream
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
 
 DEEP: list[Any] = []
 for _ in range(300):

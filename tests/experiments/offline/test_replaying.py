@@ -10,20 +10,19 @@ import pytest
 
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
-from replaybench.data.configuration import merged
-from replaybench.data.errors import UserError
 from replaybench.data.logs.log import Log
-from replaybench.data.records.record import write_record
+from replaybench.data.record import write_record
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.exchange.logs_to_buffer import convert
-from replaybench.experiments.offline import replaying
-from replaybench.experiments.offline.changes import Changes
-from replaybench.experiments.offline.recording import Recording, read_recording
-from replaybench.experiments.offline.replaying import Outcome, offer, replay_offline
-from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.study import Study
+from replaybench.exchange import offline as replaying
+from replaybench.exchange.logs_to_buffer import convert
+from replaybench.exchange.offline import Changes, Outcome, offer, replay_offline
+from replaybench.exchange.recorded_buffer import Recording, read_recording
+from replaybench.experiments.cell import run_cell
+from replaybench.experiments.study import Study
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.configuration import merged
+from replaybench.runtime.errors import UserError
 
 
 def replayed(recording: Recording, strategy: str, updates: int = 3, learner: str = "DDPG", **options: Any) -> Outcome:

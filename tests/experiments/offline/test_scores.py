@@ -14,13 +14,13 @@ from drawn_studies import UNKNOWN, USABLE
 from recorded import buffer, collect
 
 from replaybench.baselines.references import Reference
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import write_record
+from replaybench.data.record import write_record
 from replaybench.envs.ode.pendulum import Pendulum
-from replaybench.experiments.offline.recording import read_recording, recorded_rewards
-from replaybench.experiments.offline.scores import KIND, OfflineScores, read_scores
-from replaybench.experiments.report.command import show_report
-from replaybench.experiments.results.references import NONE_BEATS_RANDOM
+from replaybench.exchange.offline_scores import KIND, OfflineScores, read_scores
+from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
+from replaybench.experiments.comparison import NONE_BEATS_RANDOM
+from replaybench.reports.page.report import show_report
+from replaybench.runtime.errors import UserError
 
 ABOUT = {
     "learner": "TD3+BC",

@@ -13,13 +13,13 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
-from replaybench.data.errors import UserError
+from replaybench.evidence import preset as reproduce
+from replaybench.evidence.preset import Preset, Scale, preset_names, read_preset
 from replaybench.experiments import calibration
-from replaybench.experiments.plan_warnings import plan_warnings
-from replaybench.experiments.presets import reproduce
-from replaybench.experiments.presets.preset import Preset, Scale, preset_names, read_preset
-from replaybench.experiments.progress import plain_lines
-from replaybench.experiments.training.study import Cell
+from replaybench.experiments import progress as plain_lines
+from replaybench.experiments.plan import plan_warnings
+from replaybench.experiments.study import Cell
+from replaybench.runtime.errors import UserError
 
 SOME = ("debruin2018/fig3", "when/map")
 

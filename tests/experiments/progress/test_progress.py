@@ -15,19 +15,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from replaybench.data.errors import UserError
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import write_record
-from replaybench.experiments.progress import display, journal, plain_lines, watch
-from replaybench.experiments.progress.display import Display
-from replaybench.experiments.progress.history import History, RunHistory, seconds_left
-from replaybench.experiments.progress.journal import Journal, JournalFile, JournalReader, begin, event
-from replaybench.experiments.progress.listeners import TensorBoard
-from replaybench.experiments.progress.plain_lines import printed_lines
-from replaybench.experiments.progress.round import Round
-from replaybench.experiments.progress.watch import view, watch_run
-from replaybench.experiments.provenance import write_provenance
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.data.record import write_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments import display
+from replaybench.experiments import progress as journal
+from replaybench.experiments import progress as plain_lines
+from replaybench.experiments.display import Display, History, RunHistory, TensorBoard, seconds_left
+from replaybench.experiments.progress import Journal, JournalFile, JournalReader, Round, begin, event, printed_lines
+from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study_record import write_provenance
+from replaybench.reports import watch
+from replaybench.reports.watch import view, watch_run
+from replaybench.runtime.errors import UserError
 
 STUDY = Study(name="t", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=2, episodes=100)
 
@@ -170,7 +169,7 @@ def test_ctrl_c_leaves_watching(
 
 def test_a_journal_is_thinned_out_and_loses_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("replaybench.experiments.progress.journal.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("replaybench.experiments.progress.time.monotonic", lambda: clock[0])
     mine = Journal()
     kept: list[journal.Event | None] = []
     for done in range(1, 4001):

@@ -12,9 +12,9 @@ import pytest
 from made_results import HOSTILE, made_results
 from made_snapshots import add_snapshots
 
-from replaybench.experiments.cli import main
-from replaybench.experiments.results.dataset import add_scores
-from replaybench.experiments.results.results_file import write_results
+from replaybench.cli.main import main
+from replaybench.experiments.dataset import add_scores
+from replaybench.experiments.results_file import write_results
 
 ENDS = (0.9, 0.7, 0.71, 0.3, 0.5)
 """Ends of the curves of the five strategies."""

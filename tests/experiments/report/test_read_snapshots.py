@@ -10,10 +10,10 @@ import pytest
 from made_results import made_results
 from made_snapshots import ROUNDS, add_snapshots
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import write_record
-from replaybench.experiments.report.assembly import make_report
-from replaybench.experiments.results.results_file import write_results
+from replaybench.data.record import write_record
+from replaybench.experiments.results_file import write_results
+from replaybench.reports.page.report import make_report
+from replaybench.runtime.errors import UserError
 
 CELL = {"plant": "none", "parameters": {}, "fingerprint": ""}
 

@@ -17,21 +17,18 @@ import xarray as xr
 from made_results import HOSTILE, made_results
 from made_snapshots import add_snapshots
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.report import assembly
-from replaybench.experiments.report.assembly import make_report
-from replaybench.experiments.report.command import show_report
-from replaybench.experiments.report.comparison import Standing, at_point, lead, over_points
-from replaybench.experiments.report.look import number
-from replaybench.experiments.report.material import Material, Point, read_material
-from replaybench.experiments.report.page import LARGEST
-from replaybench.experiments.report.sections.responses import responses_section
-from replaybench.experiments.report.sections.scores import scores_section
-from replaybench.experiments.report.sections.strategies import strategies_section
-from replaybench.experiments.report.summary import summarise
-from replaybench.experiments.results.dataset import AXES, add_scores
-from replaybench.experiments.results.results_file import read_results, write_results
-from replaybench.experiments.results.statistics import Interval
+from replaybench.experiments.dataset import AXES, add_scores
+from replaybench.experiments.results_file import read_results, write_results
+from replaybench.experiments.statistics import Interval
+from replaybench.reports.page import report as assembly
+from replaybench.reports.page.comparison import Standing, at_point, lead, over_points
+from replaybench.reports.page.page import LARGEST
+from replaybench.reports.page.report import make_report, show_report
+from replaybench.reports.page.report_data import Point, ReportData, read_material
+from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
+from replaybench.reports.page.summary import summarise
+from replaybench.reports.page.theme import number
+from replaybench.runtime.errors import UserError
 
 
 def study(folder: Path, *ends: float, seeds: int = 8, plants: int = 1) -> Path:
@@ -56,7 +53,7 @@ def changed(path: Path, change: Callable[[xr.Dataset], Any], name: str = "change
     return path.with_name(name)
 
 
-def read(path: Path) -> tuple[Material, dict[Point, list[Standing]]]:
+def read(path: Path) -> tuple[ReportData, dict[Point, list[Standing]]]:
     material = read_material(path)
     return material, {point: at_point(material, point) for point in material.points()}
 

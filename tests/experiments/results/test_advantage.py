@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from drawn_studies import USABLE, stored
 
-from replaybench.experiments.figures.maps.advantage_map import advantage_map
-from replaybench.experiments.presets.preset import read_preset
-from replaybench.experiments.results.advantage import advantage, advantages, by_capacity
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.evidence.preset import read_preset
+from replaybench.experiments.advantage import advantage, advantages, by_capacity
+from replaybench.experiments.study import Cell, Study
+from replaybench.reports.figures.maps import advantage_map
 
 NAMES = ["FIFO[Uniform]", "FULL[Uniform]", *(f"Resv[PER(0.{i})]" for i in range(1, 10)), "FULL[PER]"]
 

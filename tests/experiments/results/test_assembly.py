@@ -13,11 +13,11 @@ import pytest
 import xarray as xr
 
 from replaybench.baselines.references import Reference
-from replaybench.data.errors import UserError
-from replaybench.data.provenance import Code, Stint, stint_facts
-from replaybench.data.records.record import write_record
-from replaybench.experiments.results import dataset, results_file
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.data.record import write_record
+from replaybench.experiments import dataset, results_file
+from replaybench.experiments.study import Cell, Study
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.provenance import Code, ComputeSession, stint_facts
 
 EPISODES = 20
 CODES = [
@@ -51,7 +51,9 @@ def made(tmp_path: Path) -> tuple[xr.Dataset, list[Cell]]:
     """A dataset of which the last cell is not there yet."""
     everything = cells()
     for number, cell in enumerate(everything[:-1]):
-        stints = [Stint(code, f"2026-01-0{1 + k}T00:00:00Z", 10.0 * number + k) for k, code in enumerate(CODES)]
+        stints = [
+            ComputeSession(code, f"2026-01-0{1 + k}T00:00:00Z", 10.0 * number + k) for k, code in enumerate(CODES)
+        ]
         write_record(tmp_path / cell.id / "scores.h5", "scores", stint_facts(stints), arrays(cell))
     references = {
         (plant, 50.0, noise): Reference(

@@ -14,11 +14,10 @@ from drawn_studies import USABLE, stored
 from rich.console import Console
 
 from replaybench.baselines.references import Reference
-from replaybench.data.errors import UserError
-from replaybench.experiments.figures.paired_differences import paired_differences
-from replaybench.experiments.figures.performance_profiles import performance_profiles
-from replaybench.experiments.results.comparison_tables import Axis, Comparison, compared, comparison_tables
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.comparison import Axis, Comparison, compared, comparison_tables
+from replaybench.experiments.study import Cell, Study
+from replaybench.reports.figures.distributions import paired_differences, performance_profiles
+from replaybench.runtime.errors import UserError
 
 SCALED = dataclasses.replace(USABLE, random=-100.0, zero=-90.0, dp=0.0, dp_mean=0.0)
 RAW = dataclasses.replace(SCALED, dp=np.nan, dp_mean=np.nan, nodes=(), rule="")

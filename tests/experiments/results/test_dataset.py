@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from replaybench.experiments.results.dataset import assemble
-from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.study import Study
+from replaybench.experiments.cell import run_cell
+from replaybench.experiments.dataset import assemble
+from replaybench.experiments.study import Study
 
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 import numpy as np, xarray as xr
-from replaybench.data.errors import UserError
-from replaybench.experiments.results.results_file import write_results
+from replaybench.runtime.errors import UserError
+from replaybench.experiments.results_file import write_results
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:

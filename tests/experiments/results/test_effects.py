@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom, bootstrap, false_discovery_control, permutation_test, trim_mean
 
-from replaybench.experiments.results.bootstrap import Statistic, interquartile_mean
-from replaybench.experiments.results.distribution import assured, assured_share, improvement, profile, profile_band
-from replaybench.experiments.results.effects import Effect, holm, paired, seeds_to_tell
-from replaybench.experiments.results.sign_flips import flipped
-from replaybench.experiments.results.statistics import interval
+from replaybench.experiments.effects import (
+    Effect,
+    assured,
+    assured_share,
+    flipped,
+    holm,
+    improvement,
+    paired,
+    profile,
+    profile_band,
+    seeds_to_tell,
+)
+from replaybench.experiments.statistics import Statistic, interquartile_mean, interval
 
 SKEWED = np.random.default_rng(3).exponential(size=40) - 0.7
 

@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.acer import ACERConfig
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.algorithms.dqn import DQNConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3Config
-from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.setting import LearnerSetting
-from replaybench.experiments.offline.recording import Recording, read_recording
-from replaybench.experiments.results.extrapolation import extrapolation, return_bounds, unlearned
-from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.study import Study
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
+from replaybench.exchange.offline_scores import extrapolation, return_bounds, unlearned
+from replaybench.exchange.recorded_buffer import Recording, read_recording
+from replaybench.experiments.cell import run_cell
+from replaybench.experiments.study import Study
 
 LONG = 100_000
 """Updates after which nothing is left of where values began."""

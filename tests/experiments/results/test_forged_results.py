@@ -15,13 +15,13 @@ import pytest
 import xarray as xr
 from drawn_studies import USABLE, Rewards, stored
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.cli import main
-from replaybench.experiments.results import results_file
-from replaybench.experiments.results.dataset import AXES, describe
-from replaybench.experiments.results.results_file import read_results, write_results
-from replaybench.experiments.results.tables import noise_tables, score_tables
-from replaybench.experiments.training.study import Study
+from replaybench.cli.main import main
+from replaybench.experiments import results_file
+from replaybench.experiments.dataset import AXES, describe
+from replaybench.experiments.results_file import read_results, write_results
+from replaybench.experiments.study import Study
+from replaybench.experiments.tables import noise_tables, score_tables
+from replaybench.runtime.errors import UserError
 
 Edit = Callable[[Any, str], Any]
 

@@ -14,16 +14,15 @@ from rich.console import Console
 
 from replaybench.baselines import references
 from replaybench.baselines.references import Reference
-from replaybench.data.errors import UserError
+from replaybench.cli.commands import reference_table
 from replaybench.envs.registry import make_plant
-from replaybench.experiments import rescoring
-from replaybench.experiments.commands import reference_table
-from replaybench.experiments.rescoring import rescore
-from replaybench.experiments.results.dataset import add_scores
-from replaybench.experiments.results.references import NONE_BEATS_RANDOM, beats_random, no_learning
-from replaybench.experiments.results.results_file import read_results, write_results
-from replaybench.experiments.results.tables import score_tables
-from replaybench.experiments.training.study import Study
+from replaybench.experiments import results_file as rescoring
+from replaybench.experiments.comparison import NONE_BEATS_RANDOM, beats_random, no_learning
+from replaybench.experiments.dataset import add_scores
+from replaybench.experiments.results_file import read_results, rescore, write_results
+from replaybench.experiments.study import Study
+from replaybench.experiments.tables import score_tables
+from replaybench.runtime.errors import UserError
 
 GOOD = dataclasses.replace(
     USABLE, lqr=-140.0, interpolated=-21.0, nodes=(280, 211), actions=15, sweeps=90, rule="converged", change=0.0031

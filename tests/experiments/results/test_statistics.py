@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from replaybench.experiments.results.statistics import interval, score
+from replaybench.experiments.statistics import interval, score
 
 
 def test_scores_of_hand_made_curves() -> None:

@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.controllers.agent import Task
-from replaybench.data.records.record import read_record
+from replaybench.controllers.interface.agent import Task
+from replaybench.data.record import read_record
 from replaybench.envs.ode.pendulum import PendulumDCSC
-from replaybench.experiments.snapshots.snapshots import Snapshots, median_seed
-from replaybench.experiments.snapshots.surfaces import PIXELS, follow, pixel_states
-from replaybench.experiments.snapshots.times import snapshot_rounds, tenth_ends
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.snapshots import (
+    PIXELS,
+    Snapshots,
+    follow,
+    median_seed,
+    pixel_states,
+    snapshot_rounds,
+    tenth_ends,
+)
+from replaybench.experiments.study import Cell, Study
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 

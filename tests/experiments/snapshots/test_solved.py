@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from replaybench.baselines.grid_choice import reference_solution
-from replaybench.data.errors import UserError
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import write_record
+from replaybench.data.record import write_record
+from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.snapshots.solved import Solved, read_solved, solved_surfaces, write_solved
-from replaybench.experiments.snapshots.surfaces import PIXELS, pixel_states
+from replaybench.experiments.snapshots import PIXELS, Solved, pixel_states, read_solved, solved_surfaces, write_solved
+from replaybench.runtime.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from scipy import stats
 
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
-from replaybench.data.records.record import read_record
-from replaybench.experiments.progress.round import Round
-from replaybench.experiments.results.dataset import assemble
-from replaybench.experiments.training.cell import CellRun, run_cell
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.data.record import read_record
+from replaybench.experiments.cell import CellRun, run_cell
+from replaybench.experiments.dataset import assemble
+from replaybench.experiments.progress import Round
+from replaybench.experiments.study import Cell, Study
 
 
 def make_cell(strategy: str = "FULL[PER+IS]", plant: str = "PendulumDCSC", **changes: object) -> Cell:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data.errors import UserError
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.progress.round import Report
-from replaybench.experiments.training import cluster
-from replaybench.experiments.training.tasks import Job
+from replaybench.experiments import workers as cluster
+from replaybench.experiments.progress import Report
+from replaybench.experiments.tasks import Job
+from replaybench.runtime.errors import UserError
 
 
 def plant_of_a_file(name: str, report: Report) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import read_record, write_record
-from replaybench.experiments.cli import main
-from replaybench.experiments.study_text import write_toml
-from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.cli.main import main
+from replaybench.data.record import read_record, write_record
+from replaybench.experiments.cell import run_cell
+from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study_record import write_toml
+from replaybench.runtime.errors import UserError
 
 REFUSED: dict[str, list[Any]] = {
     "id": [None, 5, "another"],

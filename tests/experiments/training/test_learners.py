@@ -11,20 +11,19 @@ import pytest
 from numpy.typing import NDArray
 
 from replaybench.controllers.registry import LEARNERS
-from replaybench.data.errors import UserError
-from replaybench.data.formats.minari_dataset import read_dataset
-from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.logs.minari_dataset import read_dataset
+from replaybench.data.run_folder import RunFolder
+from replaybench.exchange.minari_export import export_buffer, whole_episodes
+from replaybench.exchange.offline import Outcome, offer, replay_offline
+from replaybench.exchange.recorded_buffer import Recording, read_recording
 from replaybench.experiments import plan as planning
-from replaybench.experiments.exchange.minari_export import export_buffer
-from replaybench.experiments.exchange.whole_episodes import whole_episodes
-from replaybench.experiments.figures.learner_metrics import metric_curves
-from replaybench.experiments.offline.recording import Recording, read_recording
-from replaybench.experiments.offline.replaying import Outcome, offer, replay_offline
+from replaybench.experiments.cell import CellRun, run_cell
+from replaybench.experiments.dataset import assemble
 from replaybench.experiments.plan import plan
-from replaybench.experiments.results.dataset import assemble
-from replaybench.experiments.training.cell import CellRun, run_cell
-from replaybench.experiments.training.study import Study
+from replaybench.experiments.study import Study
 from replaybench.replay.strategies.notation import parse
+from replaybench.reports.figures.learning_curves import metric_curves
+from replaybench.runtime.errors import UserError
 
 CART = "gymnasium:CartPole-v1"
 

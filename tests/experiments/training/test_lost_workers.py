@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.progress.round import Report, Round
-from replaybench.experiments.training.tasks import Job
-from replaybench.experiments.training.workers import run_locally
+from replaybench.experiments.progress import Report, Round
+from replaybench.experiments.tasks import Job
+from replaybench.experiments.workers import run_locally
+from replaybench.runtime.errors import UserError
 
 
 def die_once(number: int, mark: Path, report: Report) -> int:
@@ -63,8 +63,8 @@ replaybench.sweep(
 )
 """
 TASK = """
-from replaybench.experiments.training.tasks import Job
-from replaybench.experiments.training.workers import run_locally
+from replaybench.experiments.tasks import Job
+from replaybench.experiments.workers import run_locally
 
 if __name__ != "__main__":
     raise LookupError("what it said")

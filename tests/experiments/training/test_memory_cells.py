@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.offline.recording import read_recording
-from replaybench.experiments.offline.replaying import offer, replay_offline
-from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training.cell import CellRun, make_agent, run_cell
-from replaybench.experiments.training.study import Cell, Study, read_study
+from replaybench.exchange.offline import offer, replay_offline
+from replaybench.exchange.recorded_buffer import read_recording
+from replaybench.experiments.cell import CellRun, make_agent, run_cell
+from replaybench.experiments.study import Cell, Study, read_study
+from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
 
 NAME = "DDPG:memory"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from cells import advanced, assert_equal_files, until
 
-from replaybench.controllers.refer.far_count import FAR
-from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.controllers.losses.refer import FAR
+from replaybench.experiments.cell import run_cell
+from replaybench.experiments.study import Cell, Study
 
 GAUSSIAN = {"exploration": {"form": "gaussian", "truncate": 3.0}}
 CASES: Any = [

@@ -12,16 +12,15 @@ import pytest
 from cells import advanced
 from rich.console import Console
 
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import read_record
-from replaybench.experiments.inspection.cells import Choice, chosen_file
-from replaybench.experiments.plan import plan
-from replaybench.experiments.plan_warnings import plan_warnings
-from replaybench.experiments.results.results_file import read_results
+from replaybench.data.record import read_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments import tasks as shared_cells
+from replaybench.experiments.cell import run_cell
+from replaybench.experiments.cells import Choice, chosen_file
+from replaybench.experiments.plan import plan, plan_warnings
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.study import Study
 from replaybench.experiments.sweep import run_sweep
-from replaybench.experiments.training import shared_cells
-from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
 
 RETENTIONS = ("FIFO", "FULL", "Resv", "Expl", "TDE", "FIFO(3000)")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.experiments.training.bundled import EXAMPLES
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.start import EXAMPLES
+from replaybench.experiments.study import Cell, Study
+from replaybench.runtime.errors import UserError
 
-STRATEGY = "from replaybench.replay.strategies.sampling.uniform import Uniform\nclass Mine(Uniform): pass\n"
+STRATEGY = "from replaybench.replay.strategies.uniform import Uniform\nclass Mine(Uniform): pass\n"
 LEARNER = """
 from replaybench.controllers.algorithms.dqn import DQN, DQNConfig
 from neighbour import NUMBER

@@ -13,13 +13,13 @@ import xarray as xr
 from cells import advanced
 
 from replaybench.controllers.learner import Learner
-from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy, write_policy
-from replaybench.experiments.claims.evidence import Evidence
-from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training.cell import CellRun, make_agent, run_cell
-from replaybench.experiments.training.study import Cell, Study, read_study
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.evidence.claims_evidence import Evidence
+from replaybench.experiments.cell import CellRun, make_agent, run_cell
+from replaybench.experiments.study import Cell, Study, read_study
+from replaybench.experiments.study_record import resolved, write_toml
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
 
 SOON = {"SAC": {"warmup_episodes": 0}, "V-RACER": {"warmup_episodes": 1}}
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from cells import advanced, assert_equal_files, until, updates_of
 
-from replaybench.baselines.reference_controllers import run_episode
-from replaybench.data.errors import UserError
+from replaybench.baselines.controllers import run_episode
 from replaybench.experiments.calibration import estimate_seconds
-from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training.cell import CellRun, run_cell
-from replaybench.experiments.training.study import Cell, Study, read_study
-from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.view import Context
+from replaybench.experiments.cell import CellRun, run_cell
+from replaybench.experiments.study import Cell, Study, read_study
+from replaybench.experiments.study_record import resolved, write_toml
+from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.recent import ERE
+from replaybench.runtime.errors import UserError
 
 HERE = Path(__file__).parents[2] / "helpers"
 PLANT = f"{HERE / 'drifting.py'}:Drifting"

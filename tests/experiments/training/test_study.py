@@ -13,15 +13,15 @@ import pytest
 
 from replaybench.baselines.fuzzy_q_iteration import reference_discount
 from replaybench.baselines.references import kept_at
+from replaybench.cli.options import setting_values
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.registry import SB3
-from replaybench.data.configuration import build
-from replaybench.data.errors import UserError
-from replaybench.experiments.command_line.options import setting_values
-from replaybench.experiments.plan_warnings import plan_warnings
-from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training.cell import make_agent
-from replaybench.experiments.training.study import Study, last_episodes, read_study, reference_cells
+from replaybench.experiments.cell import make_agent
+from replaybench.experiments.plan import plan_warnings
+from replaybench.experiments.study import Study, last_episodes, read_study, reference_cells
+from replaybench.experiments.study_record import resolved, write_toml
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
 
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
 

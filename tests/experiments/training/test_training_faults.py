@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.loop import training_episode
-from replaybench.experiments.training.study import Study
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.loop import training_episode
+from replaybench.experiments.study import Study
 from replaybench.replay.buffer import Replay
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from cells import updates_of
 
-from replaybench.data.streams import Stream
-from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.study import Cell, Study
+from replaybench.runtime.streams import Stream
 
 STEPS = 20
 """Of the plant's longest episode."""

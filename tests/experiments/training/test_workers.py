@@ -19,16 +19,16 @@ import xarray as xr
 from cells import assert_equal_files
 from distributed import Client
 
-from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import read_header
-from replaybench.experiments.results.dataset import ORIGINS
-from replaybench.experiments.results.results_file import read_results
+from replaybench.data.record import read_header
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.dataset import ORIGINS
+from replaybench.experiments.results_file import read_results
 
 LIMIT = 240
 
 
 def command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "replaybench.experiments.cli", *map(str, words)]
+    return [sys.executable, "-m", "replaybench.cli.main", *map(str, words)]
 
 
 def start(*words: object) -> subprocess.Popen[str]:

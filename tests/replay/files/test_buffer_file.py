@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import read_record, write_record
+from replaybench.data.record import read_record, write_record
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
-from replaybench.replay.storage.units import STEP, Unit, segment
+from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.storage.slots import STEP, Unit, segment
+from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.view import Context
+from replaybench.runtime.errors import UserError
 
 MEMBERS = (4, 7, 9)
 FIELDS = {**step_fields(2, 1), "exploration": 1}
@@ -145,7 +145,7 @@ def test_a_ring_of_another_size_is_refused(strategy: str) -> None:
 def test_a_buffer_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None:
     """A file's word is not enough; named by the user, the buffer continues."""
     own, marker = tmp_path / "own.py", tmp_path / "ran"
-    source = "from pathlib import Path\nfrom replaybench.replay.strategies.sampling.uniform import Uniform\n"
+    source = "from pathlib import Path\nfrom replaybench.replay.strategies.uniform import Uniform\n"
     source += "class Mine(Uniform): pass\n"
     own.write_text(source)
     replay = write(tmp_path / "buffer.h5", f"FIFO[{own}:Mine]")

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import write_record
+from replaybench.data.record import write_record
 from replaybench.replay.batch import ReplayBatch
-from replaybench.replay.files.buffer_stream import BufferStream
-from replaybench.replay.strategies.view import Context
+from replaybench.replay.buffer_stream import BufferStream
+from replaybench.replay.strategies.interface import Context
+from replaybench.runtime.errors import UserError
 
 ALARM = 1e-6
 FIELDS = {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1}

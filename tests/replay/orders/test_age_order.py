@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaybench.replay.orders.age_order import AgeLog, age_place, age_renew
-from replaybench.replay.orders.priority_sums import sum_set, sum_total
+from replaybench.replay.orders.priority_sums import AgeLog, age_place, age_renew, sum_set, sum_total
 
 
 class NaiveAges:

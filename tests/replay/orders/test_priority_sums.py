@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaybench.data.kernel import kernel
 from replaybench.replay.orders.priority_sums import (
     SumState,
+    cover_range,
+    cover_room,
+    cover_search,
     make_sums,
     sum_find,
     sum_rebuild,
@@ -18,7 +20,7 @@ from replaybench.replay.orders.priority_sums import (
     sum_total,
     sum_update,
 )
-from replaybench.replay.orders.range_sums import cover_range, cover_room, cover_search
+from replaybench.runtime.kernel import kernel
 
 SIZES = [1, 2, 15, 16, 17, 255, 256, 257, 4095, 4097, 70_000]
 

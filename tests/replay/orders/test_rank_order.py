@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
 
-from replaybench.replay.orders.node_vectors import INNER, LEAF
 from replaybench.replay.orders.rank_order import (
     RankOrder,
     order_arrive_all,
@@ -25,6 +24,7 @@ from replaybench.replay.orders.rank_order import (
     order_update_all,
 )
 from replaybench.replay.orders.rank_tree import LEAST_INNER, LEAST_LEAF
+from replaybench.replay.storage.columns import INNER, LEAF
 
 NOTHING = 2**64 - 1
 ROOT, HEIGHT, SIZE, FREE, USED = 0, 1, 2, 5, 7

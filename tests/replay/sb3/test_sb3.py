@@ -23,11 +23,10 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from replaybench.data.errors import UserError
-from replaybench.replay.sb3.buffer import StrategyReplayBuffer
-from replaybench.replay.sb3.feedback import FEEDBACK
+from replaybench.replay.sb3.buffer import FEEDBACK, StrategyReplayBuffer
 from replaybench.replay.sb3.learners import StrategyDDPG, StrategyLearner, StrategySAC, StrategyTD3
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 ACTION = spaces.Box(-2, 2, (2,), np.float32)

@@ -17,14 +17,13 @@ from buffers import saved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import read_record, write_record
+from replaybench.data.record import read_record, write_record
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.storage.slots import episode
 from replaybench.replay.storage.traces import Traces
-from replaybench.replay.storage.units import episode
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import RETENTIONS
+from replaybench.replay.strategies.notation import RETENTIONS, parse
+from replaybench.runtime.errors import UserError
 
 FIELDS = {**step_fields(2, 1), "exploration": 1}
 MEMBERS, BATCH, DISCOUNT = 3, 4, np.float32(0.5)

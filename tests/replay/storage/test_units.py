@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from buffers import FIELDS, make, saved
 
-from replaybench.data.errors import UserError
-from replaybench.replay.buffer import Replay
-from replaybench.replay.newest import newest_batch
-from replaybench.replay.storage.units import STEP, Unit, episode, mean_over_steps, segment
+from replaybench.replay.buffer import Replay, newest_batch
+from replaybench.replay.storage.slots import STEP, Unit, episode, mean_over_steps, segment
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
 
 
 def offer(replay: Replay, lengths: list[int], first: int = 1, exploration: float | None = None) -> int:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from buffers import FarRule
 
-from replaybench.data.errors import UserError
-from replaybench.data.records.record import write_record
+from replaybench.data.record import write_record
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
-from replaybench.replay.storage.units import episode
+from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.storage.slots import episode
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
 
 M, B, W, H = 3, 40, 4, 2
 FIELDS = {**step_fields(2, 1), "memory": H}

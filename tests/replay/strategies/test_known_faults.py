@@ -10,8 +10,8 @@ import pytest
 from buffers import fill, make, saved
 
 from replaybench.replay.buffer import Replay
-from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS
-from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS
 
 SAMPLED = [*SAMPLINGS]
 

@@ -8,28 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaybench.data.errors import UserError
-from replaybench.replay.sb3.feedback import FEEDBACK, check_feedback
-from replaybench.replay.strategies.entry.drop import Drop
-from replaybench.replay.strategies.entry.synth import Synth
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.refer import ReFER, ReFER1, ReFER2
-from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
-from replaybench.replay.strategies.retention.far_policy import FarPol
-from replaybench.replay.strategies.retention.fifo import FIFO
-from replaybench.replay.strategies.retention.full import FULL
-from replaybench.replay.strategies.retention.ranked import TDE, Expl
-from replaybench.replay.strategies.retention.reservoir import Resv
-from replaybench.replay.strategies.sampling.annealed import Annealed
-from replaybench.replay.strategies.sampling.attentive import AER
-from replaybench.replay.strategies.sampling.proportional import PERprop
-from replaybench.replay.strategies.sampling.rank_based import PER
-from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.sampling.recent_proportional import EREPER
-from replaybench.replay.strategies.sampling.uniform import Uniform
-from replaybench.replay.strategies.strategy import Strategy
-from replaybench.replay.strategies.weighting.full_importance import FIS
-from replaybench.replay.strategies.weighting.importance import IS
+from replaybench.replay.sb3.buffer import FEEDBACK, check_feedback
+from replaybench.replay.strategies.attentive import AER
+from replaybench.replay.strategies.entry import Drop, Synth
+from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.replay.strategies.prioritised import PER, PERprop
+from replaybench.replay.strategies.recent import ERE, EREPER
+from replaybench.replay.strategies.retention import FIFO, FULL, TDE, Expl, FarPol, Resv
+from replaybench.replay.strategies.strategy import ReFER, ReFER1, ReFER2, Strategy
+from replaybench.replay.strategies.uniform import Annealed, Uniform
+from replaybench.replay.strategies.weighting import FIS, IS
+from replaybench.runtime.errors import UserError
 
 probabilities = st.floats(0, 1) | st.integers(0, 1)
 exponents = st.floats(0, 1e6) | st.integers(0, 5)

@@ -17,14 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive import NaiveReplay
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.storage.episode_starts import episode_and_step
-from replaybench.replay.storage.units import STEP, Unit, episode, segment
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS
+from replaybench.replay.storage.slots import STEP, Unit, episode, segment
+from replaybench.replay.storage.traces import episode_and_step
+from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, parse
 from replaybench.replay.strategies.strategy import Strategy
-from replaybench.replay.strategies.view import Context
+from replaybench.runtime.errors import UserError
 
 FIELDS = {**step_fields(2, 1), "exploration": 1}
 ROOT, BATCH, EPISODE = 3, 5, 6

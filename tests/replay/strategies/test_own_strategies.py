@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from buffers import fill, make
 
-from replaybench.data.errors import UserError
+from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.view import Context
+from replaybench.runtime.errors import UserError
 
 OWN = """
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from typing import Literal
 
 import numpy as np
 
-from replaybench.replay.strategies.retention.fifo import FIFO
-from replaybench.replay.strategies.sampling.uniform import RunningUniform, Uniform
+from replaybench.replay.strategies.retention import FIFO
+from replaybench.replay.strategies.uniform import RunningUniform, Uniform
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def test_a_path_longer_than_any_file_has_is_none() -> None:
 
 def test_a_parameter_that_is_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
-        "from dataclasses import dataclass\nfrom replaybench.replay.strategies.retention.fifo import FIFO\n"
+        "from dataclasses import dataclass\nfrom replaybench.replay.strategies.retention import FIFO\n"
         "@dataclass(frozen=True)\nclass Mine(FIFO):\n    mode: str = 'fast'\n"
     )
     with pytest.raises(

@@ -13,10 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from replaybench.data.kernel import kernel
-from replaybench.envs.flow.navier_stokes.solver import Grid
-from replaybench.envs.flow.navier_stokes.sweeps import Array
+from replaybench.envs.flow.navier_stokes.solver import Array, Grid
 from replaybench.envs.flow.plant import SEMI_MAJOR, SEMI_MINOR
+from replaybench.runtime.kernel import kernel
 
 STIFFNESS: Final = 1e4
 """Penalisation rate λ [U/D]: the fluid in a body follows it but for a share of 1 / (1 + λ dt)."""

@@ -6,12 +6,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from replaybench.data.errors import UserError
-from replaybench.envs.flow.navier_stokes.developed_wake import PHASES, Wake, developed_wake
-from replaybench.envs.flow.navier_stokes.engine import NavierStokes
+from replaybench.envs.flow.navier_stokes.engine import PHASES, NavierStokes, Wake, developed_wake
 from replaybench.envs.flow.navier_stokes.solver import Grid
 from replaybench.envs.flow.plant import LEFT, Drafting
 from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.errors import UserError
 
 PLANT = Drafting(fidelity="navier-stokes", cells=8)
 QUICK = 10.0  # actions per T: an action is then four time steps
@@ -43,7 +42,7 @@ def test_the_wake_sheds_periodically(wake: Wake) -> None:
 def test_wakes_are_cached_and_damaged_files_are_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from replaybench.envs.flow.navier_stokes import developed_wake as module
+    from replaybench.envs.flow.navier_stokes import engine as module
 
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(module, "SETTLING", 24.0)

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
-from replaybench.envs.flow.navier_stokes.sweeps import (
+from replaybench.envs.flow.navier_stokes.solver import (
+    Grid,
+    Solver,
     fill_pads,
     forward,
     momentum_across,

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from made_results import made_results
 
-from replaybench.experiments.figures.maps.condition_map import condition_map
+from replaybench.reports.figures.maps import condition_map
 
 STRATEGIES = ("FULL[Uniform]", "FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")
 GAINS = {"FULL[PER]": 0.2, "Resv(500)[Uniform]": -0.3}

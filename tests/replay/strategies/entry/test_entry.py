@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from buffers import FIELDS, chi_square, make, saved
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
-from replaybench.replay.storage.units import segment
-from replaybench.replay.strategies.entry.drop import Drop
-from replaybench.replay.strategies.entry.synth import Synth
+from replaybench.replay.storage.slots import segment
+from replaybench.replay.strategies.entry import Drop, Synth
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
 
 
 class Model:

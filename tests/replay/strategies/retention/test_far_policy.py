@@ -12,10 +12,10 @@ from buffers import FIELDS, FarRule, saved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
-from replaybench.replay.storage.units import segment
+from replaybench.replay.storage.slots import segment
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
 
 MEMBERS, BATCH = 3, 4
 

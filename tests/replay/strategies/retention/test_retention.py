@@ -7,10 +7,9 @@ import pytest
 from buffers import chi_square, fill, make, saved, set_errors
 from naive import rank_segments
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
-from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import RETENTIONS
+from replaybench.replay.strategies.notation import RETENTIONS, parse
+from replaybench.runtime.errors import UserError
 
 
 def victims(replay: Replay, offers: int, draws: int) -> np.ndarray:

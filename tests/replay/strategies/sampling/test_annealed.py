@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from buffers import fill, make
 
-from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.interface import Context
 
 
 @pytest.mark.parametrize("progress", [0.0, 0.3, 0.5, 1.0])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from buffers import FIELDS, chi_square, fill, make
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
-from replaybench.replay.strategies.sampling.attentive import AER
-from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.attentive import AER
+from replaybench.replay.strategies.interface import Context
+from replaybench.runtime.errors import UserError
 
 
 def fill_states(replay: Replay, states: np.ndarray) -> None:

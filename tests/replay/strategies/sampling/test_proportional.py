@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from buffers import chi_square, fill, make, saved
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
-from replaybench.replay.strategies.sampling.proportional import PERprop
+from replaybench.replay.strategies.prioritised import PERprop
+from replaybench.runtime.errors import UserError
 
 
 def annotate_all(replay: Replay, errors: np.ndarray) -> None:

@@ -7,8 +7,8 @@ import pytest
 from buffers import chi_square, fill, make, set_errors
 from naive import rank_segments
 
-from replaybench.data.errors import UserError
-from replaybench.replay.strategies.sampling.rank_based import PER
+from replaybench.replay.strategies.prioritised import PER
+from replaybench.runtime.errors import UserError
 
 
 @pytest.mark.parametrize(("alpha", "count"), [(0.7, 50), (0.0, 50), (2.0, 50), (0.7, 8)])

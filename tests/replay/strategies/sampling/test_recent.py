@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from buffers import chi_square, fill, make, saved
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
+from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.sampling.proportional import PERprop
-from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.sampling.recent_proportional import EREPER
-from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.prioritised import PERprop
+from replaybench.replay.strategies.recent import ERE, EREPER
+from replaybench.runtime.errors import UserError
 
 
 def schedule(ere: ERE, size: int, updates: int, progress: float = 0.0, stored: int | None = None) -> np.ndarray:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from buffers import chi_square, fill, make, saved
 
-from replaybench.replay.strategies.sampling.attentive import AER
-from replaybench.replay.strategies.sampling.proportional import PERprop
-from replaybench.replay.strategies.sampling.rank_based import PER
-from replaybench.replay.strategies.sampling.uniform import Uniform
+from replaybench.replay.strategies.attentive import AER
+from replaybench.replay.strategies.prioritised import PER, PERprop
+from replaybench.replay.strategies.uniform import Uniform
 
 
 def test_every_experience_of_every_member_has_the_same_chance() -> None:

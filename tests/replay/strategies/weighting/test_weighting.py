@@ -10,11 +10,10 @@ import pytest
 from buffers import fill, make, saved, set_errors
 from scipy.stats import binom
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
-from replaybench.replay.strategies.view import Context
-from replaybench.replay.strategies.weighting.full_importance import FIS, binomial_tails
-from replaybench.replay.strategies.weighting.importance import IS
+from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.weighting import FIS, IS, binomial_tails
+from replaybench.runtime.errors import UserError
 
 
 @pytest.mark.parametrize(("progress", "beta"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])

@@ -1,0 +1,240 @@
+"""Reference controllers: linear-quadratic, dynamic programming, random and zero action.
+
+The greedy controller of μ_r = 1 takes observations for states, so that under noise it is no upper bound (de Bruin et
+al. 2018, appendix C). These two use the same solution.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_discrete_are
+from scipy.optimize import lsq_linear
+
+from replaybench.baselines.fuzzy_q_iteration import Solution
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.interface.signals import short_way, wrap
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.arrays import Floats, Floats32
+from replaybench.runtime.configuration import HERTZ
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
+
+_HELD = 1e-6
+"""Largest drift from the reference over one sample that counts as held, normalised."""
+_NEWTON_STEPS = 10
+_DIFFERENCE = 1e-4
+"""Step of the numeric differences, normalised."""
+_KINK = 0.01
+"""Largest relative disagreement of the one-sided differences that counts as smooth."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearQuadraticRegulator:
+    """`a = a₀ − K (z − z₀)`, clipped to [-1, 1]; z and a are normalised, differences of angles are wrapped.
+
+    The weights are the identity on normalised states and actions.
+    """
+
+    plant: OdePlant
+    A: Floats  # ∂z′/∂z over one sample `[S, S]`
+    B: Floats  # ∂z′/∂a over one sample `[S, A]`
+    gain: Floats  # K `[A, S]`
+    reference: Floats  # z₀ `[S]`
+    equilibrium: Floats  # a₀ `[A]`, which holds the plant at z₀
+
+    def act(self, observation: Floats32) -> Floats32:
+        """Return actions float32 `[M, A]` for observations float32 `[M, S]`, both normalised."""
+        error = short_way(
+            np.asarray(observation, np.float64) - self.reference, self.plant.periodic, self.plant.state_scale
+        )
+        action = np.clip(self.equilibrium - error @ self.gain.T, -1.0, 1.0)
+        return action.astype(np.float32)
+
+
+def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> LinearQuadraticRegulator:
+    """Design the regulator of a plant at a control rate [Hz].
+
+    Raises:
+        UserError: no action in range holds the plant at its reference, or the plant is not smooth there, or
+            it cannot be stabilised there.
+    """
+    if plant.action_choices:
+        raise UserError(f"{plant.name} takes choices, between which there is nothing to linearise")
+    HERTZ.check(frequency, "frequency")
+    reference = plant.normalise_state(plant.reference_state)
+
+    def drift(state: Floats, action: Floats) -> Floats:
+        """Return z′ − z₀ `[..., S]` after one sample."""
+        x, u = plant.denormalise_state(state), plant.denormalise_action(action)
+        after, _, _ = rk4.simulate(plant, x, u, 1.0 / frequency)
+        return short_way(plant.normalise_state(after) - reference, plant.periodic, plant.state_scale)
+
+    equilibrium = _equilibrium(plant)
+    away = float(np.abs(drift(reference, equilibrium)).max())
+    if not away <= _HELD:
+        raise UserError(
+            f"no action holds {plant.name} at its reference, so it has no linear-quadratic regulator "
+            f"(it drifts by {away:.2g} of the state's scale in one sample)"
+        )
+    A = _jacobian(plant, lambda step: drift(reference + step, equilibrium), len(reference))
+    B = _jacobian(plant, lambda step: drift(reference, equilibrium + step), len(equilibrium))
+    Q, R = np.eye(len(A)), np.eye(B.shape[1])
+    try:
+        P = solve_discrete_are(A, B, Q, R)
+        gain = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+    except np.linalg.LinAlgError:
+        gain = np.full(B.T.shape, np.nan)
+    if not np.isfinite(gain).all() or max(abs(np.linalg.eigvals(A - B @ gain))) >= 1.0:
+        raise UserError(f"{plant.name} cannot be stabilised at its reference; it has no linear-quadratic regulator")
+    return LinearQuadraticRegulator(plant, A, B, gain, reference, equilibrium)
+
+
+def _equilibrium(plant: OdePlant) -> Floats:
+    """Return the normalised action `[A]` nearest to mid-range that balances the plant at its reference state."""
+    x, scale = np.array(plant.reference_state, np.float64), np.array(plant.state_scale)
+
+    def slope(action: Floats) -> Floats:
+        """Return the time derivative of the normalised state, `[..., S]`."""
+        inputs = np.atleast_2d(plant.denormalise_action(action))
+        slopes: Floats = np.array([plant.rhs(x, u, plant.params()) for u in inputs]) / scale
+        return slopes.reshape(*action.shape[:-1], -1)
+
+    action = np.zeros(len(plant.action_names))
+    for _ in range(_NEWTON_STEPS):
+        steps = _DIFFERENCE * np.eye(len(action))
+        slopes = (slope(action + steps) - slope(action - steps)).T / (2.0 * _DIFFERENCE)
+        if not np.isfinite(slopes).all():
+            break
+        # The smallest step that does it, as long as that step stays within the bounds.
+        action = action + lsq_linear(slopes, -slope(action), (-1.0 - action - 1e-12, 1.0 - action + 1e-12)).x
+    return np.clip(action, -1.0, 1.0)
+
+
+def _jacobian(plant: OdePlant, drift: Callable[[Floats], Floats], inputs: int) -> Floats:
+    """Return the derivative `[S, inputs]` of the drift after its step, all steps taken at once."""
+    steps = _DIFFERENCE * np.eye(inputs)
+    middle, ahead, behind = drift(np.zeros(inputs)), drift(steps), drift(-steps)
+    kink = np.abs(ahead + behind - 2.0 * middle).max()
+    if not kink <= _KINK * np.abs(ahead - behind).max():
+        raise UserError(
+            f"{plant.name} is not smooth at its reference, such as against a wall; it has no linear-quadratic regulator"
+        )
+    jacobian: Floats = ((ahead - behind) / (2.0 * _DIFFERENCE)).T
+    return jacobian
+
+
+class Controller(Protocol):
+    """A policy for noisy normalised observations."""
+
+    def act(self, observation: Floats32) -> Floats32:
+        """Return actions float32 `[M, A]` in [-1, 1] for observations float32 `[M, S]`, both normalised."""
+        ...
+
+
+class RandomController:
+    """Actions uniform over the range, or over the plant's choices, independent at every sample: μ_r = 0."""
+
+    def __init__(self, plant: Plant, members: Sequence[int], seed: int = 0) -> None:
+        self._stream = Stream(seed, members, "random controller")
+        self._actions = len(plant.action_names)
+        self._choices = np.array(plant.action_choices, np.int64)
+
+    def act(self, observation: Floats32) -> Floats32:
+        """Draw actions `[M, A]`."""
+        share = self._stream.uniform(self._actions)
+        if self._choices.size:  # the nearest one would give those at both ends half the probability of the others
+            share = np.floor(share * self._choices) / (self._choices - 1)
+        return (2.0 * share - 1.0).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class ZeroController:
+    """Applies the plant's `zero_action`."""
+
+    plant: Plant
+
+    def act(self, observation: Floats32) -> Floats32:
+        """Return the zero action for every member, `[M, A]`."""
+        nothing = self.plant.normalise_action(self.plant.zero_action).astype(np.float32)
+        return np.tile(nothing, (len(observation), 1))
+
+
+@dataclass(frozen=True)
+class GreedyController:
+    """The greedy policy of a dynamic-programming solution, μ_r = 1, or its interpolated policy."""
+
+    solution: Solution
+    interpolated: bool = False
+
+    def act(self, observation: Floats32) -> Floats32:
+        """Return actions `[M, A]`."""
+        return self.solution.interpolated(observation) if self.interpolated else self.solution.greedy(observation)
+
+
+def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
+    """Run the next episode of every member; return its score `Plant.episode_score`, float64 `[M]`."""
+    observation, _ = env.reset()
+    total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
+    running = np.ones(env.num_envs, np.bool_)
+    while running.any():
+        observation, reward, terminated, truncated, _ = env.step(controller.act(observation))
+        total += reward
+        steps += running
+        running = ~(terminated | truncated)
+    return env.plant.episode_score(total, steps)
+
+
+OBSERVER_GAIN: Final = 0.2
+"""Share of the difference between observation and prediction that the observer follows at each sample."""
+_QUADRATURE: Final = 7  # nodes of Gauss and Hermite on each axis
+
+
+def averaged_over_noise(solution: Solution, noise: float) -> Solution:
+    """Return a solution with action values averaged over the states behind an observation, equally likely a priori.
+
+    `Q̄(z, a) = E[Q(z − ε, a)]` with `ε ~ N(0, σ²)` on each normalised state; `noise` is σ.
+    """
+    grid, points = solution.grid, solution.grid.points()
+    places, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE)
+    theta = solution.theta
+    for axis, scale in enumerate(solution.plant.state_scale):
+        averaged = np.zeros_like(theta)
+        for place, weight in zip(places, weights / weights.sum(), strict=True):
+            moved = points.copy()
+            moved[:, axis] += place * noise * scale
+            averaged += weight * grid.interpolate(theta, moved)
+        theta = averaged
+    return dataclasses.replace(solution, theta=theta)
+
+
+class ObserverController:
+    """Greedy on a model observer of the state, `x̂ = f(x̂, u) + L (z − f(x̂, u))`, from the first observation on.
+
+    f is the plant without noise, u the commanded action, L `OBSERVER_GAIN`. It holds the estimates of one episode of a
+    population.
+    """
+
+    def __init__(self, solution: Solution) -> None:
+        self._solution = solution
+        self._predicted: Floats | None = None
+
+    def act(self, observation: Floats32) -> Floats32:
+        """Return actions `[M, A]`."""
+        plant = self._solution.plant
+        seen = plant.denormalise_state(observation)
+        state = seen
+        if self._predicted is not None:
+            error = seen - self._predicted
+            state = self._predicted + OBSERVER_GAIN * np.where(plant.periodic, wrap(error), error)
+        action = self._solution.greedy(plant.normalise_state(state))
+        applied = plant.denormalise_action(action)
+        self._predicted, _, _ = rk4.simulate(plant, state, applied, 1.0 / self._solution.frequency)
+        return action

@@ -1,0 +1,283 @@
+"""Compute and print what the commands `baseline` and `replay` show."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from replaybench.baselines.grid_choice import Rule, check_effort
+from replaybench.baselines.references import Reference, no_score, normalise, reference
+from replaybench.controllers.policies.policy import policy_facts
+from replaybench.controllers.registry import spelled
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.envs.interface.plant import Parameter, Plant
+from replaybench.envs.ode.plant import OdePlant, with_equations
+from replaybench.envs.registry import make_plant
+from replaybench.exchange.offline import Changes
+from replaybench.exchange.offline_scores import OfflineScores
+from replaybench.experiments.progress import plain_lines
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.atomic import refuse_existing
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.quantities import decimals, duration
+from replaybench.runtime.user_file import faults_told
+from replaybench.runtime.version import VERSION
+
+_LEAST_LEARNERS = 8
+
+
+def show_baseline(
+    console: Console,
+    name: str,
+    parameters: Mapping[str, Parameter],
+    frequency: float | None,
+    noise: float,
+    rule: Rule | None,
+    output: Path | None,
+) -> None:
+    """Solve a plant, print convergence and scores, draw value and policy."""
+    from replaybench.baselines.fuzzy_q_iteration import Variant, solve
+    from replaybench.baselines.grid_choice import reference_solution
+    from replaybench.reports.figures.style import save, style
+    from replaybench.reports.figures.surfaces import solution_figure
+
+    plant = with_equations(make_plant(name, **parameters), "dynamic programming")
+    if not plant.grid_nodes:
+        raise UserError(f"{plant.name} declares no grid_nodes, so dynamic programming has no grid to work on")
+    frequency = frequency or plant.frequency
+    check_effort(plant, frequency, noise)
+    changed = (
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in parameters.items()
+    )
+    name = "-".join([plant.name, f"{frequency:g}Hz", *changed])
+    folder = output or Path("runs") / f"baseline-{_file_name(name)}"
+    stage = "fuzzy Q-iteration"
+    with (
+        console.status(stage) if console.is_terminal else contextlib.nullcontext(),
+        plain_lines(console, lambda: stage),
+    ):
+        variants: tuple[Variant, ...] = ("synchronous", "asynchronous")
+        sweeps = []
+        for variant in variants:
+            stage = f"fuzzy Q-iteration, {variant}, on the declared nodes"
+            sweeps.append(solve(plant, frequency, variant=variant).convergence)
+        stage = "fuzzy Q-iteration, the solution to compare with"
+        solution = reference_solution(plant, frequency, rule).solution
+        stage = "episodes of the reference controllers"
+        found = reference(plant, frequency, noise, rule)
+    nodes = " × ".join(map(str, plant.grid_nodes))
+    console.print(f"fuzzy Q-iteration on the declared {nodes} nodes: ‖Δθ‖∞ after each sweep")
+    console.print(_convergence(*sweeps))
+    console.print(f"{plant.name} at {frequency:g} Hz: {found.grid}, γ = {found.discount:.4g}")
+    if note := no_score(found.dp, found.random):
+        console.print(note)
+    console.print(reference_table(plant, frequency, noise, found))
+    if why := no_regulator(plant, frequency):
+        console.print(f"no row of linear-quadratic control: {why}", markup=False, highlight=False)
+    if len(plant.state_names) < 2:
+        print(f"figure   none: a map shows two states, {plant.name} has one")
+        return
+    with style():
+        print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
+
+
+def no_regulator(plant: OdePlant, frequency: float) -> str:
+    """Return why a plant has no linear-quadratic regulator; empty where it has one."""
+    from replaybench.baselines.controllers import linear_quadratic_regulator
+
+    try:
+        linear_quadratic_regulator(plant, frequency)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _convergence(synchronous: NDArray[np.float64], asynchronous: NDArray[np.float64]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("sweep", "synchronous", "asynchronous"):
+        table.add_column(heading, justify="right")
+    ends = {len(synchronous), len(asynchronous)}
+    for sweep in sorted({1, 2, 5, 10, 20, 50, *range(100, max(ends), 100), *ends}):
+        shown = [f"{c[sweep - 1]:.3g}" if sweep <= len(c) else "" for c in (synchronous, asynchronous)]
+        if any(shown):
+            table.add_row(str(sweep), *shown)
+    return table
+
+
+def reference_table(plant: Plant, frequency: float, noise: float, found: Reference) -> Table:
+    """Return a table of the reference controllers' rewards."""
+    table = Table(title=f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(found)}", box=box.SIMPLE_HEAD)
+    for heading in ("controller", "reward", "μ_r"):
+        table.add_column(heading, justify="left" if heading == "controller" else "right")
+    zero, one = (" (μ_r = 0)", " (μ_r = 1)") if found.usable else ("", "")
+    best = f"DP, best of {plant.reference_episodes:,} episodes" if noise else "DP, greedy policy"
+    interpolated = "DP, interpolated policy"
+    if np.isclose(found.interpolated, found.zero):
+        interpolated += " (averages to rest by symmetry)"
+    rows = {
+        f"random{zero}": found.random,
+        "zero": found.zero,
+        "linear-quadratic (linearised at the reference)": found.lqr,
+        interpolated: found.interpolated,
+        "DP, greedy policy, mean": found.dp_mean if noise else np.nan,
+        best + one: found.dp,
+        "DP, greedy in values averaged over the noise": found.dp_averaged,
+        "DP, greedy on a model observer of the state": found.dp_observer,
+    }
+    digits = decimals(rows.values(), least=3)
+    for controller, reward in rows.items():
+        if np.isfinite(reward):
+            score = f"{float(normalise(reward, found)):.3f}" if found.usable else "–"
+            table.add_row(controller, f"{reward:.{digits}f}", score)
+    return table
+
+
+def show_replay(
+    console: Console,
+    path: Path,
+    output: Path | None,
+    strategy_text: str,
+    learner: str,
+    *,
+    plant: str | None,
+    stream: bool,
+    updates: int,
+    capacity: int | None,
+    seeds: int | None,
+    root_seed: int,
+    member: int | None,
+    changes: Changes,
+) -> None:
+    """Train offline from a buffer file; print and store how that compares with online learning and DP."""
+    from replaybench.exchange.offline import replay_offline
+    from replaybench.exchange.offline_scores import extrapolation
+    from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
+    from replaybench.reports.figures.all_figures import draw_offline
+
+    strategy, learner = parse(strategy_text), spelled(learner)
+    if stream and (capacity is not None or str(strategy) != "FULL[Uniform]"):
+        raise UserError("--stream draws from the whole file, block by block; leave --strategy and --capacity out")
+    if capacity is not None and not strategy.retention.bounded:
+        raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
+    if capacity is not None and strategy.retention.capacity not in (None, capacity):
+        raise UserError(f"--capacity {capacity}, but {strategy} has its own; leave one out")
+    label = f"{learner}, {'streamed' if stream else strategy}"
+    where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
+    folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"
+    policy, scores = folder / "policy.safetensors", folder / "scores.h5"
+    refuse_existing(scores)
+    recording = read_recording(path, plant, whole=not stream, member=member)
+    noise = recording.noise if changes.noise is None else changes.noise
+    if recording.changed:
+        console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
+    if recording.failed:
+        console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
+    about = {
+        "buffer": str(path),
+        "strategy": "streamed" if stream else str(strategy),
+        "learner": learner,
+        "updates": updates,
+        "plant": recording.facts.plant,
+        "parameters": recording.facts.parameters,
+        "frequency": recording.frequency,
+        "noise": noise,
+        "recording": member,
+        "settings": dict(changes.settings),
+        "discount": changes.discount,
+        "root_seed": root_seed,
+        "version": VERSION,
+    }
+    _check_unfinished(policy, about)
+    check_effort(recording.plant, recording.frequency, noise)
+    learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
+    begin, done = time.monotonic(), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done = count
+        progress.update(task, completed=count)
+
+    with (
+        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
+        plain_lines(console, lambda: _of_updates(done, updates, time.monotonic() - begin)),
+    ):
+        task = progress.add_task(f"{escape(label)} offline, {learners} learners", total=updates)
+        try:
+            with faults_told(f"{label} offline"):
+                outcome = replay_offline(
+                    recording, strategy, updates=updates, learner=learner, learners=learners, capacity=capacity,
+                    root_seed=root_seed, progress=advance, changes=changes,
+                )  # fmt: skip
+        except KeyboardInterrupt as stop:
+            raise type(stop)("stopped; nothing is written, the same command begins anew") from stop
+        progress.update(task, description="references")
+        found = reference(recording.plant, recording.frequency, noise)
+    facts = recording.facts
+    online = {}
+    if noise == recording.noise:  # else they are not on one scale
+        chosen = slice(None) if member is None else slice(member, member + 1)
+        kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
+        online = {f"{kind}: {facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
+    scores_of = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, found)
+    _print_offline(console, scores_of)
+    beyond = extrapolation(recording, outcome.agent, learners, updates)
+    described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
+    write_policy(policy, outcome.agent.weights(), {**about, **described})
+    drawn = draw_offline(scores_of, folder)
+    scores_of.write(scores)  # last: its presence says that all is written
+    for figure in drawn:
+        print(f"figure   {figure}")
+    print(f"policy   {policy}")
+    print(f"scores   {scores}")
+    if beyond:
+        words = beyond.words(learner, bool(recording.plant.action_choices))
+        console.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _check_unfinished(policy: Path, about: Mapping[str, Any]) -> None:
+    """Refuse a policy that exists, unless the same command wrote it and was stopped before its end."""
+    if policy.exists():
+        facts, _ = read_policy(policy)
+        if {name: facts.get(name) for name in about} != json.loads(json.dumps(about)):
+            refuse_existing(policy)
+
+
+def _of_updates(done: int, updates: int, seconds: float) -> str:
+    if done == updates:
+        return "references"
+    left = f", {duration(seconds * (updates - done) / done)} left" if done else ""
+    return f"{done} of {updates} updates{left}"
+
+
+def metric_words(found: Reference) -> str:
+    """Name the number that measures an episode."""
+    return "return" if found.episode_metric == "return" else "mean reward per step"
+
+
+def _print_offline(console: Console, scores: OfflineScores) -> None:
+    found = scores.reference
+    title = f"{found.plant}, {found.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for heading in ("", "reward", "μ_r"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, reward, score in scores.rows():
+        table.add_row(escape(name), reward, score)
+    console.print(table)
+    for headline in scores.headlines():
+        console.print(f"warning: {headline[0].lower()}{headline[1:]}", style="yellow", highlight=False)
+
+
+def _file_name(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-." else "_" for c in text).strip("_")

@@ -1,0 +1,130 @@
+"""The command line: its commands, and how words become a call of one. Help is instant."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+from replaybench.cli.files import export, export_policy, import_log
+from replaybench.cli.options import (
+    check,
+    check_options,
+    examples,
+    list_names,
+    merged_options,
+    plant_parameters,
+    take_plant_parameters,
+)
+from replaybench.cli.parser import parse
+from replaybench.cli.results import figures, inspect, report, show, watch
+from replaybench.cli.running import advise, baseline, claims, replay, reproduce, sweep, table
+from replaybench.experiments.interruption import (
+    check_address_space,
+    exit_status,
+    prepare_streams,
+    printable,
+    stopping_raises,
+)
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.user_file import imports_only
+
+_GROUPS: Final[dict[str, dict[str, Callable[..., int]]]] = {
+    "run": {"sweep": sweep, "reproduce": reproduce, "baseline": baseline, "replay": replay},
+    "look": {"watch": watch, "report": report, "figures": figures, "show": show, "inspect": inspect},
+    "compare": {"table": table, "claims": claims, "advise": advise},
+    "exchange": {"import": import_log, "export": export, "export-policy": export_policy},
+    "extend": {"list": list_names, "check": check, "examples": examples},
+}
+COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
+
+_RUNS_STUDIES = ("sweep", "reproduce")
+"""Commands that may import whatever their study names."""
+_NAMES = ("name", "plant", "learner", "strategy", "from_learner", "from_strategy")
+"""Arguments by which a user names what other commands may import."""
+
+_DESCRIPTION: Final = "Which experiences should a learning controller keep, and which should it replay?"
+_OPTIONS: Final = {
+    "-h, --help": "Print this help.",
+    "-V, --version": "Print the version.",
+    "--tyro-print-completion {bash,zsh}": "Print a script that completes commands and options.",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake is one line on stderr and exit status 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    prepare_streams()
+    try:
+        with stopping_raises(to_the_end=arguments is None):
+            status = _run(words)
+            sys.stdout.flush()
+        sys.exit(status)
+    except UserError as error:
+        _fail(2, *map(str, error.args))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        _fail(2, f"{error.filename or 'input or output'}: {error.strerror or error}")
+    except MemoryError as error:
+        _fail(2, " ".join(f"not enough memory; ask for fewer seeds, episodes or slots. {error}".split()))
+    except KeyboardInterrupt as interruption:
+        _fail(exit_status(interruption), str(interruption) or "stopped")
+
+
+def _fail(status: int, *lines: str) -> NoReturn:
+    print("replaybench:", "\n".join(map(printable, lines)), file=sys.stderr)
+    sys.exit(status)
+
+
+def _overview() -> str:
+    width = shutil.get_terminal_size().columns
+
+    def row(name: str, text: str) -> str:
+        return textwrap.fill(f"{name:<15} {text}", width, initial_indent="  ", subsequent_indent=" " * 18)
+
+    lines = [
+        "usage: replaybench [OPTIONS] COMMAND [COMMAND'S OPTIONS]",
+        "",
+        textwrap.fill(_DESCRIPTION, width),
+        textwrap.fill("To begin: replaybench sweep demo, then replaybench report runs/demo.", width),
+        textwrap.fill("Options of a command: replaybench COMMAND --help.", width),
+    ]
+    for title, group in _GROUPS.items():
+        first = {name: (command.__doc__ or "").partition("\n")[0] for name, command in group.items()}
+        lines += ["", title, *(row(name, text) for name, text in first.items())]
+    lines += ["", "options", *(row(option, text) for option, text in _OPTIONS.items())]
+    return "\n".join(lines)
+
+
+def _run(words: list[str]) -> int:
+    if words in (["--version"], ["-V"]):
+        from replaybench import __version__
+
+        print(f"replaybench {__version__}")
+        return 0
+    if words[:1] in ([], ["--help"], ["-h"]):
+        print(_overview())
+        return 0
+    if not words[0].startswith("-") and words[0] not in COMMANDS:
+        raise unknown("command", words[0], COMMANDS)
+    parameters: dict[str, str] = {}
+    if words[0] in COMMANDS:
+        parameters = plant_parameters(words, COMMANDS[words[0]])
+        words = take_plant_parameters(words, parameters)
+        check_options(words, COMMANDS[words[0]], parameters)
+        words = merged_options(words, COMMANDS[words[0]])
+    command = parse(words, COMMANDS, _DESCRIPTION)
+    check_address_space()
+    if words[0] in _RUNS_STUDIES:
+        return command()
+    with imports_only(*(command.keywords.get(name) for name in _NAMES)):
+        return command()
+
+
+if __name__ == "__main__":
+    main()

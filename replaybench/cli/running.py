@@ -1,0 +1,406 @@
+"""Commands that compute. Their signatures are their options."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tyro.conf import Positional
+
+from replaybench.cli.options import parameter_values, setting_values
+from replaybench.runtime.configuration import (
+    Count,
+    Discount,
+    Hertz,
+    Noise,
+    NonNegativeInt,
+    RootSeed,
+    Seconds,
+    Seeds,
+    Workers,
+)
+from replaybench.runtime.errors import UserError, no_such_file
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from replaybench.experiments.study import Study
+
+
+def sweep(
+    study: Positional[Path],
+    output: Path | None = None,
+    workers: Workers | None = None,
+    cluster: str | None = None,
+    buffers: Literal["final", "compressed", "none"] | None = None,
+    seeds: Seeds | None = None,
+    episodes: Count | None = None,
+    set: tuple[str, ...] | None = None,
+    checkpoint_seconds: Seconds = 60.0,
+    dry_run: bool = False,
+    no_measure: bool = False,
+    progress: Literal["bar", "lines", "json"] | None = None,
+    tensorboard: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Run a study: a grid of plants, noise, frequencies and strategies against dynamic programming.
+
+    Called again, it continues where it stopped, with the same numbers. Plants run at their own control rates where the
+    study names none.
+
+    Args:
+        study: Study file (TOML), or the name of a study that comes with replaybench: demo, partial.
+        output: Run folder; runs/<name of the study> if not given.
+        buffers: Whether to keep each cell's replay buffer, as it is or packed (slower); overrides the study.
+        seeds: Number of seeds; overrides the study.
+        episodes: Number of episodes, or of iterations as long as one (see update_every); overrides the study.
+        set: Changed keys of the study, as in --set capacity=5000 learner.DDPG.tau=0.005 'noise=[0, 0.02]'.
+        progress: A live line, a plain line every 30 s, or a JSON object for each event and nothing else; a live line in
+            a terminal and plain ones elsewhere if not given.
+        tensorboard: Write TensorBoard event files too, into the run folder.
+        quiet: Print errors only.
+    """
+    from replaybench.cli.options import make_console
+    from replaybench.experiments.study import read_study
+
+    if quiet and progress:
+        raise UserError("--quiet prints no progress; leave --progress out")
+    options = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
+    given, changes = {key: value for key, value in options.items() if value is not None}, setting_values(set or ())
+    if twice := [key for key in given if key in changes]:
+        raise UserError(f"--set gives {twice[0]}, which --{twice[0]} gives, too; leave one out")
+    read = read_study(study, {**given, **changes})
+    console = make_console(quiet=not dry_run and (quiet or progress == "json"))
+    return _run_study(
+        console, read, output or Path("runs") / read.name, workers, cluster, dry_run, no_measure,
+        checkpoint_seconds=checkpoint_seconds, progress=progress, tensorboard=tensorboard,
+    )  # fmt: skip
+
+
+def reproduce(
+    preset: Positional[str | None] = None,
+    list: bool = False,
+    time: bool = False,
+    scale: Literal["quick", "standard", "paper"] = "standard",
+    set: tuple[str, ...] | None = None,
+    output: Path | None = None,
+    workers: Workers | None = None,
+    cluster: str | None = None,
+    checkpoint_seconds: Seconds = 60.0,
+    dry_run: bool = False,
+    no_measure: bool = False,
+) -> int:
+    """Run a published figure or table as a study, for example debruin2018/fig12.
+
+    Called again, it continues where it stopped. Finished cells of other figures, in
+    folders next to this one, are reused.
+
+    Args:
+        preset: Figure or table, as listed by --list.
+        list: List all presets with their cells, and what they need on this machine.
+        time: With --list: try cells of kinds that were never timed here first, for seconds each (minutes in all).
+        scale: How much to run: quick to see that it works, standard to decide claims of large effects, paper as in the
+            paper.
+        set: Changed keys of its study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
+        output: Run folder; runs/<preset>-<scale> if not given.
+    """
+    from replaybench.cli.options import make_console
+    from replaybench.evidence.preset import announce, folder_of, read_preset, show_presets, take_over
+    from replaybench.experiments.sweep import cores
+
+    console = make_console()
+    if list:
+        show_presets(console, scale, workers or cores(), time)
+        return 0
+    if time:
+        raise UserError("--time goes with --list; a single preset is timed by --dry-run")
+    if preset is None:
+        raise UserError("name a figure to reproduce; `replaybench reproduce --list` shows all there are")
+    found, changes = read_preset(preset), setting_values(set or ())
+    if changes and output is None and not dry_run:
+        raise UserError("--set makes another study of the preset; name its run folder with --output")
+    study, folder = found.study(scale, changes), output or folder_of(found, scale)
+    announce(console, found, scale)
+    if set:
+        console.print(f"changed: {', '.join(set)}", markup=False, highlight=False)
+    if not dry_run and (taken := take_over(study, folder)):
+        print(f"{taken} finished cell(s) taken from folders next to {folder}")
+    return _run_study(
+        console, study, folder, workers, cluster, dry_run, no_measure, checkpoint_seconds=checkpoint_seconds
+    )
+
+
+def _run_study(
+    console: Console,
+    study: Study,
+    folder: Path,
+    workers: int | None,
+    cluster: str | None,
+    dry_run: bool,
+    no_measure: bool,
+    **options: Any,
+) -> int:
+    """Run a study, or print what it needs; return the exit status. `options` are those of `run_sweep`."""
+    from replaybench.experiments.comparison import comparison_tables
+    from replaybench.experiments.sweep import Figures, cores, run_sweep
+    from replaybench.experiments.tables import noise_tables, score_tables
+    from replaybench.reports.cell_table import show_plan
+    from replaybench.reports.figures.all_figures import draw_figures, remove_figures
+
+    if dry_run:
+        show_plan(console, study, folder, workers or cores(), cluster, not no_measure)
+        return 0
+    figures = Figures(draw_figures, remove_figures)
+    data, drawn, status = run_sweep(
+        study, folder, workers or cores(), cluster, console=console, figures=figures, **options
+    )
+    if status:
+        print("stopped before the end; run the same command again to continue", file=sys.stderr)
+    if console.quiet:
+        return status
+    for table in (*score_tables(data), *comparison_tables(data), *noise_tables(data)):
+        console.print(table)
+    print(f"results  {folder / 'results.nc'}")
+    print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if study.buffers != 'none' else ''})")
+    for path in drawn:
+        print(f"figure   {path}")
+    return status
+
+
+def baseline(
+    plant: Positional[str],
+    frequency: Hertz | None = None,
+    noise: Noise = 0.0,
+    reference: Literal["converged", "paper"] | None = None,
+    output: Path | None = None,
+    parameters: tuple[str, ...] = (),
+) -> int:
+    """Solve a plant by fuzzy Q-iteration, synchronous and asynchronous, and score it next to simpler controllers.
+
+    Args:
+        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
+        frequency: Control rate in Hz; the plant's own if not given.
+        noise: Standard deviation of sensor and actuator noise, normalised units.
+        reference: Solve on the plant's grid refined until that changes nothing more, or as declared; the plant's own
+            choice if not given.
+        output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
+    """
+    from replaybench.cli.commands import show_baseline
+    from replaybench.cli.options import make_console
+
+    show_baseline(make_console(), plant, parameter_values(parameters), frequency, noise, reference, output)
+    return 0
+
+
+def replay(
+    buffer: Positional[Path],
+    strategy: str = "FULL[Uniform]",
+    stream: bool = False,
+    plant: str | None = None,
+    updates: Count = 20_000,
+    learner: str = "DDPG",
+    capacity: Count | None = None,
+    seeds: Seeds | None = None,
+    root_seed: RootSeed = 0,
+    set: tuple[str, ...] | None = None,
+    discount: Discount | None = None,
+    evaluation_noise: Noise | None = None,
+    from_learner: str | None = None,
+    from_strategy: str | None = None,
+    noise: Noise | None = None,
+    frequency: Hertz | None = None,
+    seed: NonNegativeInt | None = None,
+    output: Path | None = None,
+) -> int:
+    """Train a fresh population from a stored buffer, offline, then evaluate it on the plant the file names.
+
+    Args:
+        buffer: Buffer file made by `sweep` or `import`; or run folder, of which --from-strategy, --from-learner,
+            --noise, --frequency and --seed choose a cell.
+        strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
+        stream: Draw from the file block by block, for buffers larger than memory; not uniform, and without a strategy.
+        plant: Plant to evaluate on; needed only where it is one of your own (path/to/file.py:ClassName).
+        updates: Updates of every learner.
+        learner: Learner (see `replaybench list`).
+        capacity: Slots of each buffer; by default everything in the file is kept.
+        seeds: Learners to train; by default one per recording in the file, at least 8.
+        set: Changed settings of the learner, as in --set tau=0.005 exploration.first_amplitude=0.5 'hidden=[64, 64]'.
+        discount: Discount factor of a control step; that of those who filled the buffer if not given.
+        evaluation_noise: Noise under which is evaluated; the buffer's if not given.
+        from_learner: Learner of the cell of a run folder.
+        from_strategy: Strategy of the cell of a run folder.
+        output: Folder for policy, scores and figure; runs/replay-<file>-<learner>-<strategy>-<updates> if not given.
+    """
+    from replaybench.cli.commands import show_replay
+    from replaybench.cli.options import make_console
+    from replaybench.exchange.offline import Changes
+    from replaybench.experiments.cells import find_recording
+
+    file, member = find_recording(
+        buffer, None, plant=plant, learner=from_learner, strategy=from_strategy, noise=noise, frequency=frequency,
+        seed=seed, options={"learner": "--from-learner", "strategy": "--from-strategy"},
+    )  # fmt: skip
+    show_replay(
+        make_console(), file, output, strategy, learner, plant=plant, stream=stream, updates=updates,
+        capacity=capacity, seeds=seeds, root_seed=root_seed, member=member,
+        changes=Changes(setting_values(set or ()), discount, evaluation_noise),
+    )  # fmt: skip
+    return 0
+
+
+_FOR_RUNS: Final = ("budget_minutes", "learner", "seeds", "episodes", "probes", "root_seed", "set", "output", "workers")
+"""Options of `advise` for runs, which need a named plant."""
+
+
+def table(
+    run: Positional[Path],
+    baseline: str | None = None,
+    compare: Literal["strategy", "learner", "noise", "frequency", "plant"] | None = None,
+    output: Path | None = None,
+) -> int:
+    """Print the tables of a sweep again: scores, how cells compare along an axis of the study, seed by seed, noise.
+
+    Args:
+        run: Run folder, or a results file (.nc) by itself.
+        baseline: What the others are compared with, e.g. a strategy; the study's first if not given.
+        compare: Axis along which cells are compared; strategies if not given, or the first axis that varies.
+        output: File (.csv, .parquet) to write the scores to as well, a row a cell, its blocks of seeds together.
+    """
+    from replaybench.cli.options import make_console
+    from replaybench.data.documents import check_columns_file, write_columns
+    from replaybench.experiments.comparison import comparison_tables
+    from replaybench.experiments.dataset import without_rewards
+    from replaybench.experiments.results_file import read_results
+    from replaybench.experiments.tables import noise_tables, score_columns, score_tables
+
+    if output is not None:
+        check_columns_file(output)
+    console, data = make_console(), read_results(run)
+    if not (scores := score_tables(data)):
+        raise without_rewards(run, data, "a table needs")
+    for shown in (*scores, *comparison_tables(data, baseline, compare), *noise_tables(data)):
+        console.print(shown)
+    if output is not None:
+        write_columns(output, score_columns(data))
+        print(f"table    {output}")
+    return 0
+
+
+def claims(
+    runs: Positional[tuple[Path, ...]] = (),
+    paper: str | None = None,
+    claim: str | None = None,
+    output: Path | None = None,
+    figure: Path | None = None,
+) -> int:
+    """Test published claims by runs: reproduced, contradicted or undecided, with effect, interval and seeds needed.
+
+    Without runs, it lists the claims.
+
+    Args:
+        runs: Run folders, of presets or of studies with cells under the same settings.
+        paper: Test the claims of this paper only, for example debruin2018.
+        claim: Show this claim only, by its name, which stands in front of each.
+        output: File to write the verdicts to as well, as JSON.
+        figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
+    """
+    from replaybench.cli.options import make_console
+    from replaybench.reports.figures.claims import show_claims
+
+    show_claims(make_console(), runs, () if paper is None else (paper,), output, figure, claim)
+    return 0
+
+
+def advise(
+    run: Positional[Path | None] = None,
+    plant: str | None = None,
+    budget_minutes: Seconds = 10.0,
+    noise: Noise | None = None,
+    frequency: Hertz | None = None,
+    learner: str = "DDPG",
+    memory: Count | None = None,
+    seeds: Seeds = 10,
+    episodes: Count | None = None,
+    probes: Count | None = None,
+    root_seed: RootSeed = 0,
+    set: tuple[str, ...] = (),
+    output: Path | None = None,
+    workers: Workers | None = None,
+    format: Literal["text", "json"] = "text",
+) -> int:
+    """Advise on retention and sampling for a plant: learn with FULL[Uniform], judge it, try a few, propose one.
+
+    Called again, it continues; what is finished is not run again. With a run folder, nothing is run: its results are
+    judged. With a buffer file, as `import` makes one of a log, nothing is compared either: rules alone decide.
+
+    Args:
+        run: Run folder of a sweep that ran FULL[Uniform], and others, or a buffer file, instead of a plant.
+        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName; of a run folder, which of its
+            plants; of a buffer file, in place of the one that it names.
+        budget_minutes: Wall-clock time that the runs and dynamic programming may take, in minutes; the first time
+            compiling comes on top.
+        noise: Standard deviation of sensor and actuator noise, normalised units; of a run folder, which of its levels.
+        frequency: Control rate in Hz; the plant's own if not given.
+        learner: Learner (see `replaybench list`).
+        memory: Most experiences that may be kept; no limit if not given.
+        seeds: Learners of each strategy; intervals of fewer than ten are too narrow.
+        episodes: Length of the runs; what the budget allows if not given.
+        probes: Most strategies to try besides FULL[Uniform]; what the budget allows, at most eight, if not given.
+        set: Changed settings of the learner, as in --set tau=0.005.
+        output: Folder of the runs; runs/advice-PLANT if not given.
+        format: Text for people, or JSON: one object, of a run folder a list of them; progress goes to stderr then.
+    """
+    given = dict(locals())
+    from rich.console import Console
+
+    from replaybench.cli.options import make_console
+    from replaybench.controllers.registry import spelled
+    from replaybench.envs.registry import PLANTS, make_plant
+    from replaybench.evidence.advice.advise import advise as find
+    from replaybench.evidence.advice.advise import advise_from, show
+    from replaybench.evidence.advice.from_buffer import advise_on_buffer
+    from replaybench.evidence.advice.probes import Question
+    from replaybench.experiments.sweep import cores
+    from replaybench.reports.figures.style import file_names
+
+    if run is None and plant is None:
+        raise UserError("name a plant, as in --plant PendulumDCSC, a run folder with FULL[Uniform], or a buffer file")
+    console, plant = make_console(), None if plant is None else PLANTS.spelled(plant)
+    if run is not None:
+        if not run.exists():
+            raise no_such_file(run)
+        _check_nothing_else(given, of_file=run.is_file())
+        if run.is_file():
+            show(advise_on_buffer(run, plant, memory or 0, noise), format, console)
+        else:
+            show(advise_from(run, plant, memory or 0, frequency, noise), format, console)
+        return 0
+    assert plant is not None
+    question = Question(
+        plant=plant,
+        learner=spelled(learner),
+        frequency=make_plant(plant).frequency if frequency is None else frequency,
+        noise=noise or 0.0,
+        seeds=seeds,
+        root_seed=root_seed,
+        settings=setting_values(set),
+        episodes=episodes or 0,
+        probes=probes or 0,
+        memory=memory or 0,
+        minutes=budget_minutes,
+    )
+    folder = output or Path("runs") / f"advice-{file_names([plant])[0]}"
+    progress = Console(stderr=True, emoji=False) if format == "json" else console
+    show(find(question, folder, workers or cores(), progress), format, console)
+    return 0
+
+
+def _check_nothing_else(given: dict[str, Any], of_file: bool) -> None:
+    """Refuse options for runs where nothing is run, and for a file those that it answers itself."""
+    defaults = inspect.signature(advise).parameters
+    for name in (*_FOR_RUNS, "frequency") if of_file else _FOR_RUNS:
+        if given[name] != defaults[name].default:
+            option, what = name.replace("_", "-"), "buffer file" if of_file else "run folder"
+            raise UserError(f"--{option} is for runs, and a {what} is only read; leave it out")

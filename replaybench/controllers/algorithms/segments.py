@@ -1,0 +1,141 @@
+"""Segments of successive steps, their returns, and the trust region of ACER."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from replaybench.controllers.interface.agent import Batch, Normaliser
+from replaybench.runtime.arrays import AnyFloats, Floats
+from replaybench.runtime.kernel import kernel
+
+
+class Segments(NamedTuple):
+    """B segments of up to K steps of every member; row b·K + t is step t of segment b. For U updates, M·U rows for M.
+
+    Attributes:
+        observation: `[M, B·K + B, S]`, normalised; the last B rows are the successors of the segments' last steps.
+        action: `[M, B·K, A]`.
+        reward: float64 `[M, B·K]`, scaled for learning.
+        goes_on: `[M, B]`, whether the successor of the last step has a value: no termination.
+        length: int64 `[M, B]`, own steps of each segment; the rows of the others are zero.
+        weight, actor_weight: `[M, B]`.
+        rate_factor: `[M]`.
+    """
+
+    observation: AnyFloats
+    action: AnyFloats
+    reward: NDArray[np.float64]
+    goes_on: NDArray[np.bool_]
+    length: NDArray[np.int64]
+    weight: AnyFloats
+    actor_weight: AnyFloats
+    rate_factor: AnyFloats
+
+
+def as_segments(batch: Batch, normaliser: Normaliser, dtype: DTypeLike) -> Segments:
+    """Return a batch as segments; single steps are segments of one."""
+    length = np.ones(batch.weight.shape, np.int64) if batch.length is None else batch.length.astype(np.int64)
+    last = np.maximum(length - 1, 0)[:, :, None, None]
+    observation = rows(batch, "observation", dtype)
+    successor = np.take_along_axis(_stepwise(batch, "next_observation"), last, axis=2)[:, :, 0]
+    terminated = np.take_along_axis(_stepwise(batch, "terminated"), last, axis=2)[:, :, 0, 0]
+    scale = np.repeat(normaliser.rewards.factor, len(length) // len(normaliser.rewards.factor))
+    return Segments(
+        normaliser.observations(np.concatenate([observation, successor.astype(dtype)], axis=1)),
+        rows(batch, "action", dtype),
+        scale[:, None] * np.asarray(rows(batch, "reward", np.float64)[:, :, 0], np.float64),
+        terminated == 0,
+        length,
+        batch.weight,
+        batch.actor_weight,
+        batch.rate_factor,
+    )
+
+
+def rows(batch: Batch, name: str, dtype: DTypeLike) -> AnyFloats:
+    """Return a column as a contiguous array `[M, B·K, width]`."""
+    column = _stepwise(batch, name)
+    members, _, _, width = column.shape
+    return np.array(column, dtype, order="C").reshape(members, -1, width)
+
+
+def _stepwise(batch: Batch, name: str) -> AnyFloats:
+    column = batch.columns[name]
+    return column if column.ndim == 4 else column[:, :, None]
+
+
+@kernel
+def clipped(x: float, bound: float) -> float:
+    """Return x within ±bound; NaN stays."""
+    if x < -bound:
+        return -bound
+    return bound if x > bound else x
+
+
+@kernel
+def capped(x: float, cap: float) -> float:
+    """Return min(x, cap); NaN stays."""
+    return cap if x > cap else x
+
+
+@kernel
+def retrace(
+    reward: Floats, q: Floats, v: Floats, trace: Floats, bootstrap: float, discount: float, out: Floats
+) -> None:
+    """Write Q_ret(x_t, a_t) = r_t + γ (ρ̄_{t+1} [Q_ret − Q](x_{t+1}, a_{t+1}) + V(x_{t+1})) (eq. 5), `[T]` each.
+
+    The last step continues with `bootstrap`, V of the state after it or 0 at termination. With trace 1 this is Q_opc
+    (eq. 21); with trace 0 a one-step target; with q = v = 0 and trace ρ plain importance sampling,
+    R_t = r_t + γ ρ_{t+1} R_{t+1} (appendix E.4, which omits γ); with q = v = 0 and trace 1 the discounted return.
+    """
+    follows = bootstrap
+    for t in range(reward.size - 1, -1, -1):
+        out[t] = reward[t] + discount * follows
+        follows = trace[t] * (out[t] - q[t]) + v[t]
+
+
+@kernel
+def traces(log_ratio: Floats, power: float, cap: float, out: Floats) -> None:
+    """Write min(cap, ρ^power) `[T]`; power 1/d and cap 1 are section 5.1's for d action dimensions."""
+    for t in range(log_ratio.size):
+        out[t] = capped(np.exp(power * log_ratio[t]), cap)
+
+
+@kernel
+def truncated_weights(log_ratio: Floats, cap: float, carry: float, out: Floats) -> None:
+    """Write the importance weights of policy gradients, `[T]`.
+
+    With carry 0 they are marginal, min(c, ρ_t) (eq. 7); with carry 1 those of what is left of the trajectory,
+    min(c, Π_{i ≥ t} ρ_i) (appendix E.2).
+    """
+    total = 0.0
+    for t in range(log_ratio.size - 1, -1, -1):
+        total = log_ratio[t] + carry * total
+        out[t] = capped(np.exp(total), cap)
+
+
+@kernel
+def correction(rho: float, cap: float) -> float:
+    """Return [1 − c/ρ]₊, the weight of the bias correction (eq. 7)."""
+    weight = 1.0 - cap / rho
+    return 0.0 if weight <= 0.0 else weight
+
+
+@kernel
+def project(g: NDArray[np.float64], k: NDArray[np.float64], delta: float) -> None:
+    """Replace g by z* = g − max{0, (kᵀg − δ)/‖k‖²} k, the nearest z with kᵀz ≤ δ (eq. 11 and 12).
+
+    g `[n]` is a policy gradient with respect to the statistics φ of one state's policy, k `[n]` the gradient of
+    D_KL(average policy ‖ policy) with respect to them, δ > 0; δ = ∞ leaves g as it is.
+    """
+    along, square = 0.0, 0.0
+    for i in range(g.size):
+        along += k[i] * g[i]
+        square += k[i] * k[i]
+    excess = (along - delta) / square
+    if not excess <= 0.0:  # NaN passes on: a failed member must be seen
+        for i in range(g.size):
+            g[i] -= excess * k[i]

@@ -1,1 +1,0 @@
-"""Updates on a GPU: whole phases in CUDA graphs."""

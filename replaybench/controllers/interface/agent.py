@@ -1,0 +1,310 @@
+"""What an agent is made for (its setting), what it returns, and how it normalises observations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from replaybench.controllers.losses.refer import ReFERSettings
+from replaybench.runtime.arrays import AnyFloats, Floats
+from replaybench.runtime.configuration import Discount, Positive, Settings, Within
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import Stream
+
+LEAST_DEVIATION: Final = 1e-2
+"""Least deviation by which observations are divided; some have not varied yet."""
+
+LEAST_REWARD: Final = 1e-6
+"""Least root mean square by which rewards are divided."""
+
+Counts = NDArray[np.int64]
+Statistics = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormaliseConfig(Settings):
+    """Settings: whether to standardise `observations`, bounded to ±`clip` if given, and to scale `rewards`.
+
+    Scaled rewards are r / √E[r²]; their mean is not subtracted. The task's own reward scale is not used then.
+    """
+
+    observations: bool = False
+    clip: Positive | None = None
+    rewards: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clip is not None and not self.observations:
+            raise UserError("normalise: clip bounds normalised observations; set observations = true, or leave it out")
+
+
+class ObservationNormaliser:
+    """(s − mean) / deviation over all observations that a member has collected; the identity where it is off.
+
+    The deviation is that of the population (division by n), at least `LEAST_DEVIATION`; 1 before the second one.
+
+    Args:
+        config: settings.
+        members, size: M and observation size S.
+        dtype: of normalised observations.
+
+    Attributes:
+        on: whether observations are normalised.
+        count: int64 `[M]`.
+        mean, variance, scale: float64 `[M, S]`; the scale is 1 / deviation.
+        bound: float64 `[M]`, infinite without clipping.
+    """
+
+    def __init__(self, config: NormaliseConfig, members: int, size: int, dtype: DTypeLike = np.float32) -> None:
+        self.on, self.dtype = config.observations, np.dtype(dtype)
+        self.count = np.zeros(members, np.int64)
+        self.mean, self.variance = np.zeros((members, size)), np.zeros((members, size))
+        self.scale = np.ones((members, size))
+        self.bound = np.full(members, np.inf if config.clip is None else config.clip)
+
+    def update(self, observation: NDArray[Any], active: NDArray[np.bool_]) -> None:
+        """Update the statistics with collected observations `[M, …, S]` of the `active` `[M]` members."""
+        if self.on:
+            rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
+            _update_moments(rows, active, self.count, self.mean, self.variance, self.scale)
+
+    def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Return observations `[M, …, S]` normalised."""
+        if not self.on:
+            return observation
+        rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
+        bound = self.bound[:, None, None]
+        normalised = np.clip((rows - self.mean[:, None]) * self.scale[:, None], -bound, bound)
+        return normalised.astype(self.dtype).reshape(observation.shape)
+
+    def state_dict(self) -> Statistics:
+        """Return the statistics by name, as views; nothing where it is off."""
+        kept = {"count": self.count, "mean": self.mean, "variance": self.variance}
+        kept |= {"scale": self.scale, "bound": self.bound}
+        return {f"observation.{name}": array for name, array in kept.items()} if self.on else {}
+
+
+class RewardScale:
+    """r / √E[r²] over all rewards that a member has collected; a fixed factor where it is off.
+
+    Args:
+        config: settings.
+        members: M.
+        fixed: the factor where it is off, and before the first reward.
+
+    Attributes:
+        on: whether the factor depends on the rewards.
+        count: int64 `[M]`.
+        mean_square: float64 `[M]`.
+        factor: float64 `[M]`, by which rewards are multiplied.
+    """
+
+    def __init__(self, config: NormaliseConfig, members: int, fixed: float) -> None:
+        self.on, self.fixed = config.rewards, fixed
+        self.count, self.mean_square = np.zeros(members, np.int64), np.zeros(members)
+        self.factor = np.full(members, float(fixed))
+
+    def update(self, reward: NDArray[Any], active: NDArray[np.bool_]) -> None:
+        """Update the factor with collected rewards `[M, …]` of the `active` `[M]` members."""
+        if self.on:
+            rows = reward.reshape(len(self.count), -1)
+            _update_mean_square(rows, active, self.count, self.mean_square, self.factor)
+
+    def restored(self, value: NDArray[Any]) -> NDArray[Any]:
+        """Return values `[M, N]` of scaled rewards in units of rewards times the fixed factor."""
+        if not self.on:
+            return value
+        restored: NDArray[Any] = value * (self.fixed / self.factor).astype(value.dtype)[:, None]
+        return restored
+
+    def state_dict(self) -> Statistics:
+        """Return the statistics by name, as views; nothing where it is off."""
+        kept = {"count": self.count, "mean_square": self.mean_square, "factor": self.factor}
+        return {f"reward.{name}": array for name, array in kept.items()} if self.on else {}
+
+
+class Normaliser:
+    """The statistics of a learner's observations and rewards.
+
+    Args:
+        config: settings.
+        members, size: M and observation size S.
+        reward_scale: the task's, used where rewards are not normalised.
+        dtype: of normalised observations.
+
+    Attributes:
+        on: whether observations or rewards are normalised.
+    """
+
+    def __init__(
+        self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
+    ) -> None:
+        self.on = config.observations or config.rewards
+        self.observations = ObservationNormaliser(config, members, size, dtype)
+        self.rewards = RewardScale(config, members, reward_scale)
+
+    def state_dict(self) -> Statistics:
+        """Return all statistics by name, as views."""
+        return {**self.observations.state_dict(), **self.rewards.state_dict()}
+
+
+@kernel
+def _update_moments(
+    rows: NDArray[Any], active: NDArray[np.bool_], count: Counts, mean: Floats, variance: Floats, scale: Floats
+) -> None:
+    """Welford's recursion, written for the variance itself."""
+    for m in range(count.size):
+        if not active[m]:
+            continue
+        for b in range(rows.shape[1]):
+            count[m] += 1
+            for s in range(mean.shape[1]):
+                before = rows[m, b, s] - mean[m, s]
+                mean[m, s] += before / count[m]
+                variance[m, s] += (before * (rows[m, b, s] - mean[m, s]) - variance[m, s]) / count[m]
+        for s in range(mean.shape[1]):
+            deviation = np.sqrt(variance[m, s]) if count[m] > 1 else 1.0
+            # Written so that NaN passes: a failed member must be seen.
+            scale[m, s] = 1.0 / (LEAST_DEVIATION if deviation < LEAST_DEVIATION else deviation)
+
+
+@kernel
+def _update_mean_square(
+    reward: NDArray[Any], active: NDArray[np.bool_], count: Counts, mean_square: Floats, factor: Floats
+) -> None:
+    for m in range(count.size):
+        if active[m]:
+            for b in range(reward.shape[1]):
+                count[m] += 1
+                mean_square[m] += (np.float64(reward[m, b]) ** 2 - mean_square[m]) / count[m]
+            size = np.sqrt(mean_square[m])
+            factor[m] = 1.0 / (LEAST_REWARD if size < LEAST_REWARD else size)
+
+
+Size = Annotated[int, Within(1, 100_000, "numbers")]
+
+
+class Window(Protocol):
+    """The successive steps of an episode that end with each sample."""
+
+    @property
+    def observation(self) -> AnyFloats:
+        """`[M, B, W, S]`, the oldest first; zero after the sample's own steps."""
+
+    @property
+    def length(self) -> NDArray[np.int64]:
+        """Steps of each window `[M, B]`, at least 1."""
+
+    @property
+    def memory(self) -> AnyFloats:
+        """The field `memory` of the first step of each window, `[M, B, H]`; H = 0 if it is not stored."""
+
+
+class Batch(Protocol):
+    """Replayed experiences of all members, float32; the next batch overwrites the arrays.
+
+    For learners with `several_at_once` a batch may be for U successive updates. It then has M·U rows in the place of M:
+    member m learns from row m·U + u in update u.
+    """
+
+    @property
+    def observation(self) -> AnyFloats:
+        """`[M, B, S]`."""
+
+    @property
+    def action(self) -> AnyFloats:
+        """Commanded action, `[M, B, A]`."""
+
+    @property
+    def reward(self) -> AnyFloats:
+        """Unscaled reward, `[M, B, 1]`."""
+
+    @property
+    def next_observation(self) -> AnyFloats:
+        """True successor, `[M, B, S]`."""
+
+    @property
+    def terminated(self) -> AnyFloats:
+        """1 where the successor's value is zero, `[M, B, 1]`; a time limit does not count."""
+
+    @property
+    def columns(self) -> Mapping[str, AnyFloats]:
+        """Every stored field by name; `[M, B, steps, width]` where segments are replayed."""
+
+    @property
+    def length(self) -> NDArray[np.uint16] | None:
+        """Steps of each segment `[M, B]`, the others are zero; None where single steps are replayed."""
+
+    @property
+    def traces(self) -> AnyFloats | None:
+        """Stored traces of each sample, `[M, B, K]`; None if the learner has none."""
+
+    @property
+    def window(self) -> Window | None:
+        """The steps before each sample; None where learners need single steps only."""
+
+    @property
+    def weight(self) -> AnyFloats:
+        """Importance weight of each sample in the critic's loss, `[M, B]`."""
+
+    @property
+    def actor_weight(self) -> AnyFloats:
+        """Weight of each sample in the actor's loss, `[M, B]`."""
+
+    @property
+    def rate_factor(self) -> AnyFloats:
+        """Factor on the learning rate of each member, `[M]`."""
+
+
+class Task(NamedTuple):
+    """Sizes of a plant's observations and actions, discount, and factor on rewards.
+
+    Attributes:
+        action_choices: how many values each action takes, evenly spaced in [−1, 1]; empty where actions are continuous.
+    """
+
+    observation_size: Size
+    action_size: Size
+    discount: Discount
+    reward_scale: Annotated[float, Within(-math.inf, math.inf)]
+    action_choices: tuple[Annotated[int, Within(2, 100_000)], ...] = ()
+
+
+class Actions(NamedTuple):
+    """The actions of a plant, for checks before computing: their number A, and `choices` as in `Task`."""
+
+    plant: str
+    size: int
+    choices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class LearnerSetting:
+    """The task of a population of learners, and its members.
+
+    Attributes:
+        task: sizes, discount and reward scale.
+        root, members: seed of the study and member numbers `[M]`.
+        frequency: control rate in Hz, for exploration with `per_second`.
+        dtype: of networks; float64 for comparisons in tests.
+        refer: ReF-ER as the strategy states it (Novati & Koumoutsakos 2019); None without.
+        device: `cpu`, or `cuda` (`cuda:1`), where PyTorch computes updates; acting stays on the CPU.
+    """
+
+    task: Task
+    root: int
+    members: Sequence[int]
+    frequency: float = 50.0
+    dtype: DTypeLike = np.float32
+    refer: ReFERSettings | None = None
+    device: str = "cpu"
+
+    def stream(self, name: str) -> Stream:
+        """Return the random streams of the members under this name, at their beginning."""
+        return Stream(self.root, self.members, name)

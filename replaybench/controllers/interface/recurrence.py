@@ -1,0 +1,124 @@
+"""The state of recurrent networks while acting, and the segments from which they learn.
+
+Without settings the state is empty, networks are feed-forward, and all functions pass observations through, so that a
+learner is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.interface.agent import Batch
+from replaybench.controllers.interface.noise import Explored
+from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.controllers.networks.network import AnyTape, Inputs, MemoryConfig, Population
+from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent
+from replaybench.runtime.arrays import AnyFloats
+
+FIELD = "memory"
+"""The field of stored states; replay returns that of each window's first step."""
+
+
+class Memory:
+    """The states of a population's recurrent networks, side by side `[M, H]`, in the present episode.
+
+    Args:
+        config: settings; None for feed-forward networks.
+        networks: the learner's networks by name.
+
+    Attributes:
+        size: H, 0 for feed-forward networks.
+        before, after: `[M, H]`, states before and after the present step of each member.
+        fields, window: fields to store, and how many steps are replayed with each sample.
+    """
+
+    def __init__(self, config: MemoryConfig | None, networks: Mapping[str, Population]) -> None:
+        self.config, self.networks = config, dict(networks)
+        self.spans: dict[str, slice] = {}
+        self.size = 0
+        for name, network in networks.items():
+            if isinstance(network, PopulationRecurrent):
+                self.spans[name] = slice(self.size, self.size + network.shape.state_size)
+                self.size += network.shape.state_size
+        any_network = next(iter(networks.values()))
+        self.kind = any_network.parameters.dtype
+        self.before, self.after = (np.zeros((len(any_network.parameters), self.size), self.kind) for _ in range(2))
+        self.stored = config is not None and config.start == "stored"
+        self.fields = {FIELD: self.size} if self.stored else {}
+        self.window = 1 if config is None else config.steps
+
+    @property
+    def state(self) -> AnyFloats | None:
+        """The state before the present step, `[M, 1, H]`; None for feed-forward networks."""
+        return self.before[:, None] if self.size else None
+
+    def tape(self, name: str, segments: int) -> AnyTape:
+        """Allocate arrays for one member's passes of a network over so many segments."""
+        network = self.networks[name]
+        if isinstance(network, PopulationMLP) or self.config is None:
+            return network.tape(segments)
+        return network.tape(segments, self.config.steps + 1, self.config.window, self.spans[name].start)
+
+    def forget(self, members: NDArray[np.bool_]) -> None:
+        """Reset the state of these members `[M]`, whose next step is the first of an episode."""
+        self.before[members], self.after[members] = 0, 0
+
+    def advance(self, seen: AnyFloats, active: NDArray[np.bool_]) -> None:
+        """Update the state of the `active` `[M]` members with normalised observations `[M, S]`."""
+        if self.size:
+            self.before[active] = self.after[active]
+            self.after[active] = self.next(seen[:, None], self.before[:, None])[active, 0]
+
+    def next(self, seen: AnyFloats, state: AnyFloats) -> AnyFloats:
+        """Return the states `[M, N, H]` after normalised observations `[M, N, S]`."""
+        states = [
+            network.step(seen, state[:, :, self.spans[name]])[1]
+            for name, network in self.networks.items()
+            if isinstance(network, PopulationRecurrent)
+        ]
+        return np.concatenate(states, axis=2)
+
+    def evaluate(
+        self, name: str, seen: AnyFloats, state: AnyFloats | None, action: AnyFloats | None = None
+    ) -> AnyFloats:
+        """Return a network's outputs `[M, N, out]` for normalised observations `[M, N, S]` and actions `[M, N, A]`.
+
+        Without a state `[M, N, H]`, an episode begins with each observation.
+        """
+        network = self.networks[name]
+        if isinstance(network, PopulationMLP) or state is None:
+            return network(seen, action)
+        return network.step(seen, state[:, :, self.spans[name]], action)[0]
+
+    def with_memory(self, explored: Explored) -> Explored:
+        """Return actions that explore with the state to store."""
+        return explored._replace(extras={**explored.extras, **self.remembered()}) if self.stored else explored
+
+    def remembered(self) -> dict[str, AnyFloats]:
+        """Return a copy of the states before the present step, if they are stored."""
+        return {FIELD: self.before.astype(np.float32)} if self.stored else {}
+
+    def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return which of a learner's metrics are known: `kl` only if states are stored."""
+        return names if self.config is None or self.stored else tuple(name for name in names if name != "kl")
+
+    def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:
+        """Return the inputs of networks for the samples of a batch, and for their successors."""
+        if not self.size:
+            return normalise(batch.observation), normalise(batch.next_observation)
+        window = batch.window
+        assert window is not None
+        members, samples, steps, size = window.observation.shape
+        seen = np.zeros((members, samples, steps + 1, size), self.kind)
+        seen[:, :, :steps] = window.observation
+        np.put_along_axis(seen, window.length[:, :, None, None], batch.next_observation[:, :, None], axis=2)
+        histories = Histories(normalise(seen), window.length, window.memory.astype(self.kind))
+        return histories, histories._replace(length=window.length + 1)
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the states of the present episode, as views."""
+        return {"memory_before": self.before, "memory_after": self.after} if self.size else {}

@@ -1,0 +1,379 @@
+"""ReF-ER: rules for far-policy experiences, their count, and stored returns (Novati & Koumoutsakos 2019).
+
+Retrace with Q := V (Novati & Koumoutsakos 2019, eq. 6 to 8, after Munos et al. 2016); a step has its own reward:
+
+    Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])
+
+Every stored step holds its latest V and ρ. When these are renewed, the change is propagated back to the start of the
+episode, or until it is lost in rounding. The stored returns of finished episodes are therefore always those of the
+recursion from scratch. (Where rewards are normalised, returns are derived with the present scale.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.kernel import kernel
+
+RHO_LIMIT: Final = 1e3
+"""Bound on ρ where Rule 2 is alone (section 5.3)."""
+
+
+class ReFERSettings(Protocol):
+    """ReF-ER as a strategy states it.
+
+    C: ratios from 1/(1 + C) to 1 + C are near-policy at first; A: annealing per update; and which rules apply. With
+    Rule 2 also D `far`, the aim for the share of far-policy experiences; β at first and its step (None: the learning
+    rate); and the divergence `kl`.
+    """
+
+    @property
+    def c(self) -> float:
+        """C."""
+
+    @property
+    def anneal(self) -> float:
+        """A."""
+
+    @property
+    def rules(self) -> Sequence[int]:
+        """Which of the rules 1 and 2 apply."""
+
+
+class Rules(NamedTuple):
+    """ReF-ER in one update, for kernels.
+
+    Attributes:
+        c_max: ρ in (1/c_max, c_max) is near-policy.
+        mask: Rule 1, whether far-policy samples give no gradient ĝ.
+        pull: Rule 2, whether the divergence from past behaviours is penalised.
+        mu_pi: whether this is D_KL(μ‖π), else D_KL(π‖μ).
+        limit: bound on ρ.
+        beta: float64 `[M]`.
+    """
+
+    c_max: float
+    mask: bool
+    pull: bool
+    mu_pi: bool
+    limit: float
+    beta: NDArray[np.float64]
+
+
+class ReFER:
+    """The rules of a population; without settings none applies, β is 1, and c_max = 5 only defines far-policy.
+
+    Args:
+        settings: of the strategy, or None.
+        members: M.
+        learning_rate: η of the policy's network, the step of β by default.
+
+    Attributes:
+        beta: float64 `[M]`.
+    """
+
+    def __init__(self, settings: Any, members: int, learning_rate: float) -> None:
+        rules = () if settings is None else settings.rules
+        self.on, self.mask, self.pull = settings is not None, 1 in rules, 2 in rules
+        self.c: float = 4.0 if settings is None else settings.c
+        self.anneal: float = 0.0 if settings is None else settings.anneal
+        self.beta = np.ones(members)
+        self.learning_rate = learning_rate
+        self.far, self.beta_rate, self.mu_pi = 1.0, None, True
+        if self.pull:
+            self.far, self.beta_rate, self.mu_pi = settings.far, settings.beta_rate, settings.kl == "mu_pi"
+            self.beta[:] = settings.beta
+        limit = RHO_LIMIT if self.pull and not self.mask else np.inf
+        self._rules = Rules(self.c_max(1), self.mask, self.pull, self.mu_pi, limit, self.beta)
+
+    def annealed(self, update: int) -> float:
+        """Return 1/(1 + A·t), the factor on learning rates and on C (eq. 13); t counts updates from 1."""
+        return 1.0 / (1.0 + self.anneal * update)
+
+    def rules(self, update: int) -> Rules:
+        """Return the rules in update t."""
+        return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
+
+    def slowed(self, rate_factor: NDArray[np.float32], update: int) -> NDArray[np.float32]:
+        """Return factors on learning rates `[M]`, annealed as of update t."""
+        return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
+
+    def c_max(self, update: int) -> float:
+        """Return the largest near ratio after t updates, 1 + C/(1 + A·t)."""
+        return 1.0 + self.c * self.annealed(update)
+
+    def move_beta(self, far_fraction: NDArray[np.float64], update: int) -> None:
+        """Move β after update t (eq. 12), given n_far/N `[M]`, if Rule 2 applies.
+
+        β moves towards 0 where more than D of the stored experiences are far-policy, else towards 1. The step is
+        written for 1 − β where that shrinks, so that both fixed points are exact.
+        """
+        if self.pull:
+            eta = self.learning_rate * self.annealed(update) if self.beta_rate is None else self.beta_rate
+            falling, rising = (1.0 - eta) * self.beta, 1.0 - (1.0 - eta) * (1.0 - self.beta)
+            self.beta[:] = np.where(far_fraction > self.far, falling, rising)
+
+
+@kernel
+def near_policy(rho: float, c_max: float) -> bool:
+    """Return whether 1/c_max < ρ < c_max; NaN is not."""
+    return 1.0 / c_max < rho < c_max
+
+
+@kernel
+def gives_gradient(rho: float, rules: Rules) -> bool:
+    """Return whether a sample of this ρ contributes to gradients under Rule 1; without that rule all do."""
+    return not rules.mask or near_policy(rho, rules.c_max)
+
+
+Links = NDArray[np.int32]
+Slots = NDArray[np.int64]
+Counts = NDArray[np.int64]
+
+RHO, FAR = 0, 1
+"""Places of the two numbers in the traces of every rule."""
+
+RECOUNT: Final = 1000
+"""Updates between exact counts."""
+
+
+class FarCount:
+    """The traces `rho`, the importance weight, and `far`, 1 where it is far-policy.
+
+    Replay calls it (`TraceRule`); `values` is `[M, N, K]`, slots −1 are skipped.
+
+    Args:
+        refer: its β depends on the count.
+        steps: the learner's count of updates, int64 `[1]`.
+        members: M.
+
+    Attributes:
+        far, stored_steps: int64 `[M]`, number of far-policy steps, and of all.
+    """
+
+    names: tuple[str, ...] = ("rho", "far")
+
+    def __init__(self, refer: ReFER, steps: NDArray[np.int64], members: int) -> None:
+        self.refer, self.steps = refer, steps
+        self.far, self.stored_steps = np.zeros(members, np.int64), np.zeros(members, np.int64)
+
+    @property
+    def fraction(self) -> NDArray[np.float64]:
+        """n_far/N `[M]`, 0 where nothing is stored."""
+        return self.far / np.maximum(self.stored_steps, 1)
+
+    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Do nothing: these traces do not depend on successors."""
+
+    def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
+        """Remove the steps in `slots` `[M]` from the counts."""
+        gone = np.flatnonzero(slots >= 0)
+        self.far[gone] -= values[gone, slots[gone], FAR].astype(np.int64)
+        self.stored_steps[gone] -= 1
+
+    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
+        """Count the new steps in `slots` `[M]`; the present policy chose them: ρ = 1."""
+        new = np.flatnonzero(slots >= 0)
+        values[new, slots[new], RHO], values[new, slots[new], FAR] = 1, 0
+        self.stored_steps[new] += 1
+
+    def annotated(
+        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Write the samples' ρ, `annotations["rho"]` `[M, B]`, count, and move β."""
+        update = int(self.steps[0])
+        c_max = self.refer.c_max(update)
+        _write_rho(values, idx, annotations["rho"], c_max, self.far)
+        if update % RECOUNT == 0:
+            _recount_far(values, self.stored_steps, c_max, self.far)
+        self.refer.move_beta(self.fraction, update)
+
+    def loaded(self, values: Floats32, count: Counts) -> None:
+        """Count the steps in the first `count` `[M]` slots of a loaded buffer."""
+        self.stored_steps[:] = count
+        self.far[:] = [int(values[m, :n, FAR].sum()) for m, n in enumerate(count)]
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the counts."""
+        return {"far": self.far, "stored_steps": self.stored_steps}
+
+
+@kernel
+def _write_rho(values: Floats32, idx: Slots, rho: NDArray[np.floating], c_max: float, far: Counts) -> None:
+    for m in range(idx.shape[0]):
+        for b in range(idx.shape[1]):
+            slot = idx[m, b]
+            if slot >= 0:
+                before = values[m, slot, FAR]
+                now = 0 if near_policy(rho[m, b], c_max) else 1
+                values[m, slot, RHO], values[m, slot, FAR] = rho[m, b], now
+                far[m] += now - int(before)
+
+
+@kernel
+def _recount_far(values: Floats32, stored: Counts, c_max: float, far: Counts) -> None:
+    """Count all stored steps, which fill the first slots, by the present c_max."""
+    for m in range(stored.size):
+        far[m] = 0
+        for slot in range(stored[m]):
+            values[m, slot, FAR] = 0 if near_policy(values[m, slot, RHO], c_max) else 1
+            far[m] += int(values[m, slot, FAR])
+
+
+VALUE, Q_RET, REWARD, TRUNCATED = 2, 3, 4, 5
+WIDTH = np.uint64(6)
+LANES, TURN = 4, 8
+ONE = np.float32(1)
+
+
+class StoredReturns(FarCount):
+    """The traces `rho`, `far`, `value` V, `q_ret`, `reward` and `truncated`, 1 where an episode was cut off.
+
+    Where the successor of a step is not stored, the bootstrap is in its `q_ret` alone: 0 after termination; V(s′) where
+    the episode was cut off, renewed whenever that step is replayed; V(s′) of a successor that was not kept; the latest
+    V_tbc of one that was evicted.
+
+    An experience must have the fields `value`, V(s) when it was collected, `truncated`, and, if it ends an episode,
+    `q_ret`.
+
+    Args:
+        refer, steps, members: see `FarCount`.
+        discount: γ.
+        scale: float64 `[M]`, factor on each member's rewards.
+    """
+
+    names = ("rho", "far", "value", "q_ret", "reward", "truncated")
+
+    def __init__(
+        self, refer: ReFER, steps: NDArray[np.int64], members: int, discount: float, scale: NDArray[np.float64]
+    ) -> None:
+        super().__init__(refer, steps, members)
+        self.discount, self.scale = np.float32(discount), scale
+        self._last = np.full(members, -1, np.int64)
+
+    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Bootstrap the steps in slots `last` `[M]` from their successors' values until these are stored."""
+        self._last[:] = last
+        m = np.flatnonzero(last >= 0)
+        reward, value = values[m, last[m], REWARD], experience["value"][m, 0].astype(np.float32)
+        values[m, last[m], Q_RET] = self.scale[m].astype(np.float32) * reward + self.discount * value
+
+    def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
+        """Derive the returns of the predecessors of the steps in `slots` `[M]` before these are evicted."""
+        super().evicting(values, previous, next, slots)
+        _sweep_all(values, previous, slots, self.discount, self.scale)
+
+    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
+        """Derive the returns of an episode when it has ended, or when its latest step was not kept."""
+        super().stored(values, previous, next, slots, ended)
+        unfinished = (slots >= 0) & ~ended
+        m = np.flatnonzero(unfinished)
+        values[m, slots[m], Q_RET] = values[m, slots[m], VALUE]  # no advantage until the successor is known
+        latest = np.where(unfinished, -1, np.where(slots >= 0, slots, self._last))
+        _sweep_all(values, previous, latest, self.discount, self.scale)
+
+    def annotated(
+        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any]
+    ) -> None:
+        """Write the samples' `rho` and `value` `[M, B]`, and where truncated `bootstrap`, V(s′); renew returns."""
+        super().annotated(values, previous, next, idx, annotations)
+        renewed = annotations["value"], annotations["bootstrap"]
+        _renew_values(values, previous, idx, *renewed, self.discount, self.scale)
+
+
+@kernel
+def earlier_return(
+    r_tm1: np.float32, v_t: np.float32, rho_t: np.float32, q_ret_t: np.float32, discount: np.float32
+) -> np.float32:
+    """Q_ret[t−1] = r[t−1] + γ (V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])), eq. 6, arranged so that Q_ret[t] enters last."""
+    kept = discount * (ONE if rho_t > ONE else rho_t)
+    return (r_tm1 + (discount - kept) * v_t) + kept * q_ret_t
+
+
+@kernel
+def _sweep(values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
+    """Derive all returns before a step, to the first that is linked."""
+    while previous[m, slot] >= 0:
+        step, before = values[m, slot], values[m, previous[m, slot]]
+        before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)
+        slot = previous[m, slot]
+
+
+@kernel
+def _sweep_all(
+    values: Floats32, previous: Links, slots: Slots, discount: np.float32, scale: NDArray[np.float64]
+) -> None:
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            _sweep(values, previous, m, slots[m], discount, np.float32(scale[m]))
+
+
+@kernel
+def _renew_values(
+    values: Floats32,
+    previous: Links,
+    idx: Slots,
+    value: NDArray[np.floating],
+    bootstrap: NDArray[np.floating],
+    discount: np.float32,
+    scale: NDArray[np.float64],
+) -> None:
+    """Write the samples' values, then sweep back from all of them."""
+    slots = np.empty(idx.shape[1], np.int64)
+    for m in range(idx.shape[0]):
+        factor, count = np.float32(scale[m]), 0
+        for b in range(idx.shape[1]):
+            slot = idx[m, b]
+            if slot >= 0:
+                step = values[m, slot]
+                step[VALUE] = value[m, b]
+                if step[TRUNCATED] > 0:
+                    step[Q_RET] = factor * step[REWARD] + discount * np.float32(bootstrap[m, b])
+                slots[count] = slot
+                count += 1
+        _sweep_from(values[m].reshape(-1), previous[m], np.sort(slots[:count]), discount, factor)
+
+
+@kernel
+def _sweep_from(
+    steps: NDArray[np.float32], previous: NDArray[np.int32], slots: Slots, discount: np.float32, scale: np.float32
+) -> None:
+    """Sweep from the steps of one member in `slots`, which ascend; `steps` is flat, `[N · K]`.
+
+    A sweep stops where it changes nothing: the steps before are consistent, or belong to another sweep. The latest step
+    of an episode is swept first. A sweep is a chain of dependent sums; a few lanes, each with neighbouring slots, take
+    turns of a few steps, so that their chains overlap. Unsigned indices avoid tests for negative ones.
+    """
+    at, start, end = np.empty(LANES, np.uint64), np.empty(LANES, np.int64), np.empty(LANES, np.int64)
+    share, lanes = -(-slots.size // LANES), 0
+    for last in range(slots.size, 0, -max(1, share)):
+        at[lanes], start[lanes], end[lanes] = np.uint64(slots[last - 1]), last - 1, max(0, last - share)
+        lanes += 1
+    lane = 0
+    while lanes > 0:
+        slot, goes_on = at[lane], True
+        q_ret = steps[slot * WIDTH + np.uint64(Q_RET)]
+        for _ in range(TURN):
+            goes_on = goes_on and previous[slot] >= 0
+            if not goes_on:
+                break
+            this, slot = slot * WIDTH, np.uint64(previous[slot])
+            reward, before = steps[slot * WIDTH + np.uint64(REWARD)], slot * WIDTH + np.uint64(Q_RET)
+            v, rho = steps[this + np.uint64(VALUE)], steps[this + np.uint64(RHO)]
+            q_ret = earlier_return(scale * reward, v, rho, q_ret, discount)
+            goes_on = q_ret != steps[before]
+            steps[before] = q_ret
+        at[lane] = slot
+        if not goes_on:
+            start[lane] -= 1
+            if start[lane] >= end[lane]:
+                at[lane] = np.uint64(slots[start[lane]])
+            else:
+                lanes -= 1
+                at[lane], start[lane], end[lane] = at[lanes], start[lanes], end[lanes]
+        lane = lane + 1 if lane + 1 < lanes else 0

@@ -1,1 +1,0 @@
-"""Remember and Forget Experience Replay: behaviour densities, the far-policy count, stored returns."""

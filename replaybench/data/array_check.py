@@ -1,0 +1,177 @@
+"""Checks of arrays in HDF5 files before they are read, and their compression.
+
+Checksums detect damage, not intent. HDF5 files can refer to other files, run filters, and claim any amount of data; all
+of that is refused here before anything is read.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.runtime.errors import UserError
+
+CHUNK_BYTES: Final = 1 << 18
+LEVEL: Final = 1
+"""Noisy floats gain less than 2 % from level 6, which takes three times as long."""
+DEFLATE_LIMIT: Final = 1032
+"""No deflate stream unpacks to more than this times its own size."""
+_WORTH_BYTES: Final = 4096
+
+
+def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
+    """Return the rows in a chunk of an array of this shape; 0 if its members hold too little to be packed."""
+    row_bytes = math.prod(shape[2:]) * itemsize
+    if len(shape) < 2 or not shape[0] or shape[1] * row_bytes < _WORTH_BYTES:
+        return 0
+    return min(shape[1], max(1, CHUNK_BYTES // row_bytes))
+
+
+def pack(rows: NDArray[Any], due: int) -> bytes:
+    """Pack rows `[r, …]`, filled up with zeros to a chunk of `due` rows."""
+    if len(rows) < due:
+        rows = np.concatenate([rows, np.zeros((due - len(rows), *rows.shape[1:]), rows.dtype)])
+    numbers = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, rows.itemsize)
+    return zlib.compress(np.ascontiguousarray(numbers.T).data, LEVEL)
+
+
+def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Unpack a chunk of this shape.
+
+    Raises:
+        ValueError: `stored` is no deflate stream, or does not hold exactly that many bytes.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    stream = zlib.decompressobj()
+    try:
+        content = stream.decompress(stored, size + 1)
+    except zlib.error as error:
+        raise ValueError(f"a packed chunk cannot be unpacked ({error})") from None
+    if len(content) != size or not stream.eof or stream.unused_data:
+        raise ValueError("a packed chunk does not hold what its shape says")
+    planes = np.frombuffer(content, np.uint8).reshape(dtype.itemsize, -1)
+    return np.ascontiguousarray(planes.T).view(dtype).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where an array's numbers lie: at an address of the file, or in packed chunks `[1, chunk_rows, …]`."""
+
+    dataset: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    address: int = 0
+    chunk_rows: int = 0
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """Rows and further axes of one chunk of a member."""
+        return (self.chunk_rows, *self.shape[2:])
+
+    def chunk(self, member: int, row: int) -> tuple[int, int]:
+        """Return address and size of the packed chunk that begins at a row.
+
+        Raises:
+            ValueError: it is missing, or not packed as it should be.
+        """
+        found = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
+        if found.byte_offset is None or found.filter_mask:
+            raise ValueError("a packed chunk is missing or not packed")
+        return found.byte_offset, found.size
+
+
+def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
+    """Return all arrays of a record whose content ends at byte `end`.
+
+    Raises:
+        UserError: the file holds anything but plain arrays of numbers.
+    """
+    arrays, claimed = {}, 0
+    for name in file:
+        dataset = own_item(file, name)
+        reason = next(_reasons(dataset), None)
+        stored = None if reason else _stored(dataset)
+        if stored is None or stored.address + (0 if stored.chunk_rows else _bytes(stored)) > end:
+            reason = reason or "claims more data than the file holds"
+            raise UserError(f"{path} is not a plain record: {name!r} {reason}")
+        arrays[name] = stored
+        claimed += dataset.id.get_storage_size()
+    if claimed > end:
+        raise UserError(f"{path} is not a plain record: its arrays claim more data than the file holds")
+    return arrays
+
+
+def own_item(group: Any, name: str) -> Any:
+    """Return what a group of an HDF5 file holds under a name; None for a link, or for numbers in other files.
+
+    Those are not even opened: what they lead to may be any file, or one that never answers.
+    """
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        return None
+    item = group[name]
+    return None if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external) else item
+
+
+def attribute(item: Any, name: str) -> Any:
+    """Return an attribute of an HDF5 item that is a single value; a list might name one long text a million times.
+
+    Raises:
+        ValueError: it holds several values.
+    """
+    if math.prod(item.attrs.get_id(name).shape or ()) != 1:
+        raise ValueError(f"its attribute {name!r} is no single value")
+    return item.attrs[name]
+
+
+def _reasons(dataset: Any) -> Iterator[str]:
+    """Say what is wrong with an entry of the file, cheapest first."""
+    if not isinstance(dataset, h5py.Dataset):
+        yield "is linked, kept in other files or no array"
+    if dataset.dtype.kind not in "biuf" or not _usual(dataset):
+        yield "is not numeric"
+    if not dataset.chunks and dataset.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
+        yield "is kept in an unusual way"
+    if dataset.chunks and not _packed_as_ours(dataset):
+        yield "is packed in a way that replaybench does not use"
+
+
+def _usual(dataset: Any) -> bool:
+    """Tell whether the numbers in the file are bit for bit those of the NumPy type."""
+    kind = h5py.h5t.py_create(dataset.dtype, logical=True)
+    return bool(dataset.id.get_type().equal(kind))
+
+
+def _packed_as_ours(dataset: Any) -> bool:
+    if dataset.ndim < 2 or not dataset.size:
+        return False
+    plist = dataset.id.get_create_plist()
+    filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
+    first, rows, *rest = dataset.chunks
+    whole = first == 1 and 1 <= rows <= dataset.shape[1] and tuple(rest) == dataset.shape[2:]
+    return whole and filters == [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]
+
+
+def _stored(dataset: Any) -> Stored | None:
+    """Return where an array lies, or None if it claims more than can be there."""
+    shape, dtype, held = dataset.shape, dataset.dtype, dataset.id.get_storage_size()
+    if dataset.chunks:
+        count = shape[0] * -(-shape[1] // dataset.chunks[1])
+        claimed = count * math.prod(dataset.chunks) * dtype.itemsize
+        if dataset.id.get_num_chunks() != count or claimed > DEFLATE_LIMIT * held:
+            return None
+        return Stored(dataset, shape, dtype, chunk_rows=dataset.chunks[1])
+    if math.prod(shape) * dtype.itemsize != held:
+        return None
+    return Stored(dataset, shape, dtype, address=dataset.id.get_offset() if held else 0)
+
+
+def _bytes(stored: Stored) -> int:
+    return math.prod(stored.shape) * stored.dtype.itemsize

@@ -1,0 +1,137 @@
+"""TOML and JSON files as plain tables, and columns written as CSV or Parquet.
+
+Endless nesting and numbers of thousands of digits are refused, and so are numbers such as 1e400, which would become
+infinite. Lone surrogates, which neither figures nor files can hold, are written as escapes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+from replaybench.runtime.atomic import atomic_path, write_text
+from replaybench.runtime.errors import UserError
+
+DEEPEST: Final = 50
+"""Levels of tables and lists within each other that are read."""
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    return _parse(partial(tomllib.loads, parse_float=_number), _text(path, "TOML"), f"{path} is not valid TOML")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that holds a JSON object; raises as `read_toml`."""
+    return parse_json(_text(path, "JSON"), f"{path} is not valid JSON")
+
+
+def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
+    """Return the JSON object that a text holds; `fault` begins the error if it holds none."""
+    found = _parse(partial(json.loads, parse_float=_number, parse_int=_whole_number), text, fault)
+    return cast(dict[str, Any], _writable(found))
+
+
+def _text(path: Path, form: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")  # with a mark before it, as editors of Windows leave
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not valid {form}: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[str, Any]:
+    try:
+        found = parser(text)
+    except RecursionError:
+        raise UserError(f"{fault}: it is nested too deeply") from None
+    except ValueError as error:
+        raise UserError(f"{fault}: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{fault}: it holds no table")
+    if _depth(found) > DEEPEST:
+        raise UserError(f"{fault}: it is nested more than {DEEPEST} levels deep")
+    return found
+
+
+def _number(text: str) -> float:
+    """Return the number that a text stands for; infinite only where it says so."""
+    value = float(text)
+    if math.isinf(value) and "inf" not in text:
+        raise ValueError(f"the number {text[:20]} is too large")
+    return value
+
+
+def _whole_number(text: str) -> int:
+    _number(text)
+    return int(text)
+
+
+def _writable(value: Any) -> Any:
+    """Return what JSON held, the lone surrogates in its texts as escapes."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [_writable(entry) for entry in value]
+    if isinstance(value, dict):
+        return {_writable(key): _writable(entry) for key, entry in value.items()}
+    return value
+
+
+def _depth(table: dict[str, Any]) -> int:
+    """Return how many levels of tables and lists there are, level by level: recursion would meet its own end."""
+    level: list[Any] = [table]
+    depth = 0
+    while level:
+        inner = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [entry for values in inner for entry in values if isinstance(entry, dict | list)]
+        depth += 1
+    return depth
+
+
+COLUMN_SUFFIXES: Final = (".csv", ".parquet")
+
+
+def check_columns_file(path: Path) -> None:
+    """Refuse a file that could not be written, before anything is computed.
+
+    Raises:
+        UserError: it exists, has another suffix, or what Parquet needs is not installed.
+    """
+    if path.suffix.lower() not in COLUMN_SUFFIXES:
+        raise UserError(f"{path} must end in .csv or .parquet")
+    if path.exists():
+        raise UserError(f"{path} exists already; remove it or choose another name")
+    if path.suffix.lower() == ".parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise UserError(f"{path} is Parquet, which needs the extra: pip install 'replaybench[parquet]'") from None
+
+
+def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write columns of equal length atomically."""
+    if path.suffix.lower() == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        with atomic_path(path) as temporary:
+            pyarrow.parquet.write_table(pyarrow.table(dict(columns)), temporary)
+        return
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    write_text(path, text.getvalue())

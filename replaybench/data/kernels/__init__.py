@@ -1,1 +1,0 @@
-"""Compiled functions that more than one wing calls."""

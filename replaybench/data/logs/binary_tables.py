@@ -1,0 +1,115 @@
+"""Logs as NumPy archives and Parquet files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from replaybench.data.logs import table
+from replaybench.data.logs.table import Budget, Table, printable, refuse_doubles
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.errors import UserError
+
+
+def read_npz(path: Path) -> Table:
+    """Read an archive; what is no 1-D array of numbers is unusable.
+
+    Raises:
+        UserError: it unpacks to too much, or columns have one name.
+    """
+    budget = Budget(path)
+    values: list[tuple[str, Floats | str]] = []
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        size = sum(member.file_size for member in members)
+        if size > table.MAX_BYTES:
+            raise UserError(f"{path} unpacks to {size / 2**30:.3g} GiB; split it into logs of at most 1 GiB")
+        refuse_doubles(path, [member.filename for member in members])
+        for member in members:
+            with archive.open(member) as file:
+                values.append((member.filename.removesuffix(".npy"), _read_npy(file, member.file_size, budget)))
+    return Table.of(values)
+
+
+def _read_npy(file: IO[bytes], size: int, budget: Budget) -> Floats | str:
+    """Read one array of `size` bytes in an archive, or say why it cannot be a column."""
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        return f"it is stored in .npy version {version[0]}.{version[1]}, which only structured arrays need"
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        return "it holds pickled Python objects, which are never loaded; save it as plain numbers"
+    if dtype.kind not in "biuf" or len(shape) != 1:
+        return f"it is an array {list(shape)} of {dtype}; save one 1-D array of numbers per column"
+    if shape[0] * dtype.itemsize != size - file.tell():
+        return "it is damaged: it does not hold as many values as it declares"
+    budget.take(8 * shape[0])
+    return np.frombuffer(file.read(), dtype).astype(np.float64)
+
+
+def read_parquet(path: Path) -> Table:
+    """Read a file: numbers as they are, null as NaN, dates as seconds after the first, durations as seconds.
+
+    Raises:
+        UserError: pyarrow is missing, or the file is damaged, holds too much or two columns of one name.
+    """
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError(f"{path} is Parquet, which needs the extra: pip install 'replaybench[parquet]'") from None
+    budget = Budget(path)
+    values: list[tuple[str, Floats | str]] = []
+    dates = []
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            rows = max(file.metadata.num_rows, sum(group.num_rows for group in groups))
+            unpacked = Counter[str]()
+            for column in (group.column(i) for group in groups for i in range(group.num_columns)):
+                unpacked[column.path_in_schema] += column.total_uncompressed_size
+            refuse_doubles(path, schema.names)
+            for field in schema:
+                budget.name()
+                name = printable(field.name)
+                if not _is_number(pyarrow.types, field.type):
+                    values.append((name, f"it holds {field.type}, not numbers"))
+                    continue
+                budget.take(max(8 * rows, unpacked[field.name]))
+                if pyarrow.types.is_timestamp(field.type):
+                    dates.append(name)
+                content = file.read([field.name], use_threads=False).column(field.name)
+                values.append((name, _floats(pyarrow, content)))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    return Table.of(values, dates)
+
+
+def _is_number(types: Any, kind: Any) -> bool:
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    return any(test(kind) for test in (*tests, types.is_timestamp, types.is_duration))
+
+
+def _floats(pyarrow: Any, column: Any) -> Floats:
+    """Return a column as float64 `[T]`, null as NaN."""
+    kind = column.type
+    if pyarrow.types.is_timestamp(kind) or pyarrow.types.is_duration(kind):
+        ticks = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
+        counts = column.cast(pyarrow.int64()).combine_chunks()
+        known = counts.drop_null()
+        start = known[0].as_py() if pyarrow.types.is_timestamp(kind) and len(known) else 0
+        # Subtracted as integers: nanoseconds since 1970 are beyond the precision of float64.
+        counts = pyarrow.compute.subtract(counts, start)
+        return _plain(counts.cast(pyarrow.float64(), safe=False)) / ticks
+    return _plain(column.cast(pyarrow.float64(), safe=False).combine_chunks())
+
+
+def _plain(values: Any) -> Floats:
+    return np.array(values.to_numpy(zero_copy_only=False), np.float64)

@@ -1,0 +1,193 @@
+"""Minari datasets: whole episodes in a folder that other offline-learning libraries read.
+
+Minari's own storage writes. Datasets are read here as plain HDF5, in the layout of its versions 0.4 and 0.5: Minari
+would run an environment that a dataset names, and follow links to other files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.array_check import own_item
+from replaybench.data.logs.table import Budget
+from replaybench.runtime.atomic import atomic_folder
+from replaybench.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
+    from gymnasium.spaces import Space
+
+_ID: Final = re.compile(r"([A-Za-z0-9_][-\w]*/)*[A-Za-z0-9_][-\w]*-v\d+", re.ASCII)
+_ARRAYS: Final = ("observations", "actions", "rewards", "terminations", "truncations")
+_FILE: Final = "main_data.hdf5"
+_LARGEST_METADATA: Final = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One episode of T steps.
+
+    Attributes:
+        observations: `[T + 1, S]`, the last one included.
+        actions: `[T, A]`.
+        rewards: `[T]`, unscaled.
+        terminations, truncations: bool `[T]`.
+        infos: further arrays `[T + 1, ...]`; the first row belongs to the reset.
+    """
+
+    observations: NDArray[Any]
+    actions: NDArray[Any]
+    rewards: NDArray[Any]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    infos: Mapping[str, NDArray[Any]]
+
+
+def dataset_folder(dataset_id: str, root: Path | None = None) -> Path:
+    """Return where a dataset lies: in `root`, else in `$MINARI_DATASETS_PATH`, else in `~/.minari/datasets`.
+
+    Raises:
+        UserError: the id is malformed.
+    """
+    if not _ID.fullmatch(dataset_id):
+        raise UserError(f"{dataset_id!r} is no Minari id; write namespace/name-v0, as in replaybench/pendulum/full-v0")
+    own = os.environ.get("MINARI_DATASETS_PATH")
+    return (root or (Path(own) if own else Path.home() / ".minari" / "datasets")) / dataset_id
+
+
+def need_minari() -> None:
+    """Raise `UserError` where the optional package is missing."""
+    try:
+        import minari  # noqa: F401
+    except ImportError:
+        raise UserError("Minari datasets need the extra: pip install 'replaybench[minari]'") from None
+
+
+def write_dataset(
+    folder: Path,
+    dataset_id: str,
+    episodes: Iterable[Episode],
+    observation_space: Space[Any],
+    action_space: Space[Any],
+    env_spec: EnvSpec | None,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write a dataset atomically, so that `minari.load_dataset` finds it.
+
+    Args:
+        folder: where, from `dataset_folder`; it must not exist.
+        dataset_id: its id.
+        episodes: its episodes; each is written before the next is taken.
+        observation_space, action_space: of a single environment.
+        env_spec: how to make that environment; None if a dataset cannot say it.
+        metadata: further entries, JSON.
+    """
+    import minari
+    from minari.data_collector import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
+
+    def buffers() -> Iterator[Any]:
+        for episode in episodes:
+            arrays = {name: getattr(episode, name) for name in _ARRAYS}
+            yield EpisodeBuffer(**arrays, infos=dict(episode.infos))
+
+    with atomic_folder(folder) as temporary:
+        data = temporary.resolve() / "data"  # Minari's get_size() fails on a relative path
+        storage = MinariStorage.new(data, observation_space, action_space, env_spec)
+        storage.update_metadata({"dataset_id": dataset_id, "minari_version": minari.__version__, **metadata})
+        # Episodes are put together in memory: HDF5 crashes at exit when a disk takes no more of a file that it holds.
+        storage._file_path = content = io.BytesIO()
+        storage.update_episodes(buffers())
+        (data / _FILE).write_bytes(content.getbuffer())
+        storage.update_metadata({"dataset_size": storage.get_size()})
+    _mark_namespaces(folder, dataset_id)
+
+
+def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
+    """Read a dataset whose observations and actions are vectors of numbers, without its infos.
+
+    Returns:
+        Its metadata, as stored, and its episodes in order.
+
+    Raises:
+        UserError: there is none, it is damaged, too large, or not of this kind.
+    """
+    data = folder / "data"
+    if not data.is_dir():
+        raise UserError(f"no Minari dataset in {folder}; fetch it with `minari download`, or set MINARI_DATASETS_PATH")
+    try:
+        metadata = _metadata(data / "metadata.json")
+        if metadata.get("data_format", "hdf5") != "hdf5":
+            raise UserError(f"{folder} is stored as {metadata['data_format']!r}; only Minari's default, hdf5, is read")
+        with h5py.File(_plain_file(data / _FILE), "r") as file:
+            budget = Budget(folder)
+            episodes = [_episode(folder, file, number, budget) for number in range(int(metadata["total_episodes"]))]
+    except UserError:
+        raise
+    except Exception as error:  # whatever a stranger's file makes of the libraries that read it
+        raise UserError(f"{folder} is damaged, or no Minari dataset: {' '.join(str(error).split())}") from error
+    if not episodes:
+        raise UserError(f"{folder} holds no episodes")
+    return metadata, episodes
+
+
+def _plain_file(path: Path) -> Path:
+    """Return a path that is a file: a pipe, which might never answer, is not opened."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is missing")
+    return path
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    if _plain_file(path).stat().st_size > _LARGEST_METADATA:
+        raise ValueError(f"{path.name} is larger than {_LARGEST_METADATA >> 20} MiB")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise TypeError(f"{path.name} holds no object")
+    return found
+
+
+def _episode(folder: Path, file: Any, number: int, budget: Budget) -> Episode:
+    where, name = f"{folder}: episode {number}", f"episode_{number}"
+    group = own_item(file, name)
+    if not isinstance(group, h5py.Group):
+        raise UserError(f"{where} is missing, or a link to elsewhere, which is not followed")
+    arrays = {}
+    for name in _ARRAYS:
+        item = own_item(group, name)
+        if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "biuf":
+            raise UserError(f"{where} has no plain numbers as {name}; only vectors of numbers are read")
+        budget.take_dataset(item)
+        arrays[name] = item[...]
+    if arrays["actions"].ndim == 1:  # choices out of a Discrete space
+        arrays["actions"] = arrays["actions"][:, None]
+    steps = len(arrays["rewards"])
+    lengths = (steps + 1, steps, steps, steps, steps)
+    ranks = (2, 2, 1, 1, 1)
+    for (name, array), length, rank in zip(arrays.items(), lengths, ranks, strict=True):
+        if array.ndim != rank or len(array) != length or not length:
+            raise UserError(f"{where} of {steps} steps has {name} of shape {array.shape}")
+    flags = {name: arrays.pop(name).astype(np.bool_) for name in ("terminations", "truncations")}
+    return Episode(**arrays, **flags, infos={})
+
+
+def _mark_namespaces(folder: Path, dataset_id: str) -> None:
+    """Mark the folders above a dataset as namespaces, as Minari does when it makes one."""
+    from minari.namespace import NAMESPACE_METADATA_FILENAME
+
+    for above in folder.parents[: dataset_id.count("/")]:
+        mark = above / NAMESPACE_METADATA_FILENAME
+        with contextlib.suppress(FileExistsError), mark.open("x") as file:  # no link is followed
+            file.write("{}")

@@ -1,0 +1,107 @@
+"""Learned policies as safetensors: named weights with a leading member axis, and a JSON object of facts.
+
+The format holds numbers only, so a policy from a stranger is safe to open. A checksum over facts and weights is
+kept beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.documents import parse_json
+from replaybench.runtime.atomic import atomic_path
+from replaybench.runtime.errors import UserError, no_such_file
+
+FORMAT = "replaybench policy 1"
+
+_MAY_BE_INFINITE: Final = "observation.bound"
+"""The bound of normalised observations, where a learner does not clip them."""
+
+
+def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+    """Write weights and facts atomically."""
+    from safetensors.numpy import save_file
+
+    plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+    text = json.dumps(facts, sort_keys=True)
+    metadata = {"format": FORMAT, "facts": text, "blake2b": digest(text, plain)}
+    with atomic_path(path) as temporary:
+        save_file(plain, temporary, metadata)
+
+
+def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a policy file's facts and weights, verified.
+
+    Raises:
+        UserError: the file is missing, damaged or foreign.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise no_such_file(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:  # kinds NumPy does not have
+        raise UserError(f"{path} is not a readable safetensors file (damaged, truncated or foreign)") from error
+    if metadata.get("format") != FORMAT:
+        raise UserError(f"{path} is a safetensors file, but not one that replaybench wrote")
+    if metadata.get("blake2b") != digest(metadata.get("facts", ""), weights):
+        raise UserError(f"{path} is damaged: its content does not match its checksum; restore or remake it")
+    return parse_json(metadata.get("facts", ""), f"{path} is damaged: its facts are no JSON object"), weights
+
+
+def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
+    """Return how many members the weights of a policy file are of.
+
+    Raises:
+        UserError: they are none of members.
+    """
+    if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
+        raise UserError(f"{path} holds no weights of members")
+    return min(map(len, weights.values()))
+
+
+def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
+    """Return the members with a weight that is NaN or infinite: their training diverged."""
+    broken = {
+        name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
+    }
+    finite = [~found.any(axis=tuple(range(1, found.ndim))) for found in broken.values()]
+    return [member for member, sound in enumerate(map(all, zip(*finite, strict=False))) if not sound]
+
+
+def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
+    """Return the weights of some members, in the order given: every use of a stored policy begins here.
+
+    Raises:
+        UserError: the file has no such member, or one has weights that are NaN or infinite.
+    """
+    count = members_in(path, weights)
+    for member in members:
+        if not 0 <= member < count:
+            raise UserError(f"{path} holds members 0 to {count - 1}, not {member}")
+    if failed := sorted(set(members) & set(failed_members(weights))):
+        numbers = ", ".join(map(str, failed))
+        raise UserError(
+            f"{path}: member {numbers} has weights that are NaN or infinite, as its training diverged; "
+            "name another member"
+        )
+    return {name: array[list(members)] for name, array in weights.items()}
+
+
+def digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:
+    """Return a checksum over facts, a text, and weights."""
+    content = hashlib.blake2b(facts.encode(), digest_size=16)
+    for name, array in sorted(weights.items()):
+        content.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        content.update(array.tobytes())
+    return content.hexdigest()

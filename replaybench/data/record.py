@@ -1,0 +1,361 @@
+"""Records: the HDF5 file format of buffers, checkpoints, scores and solutions.
+
+A record is a flat set of named arrays and one JSON object of facts, in a sealed HDF5 file (docs/buffer-format.md).
+The HDF5 library lays the file out; numbers are written past it, in pieces, and only the rows asked for are read. The
+library reads verified bytes only, because damaged metadata can crash it.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.array_check import LEVEL, Stored, attribute, chunk_rows, pack, plain_arrays, unpack
+from replaybench.data.documents import parse_json
+from replaybench.data.sealed_file import HEAD, SealedFile, is_sealed, seal, write_at
+from replaybench.runtime.atomic import atomic_path
+from replaybench.runtime.errors import UserError, no_such_file, unknown
+
+_PIECE_BYTES: Final = 1 << 21
+
+Key = tuple[int | slice, ...]
+
+
+class Column(Protocol):
+    """A NumPy array or view, or an object that computes its parts when asked.
+
+    An object that computes has the shape `[M, N, …]` and is asked for `[member, start:stop]` with whole numbers, for
+    each part once, members and rows in rising order.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of a NumPy array."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As of a NumPy array."""
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+
+def fill(path: Path, extents: list[tuple[int, Column]]) -> None:
+    """Write each array, in C order, at its byte address of an existing file."""
+    with path.open("r+b", buffering=0) as raw:
+        for address, array in extents:
+            for key in _keys(array.shape, array.dtype.itemsize, together=isinstance(array, np.ndarray)):
+                piece = piece_of(array, key)
+                write_at(raw.fileno(), _contiguous(piece).reshape(-1).view(np.uint8).data, address)
+                address += piece.nbytes
+
+
+def piece_of(array: Column, key: Key) -> NDArray[Any]:
+    """Return one part of an array.
+
+    Raises:
+        ValueError: a computed part has not the shape or type that the array claims.
+    """
+    piece = np.asarray(array[key])
+    due = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
+    shape = (*due, *array.shape[len(key) :])
+    if piece.shape != shape or piece.dtype != array.dtype:
+        raise ValueError(f"part {key} is {piece.dtype}{piece.shape}, not {array.dtype}{shape}")
+    return piece
+
+
+def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key]:
+    """Cut an array into pieces of bounded size: rows of one member, or, where allowed, small members together."""
+    if not shape:
+        yield ()
+        return
+    row_bytes = max(1, math.prod(shape[1:]) * itemsize)
+    if len(shape) == 1 or (together and row_bytes <= _PIECE_BYTES):
+        step = max(1, _PIECE_BYTES // row_bytes)
+        yield from ((slice(start, min(start + step, shape[0])),) for start in range(0, shape[0], step))
+        return
+    step = max(1, _PIECE_BYTES // max(1, math.prod(shape[2:]) * itemsize))
+    for member in range(shape[0]):
+        yield from ((member, slice(start, min(start + step, shape[1]))) for start in range(0, shape[1], step))
+
+
+def _contiguous(array: NDArray[Any]) -> NDArray[Any]:
+    """Copy a part if it is strided: rows of few numbers as one item each, which NumPy copies much faster."""
+    if array.ndim and array.strides[-1] == array.itemsize and not array.flags.c_contiguous:
+        array = array.view(np.dtype((np.void, array.shape[-1] * array.itemsize)))
+    return np.ascontiguousarray(array)
+
+
+Compression = Literal["gzip"] | None
+
+
+@dataclass(frozen=True)
+class Header:
+    """A record's kind (`buffer`, `checkpoint`, …), its facts and its arrays' shapes and types."""
+
+    kind: str
+    facts: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+
+
+def write_record(
+    path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Column], compression: Compression = None
+) -> None:
+    """Write a record atomically, with less than 64 MB of memory beside the arrays, however large they are.
+
+    Args:
+        path: the file; one that is there is replaced when the new one is complete.
+        kind: what the record is.
+        facts: anything that JSON can hold.
+        arrays: NumPy arrays or views of them, or objects that compute their parts when asked.
+        compression: "gzip" packs arrays `[M, N, …]` of at least 4 KiB per member; a sixth of the speed or less.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
+    """
+    with atomic_path(path) as temporary:
+        with h5py.File(temporary, "w", userblock_size=HEAD) as file:
+            file.attrs["kind"], file.attrs["facts"] = kind, json.dumps(facts, sort_keys=True)
+            extents = lay_out(file, arrays, packed=compression is not None)
+        fill(temporary, extents)
+        seal(temporary)
+
+
+class Record:
+    """An open record; made by `open_record`, for one thread.
+
+    Attributes:
+        header: kind, facts, shapes.
+        sealed: the file below, which counts the bytes that were read.
+    """
+
+    def __init__(self, path: Path, sealed: SealedFile, view: _SealedView, file: h5py.File) -> None:
+        self.path, self.sealed, self._view = path, sealed, view
+        self._stored = plain_arrays(path, file, HEAD + sealed.length)
+        facts = parse_json(str(attribute(file, "facts")), f"{path} is not a plain record: its facts are no JSON object")
+        shapes = {name: stored.shape for name, stored in self._stored.items()}
+        dtypes = {name: stored.dtype.str for name, stored in self._stored.items()}
+        self.header = Header(str(attribute(file, "kind")), facts, shapes, dtypes)
+
+    def read(self, name: str, member: int | None = None, rows: slice | None = None) -> NDArray[Any]:
+        """Read an array or a part of it; only the 128 KiB blocks (or packed chunks) that it lies in are touched.
+
+        Args:
+            name: the array.
+            member: place on its first axis, which the result then lacks; None for all.
+            rows: contiguous part of its second axis; None for all.
+
+        Raises:
+            UserError: there is no such array or member, or the file is damaged there.
+        """
+        if name not in self._stored:
+            raise unknown("array", name, self._stored)
+        stored = self._stored[name]
+        with _one_line(self.path, self._view):
+            if member is None and rows is None and not stored.chunk_rows:
+                return self._read_range(stored, 0, stored.shape)
+            if not stored.shape or (rows is not None and len(stored.shape) < 2):
+                raise UserError(f"{self.path}: {name} of shape {stored.shape} has no such part")
+            if member is not None and not 0 <= member < stored.shape[0]:
+                raise UserError(f"{self.path} holds members 0 to {stored.shape[0] - 1} of {name}, not {member}")
+            start, stop, step = (rows or slice(None)).indices(stored.shape[1] if len(stored.shape) > 1 else 1)
+            if step != 1:
+                raise ValueError("rows are read as they lie: the step must be 1")
+            members = range(stored.shape[0]) if member is None else (member,)
+            parts = [self._read_rows(stored, m, start, max(start, stop)) for m in members]
+            return parts[0] if member is not None else np.stack(parts)
+
+    def verify(self) -> None:
+        """Verify every byte of the file that was not read so far.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        with _one_line(self.path, self._view):
+            self.sealed.verify()
+
+    def _read_rows(self, stored: Stored, member: int, start: int, stop: int) -> NDArray[Any]:
+        if stored.chunk_rows:
+            return self._unpack_rows(stored, member, start, stop)
+        row = math.prod(stored.shape[2:])
+        first = (member * math.prod(stored.shape[1:]) + start * row) * stored.dtype.itemsize
+        return self._read_range(stored, first, (stop - start, *stored.shape[2:]) if len(stored.shape) > 1 else ())
+
+    def _read_range(self, stored: Stored, first: int, shape: tuple[int, ...]) -> NDArray[Any]:
+        out = np.empty(shape, stored.dtype)
+        if out.size:
+            self.sealed.read(stored.address + first - HEAD, out.reshape(-1).view(np.uint8).data)
+        return out
+
+    def _unpack_rows(self, stored: Stored, member: int, start: int, stop: int) -> NDArray[Any]:
+        out = np.empty((stop - start, *stored.shape[2:]), stored.dtype)
+        high = stored.chunk_rows
+        for first in range(start // high * high, stop, high):
+            address, size = stored.chunk(member, first)
+            packed = memoryview(bytearray(min(size, self.sealed.length + 1)))
+            self.sealed.read(address - HEAD, packed)
+            chunk = unpack(packed, stored.dtype, stored.chunk_shape)
+            low, top = max(start, first), min(stop, first + high)
+            out[low - start : top - start] = chunk[low - first : top - first]
+        return out
+
+
+@contextmanager
+def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
+    """Open a record to read parts of it; its head, its table of checksums and its header are verified.
+
+    Raises:
+        UserError: the file is missing, damaged, foreign or not of this `kind`.
+    """
+    if not path.is_file():
+        raise no_such_file(path)
+    with ExitStack() as stack:
+        sealed = SealedFile(path)
+        stack.callback(sealed.close)
+        view = _SealedView(sealed)
+        with _one_line(path, view):
+            file = stack.enter_context(h5py.File(view, "r"))
+            record = Record(path, sealed, view, file)
+        if kind is not None and record.header.kind != kind:
+            raise UserError(f"{path} is a {record.header.kind} file; a {kind} file is needed here")
+        yield record
+
+
+def read_header(path: Path, kind: str | None = None) -> Header:
+    """Read a record's header, verified; raises as `open_record`."""
+    with open_record(path, kind) as record:
+        return record.header
+
+
+def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """Read a record whole, every byte of the file verified; raises as `open_record`."""
+    with open_record(path, kind) as record:
+        arrays = {name: record.read(name) for name in record.header.shapes}
+        record.verify()
+        return record.header, arrays
+
+
+def is_record(path: Path) -> bool:
+    """Tell whether a file bears this project's mark."""
+    return is_sealed(path)
+
+
+@contextmanager
+def _one_line(path: Path, view: _SealedView) -> Iterator[None]:
+    """Turn any failure of the HDF5 library into one line about the file; damage that it met comes first.
+
+    The line is raised afresh, outside the handler: a library's exception that outlives this function keeps its
+    handles open, and HDF5 crashes when it closes those of a file object at the interpreter's exit.
+    """
+    fault: BaseException | None = None
+    try:
+        yield
+    except UserError as error:
+        fault = UserError(*error.args)
+    except Exception as error:
+        if not isinstance(error, OSError | RuntimeError | LookupError | TypeError | ValueError | MemoryError):
+            raise
+        fault = UserError(f"{path} cannot be read as HDF5: {(str(error) or repr(error)).splitlines()[0]}")
+    finally:
+        # HDF5 sometimes goes on after a failed read, as when it looks for a name.
+        met, view.fault = view.fault, None
+    if met is not None:
+        fault = type(met)(*met.args)
+    if fault is not None:
+        raise fault
+
+
+def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
+    """Make a dataset of each array: write those that are worth packing, set room aside for the others.
+
+    Returns:
+        The byte address in the file of each array that is yet to be written.
+    """
+    extents = []
+    for name, array in arrays.items():
+        rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0
+        if rows:
+            _write_packed(file, name, array, rows)
+        else:
+            extents.append((_reserve(file, name, array), array))
+    return extents
+
+
+def _reserve(file: h5py.File, name: str, array: Column) -> int:
+    """Make a contiguous dataset, its room set aside but not written; return its address."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    plist.set_obj_track_times(False)  # equal content, equal bytes
+    space = h5py.h5s.create_simple(array.shape) if array.shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    kind = h5py.h5t.py_create(array.dtype, logical=True)
+    address: int = h5py.h5d.create(file.id, name.encode(), kind, space, plist).get_offset()
+    return address
+
+
+def _write_packed(file: h5py.File, name: str, array: Column, rows: int) -> None:
+    dataset = file.create_dataset(
+        name,
+        array.shape,
+        array.dtype,
+        chunks=(1, rows, *array.shape[2:]),
+        shuffle=True,
+        compression="gzip",
+        compression_opts=LEVEL,
+    )
+    for member, start in itertools.product(range(array.shape[0]), range(0, array.shape[1], rows)):
+        part = piece_of(array, (member, slice(start, min(start + rows, array.shape[1]))))
+        dataset.id.write_direct_chunk((member, start, *(0 for _ in array.shape[2:])), pack(part, rows))
+
+
+class _SealedView(io.RawIOBase):
+    """A sealed file without its table, as a file object for libhdf5.
+
+    Attributes:
+        fault: the first exception of a read; a C library may lose it on the way back to its caller.
+    """
+
+    def __init__(self, sealed: SealedFile) -> None:
+        super().__init__()
+        self._sealed, self._place = sealed, 0
+        self.fault: BaseException | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: HEAD + self._sealed.length}[whence]
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the whole buffer; what HDF5 reads of the head, in search of its own mark, are zeros."""
+        out = memoryview(buffer).cast("B")
+        try:
+            head = min(max(0, HEAD - self._place), len(out))
+            out[:head] = bytes(head)
+            if rest := out[head:]:
+                self._sealed.read(self._place + head - HEAD, rest)
+        except BaseException as error:
+            self.fault = self.fault or error
+            raise
+        self._place += len(out)
+        return len(out)

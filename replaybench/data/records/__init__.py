@@ -1,1 +1,0 @@
-"""HDF5 records, sealed by checksums before a library sees them."""

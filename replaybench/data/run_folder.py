@@ -1,0 +1,71 @@
+"""A run folder: one sweep's study, cells, results and figures, and the lock that keeps a second sweep out."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from replaybench.runtime.errors import UserError
+
+_MOST_RUNS: Final = 4
+"""Runs that are named."""
+
+
+class RunFolder:
+    """Paths of a run folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.study = path / "study.toml"
+        self.provenance = path / "provenance.json"
+        self.results = path / "results.nc"
+        self.progress = path / "progress.jsonl"
+        self.figures = path / "figures"
+
+    def cell(self, cell_id: str) -> Path:
+        """Return the folder of a cell."""
+        return self.path / "cells" / cell_id
+
+    def remove_partial_files(self) -> None:
+        """Remove what killed writers left behind; the folder must be locked."""
+        for path in self.path.glob("**/.*.partial"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder; the lock is the operating system's and ends with this process, however it ends.
+
+        Raises:
+            UserError: another sweep is working here, or the path is no folder.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # A link is not followed, and nothing is truncated: the folder may come from a stranger.
+            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            linked = (self.path / ".lock").is_symlink()
+            reason = "its .lock is a link; remove that" if linked else error.strerror
+            raise UserError(f"cannot use {self.path} as a run folder: {reason}") from error
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"another sweep is working in {self.path}; wait for it or choose --output") from None
+            yield
+        finally:
+            os.close(lock)
+
+
+def runs_within(path: Path) -> str:
+    """Say which runs a folder that is none holds, as `replaybench advise` writes them; empty if it holds none."""
+    runs = [] if (path / "study.toml").is_file() else sorted(each.parent for each in path.glob("*/study.toml"))
+    shown = f"{', '.join(map(str, runs[:_MOST_RUNS]))}{' …' if len(runs) > _MOST_RUNS else ''}"
+    return f"{path} holds runs and is none itself; name one of them: {shown}" if runs else ""

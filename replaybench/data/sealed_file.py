@@ -1,0 +1,174 @@
+"""Sealed files: every block is verified before it is used, and only the requested bytes are read.
+
+A sealed file is a 512-byte head, the content, and a table with the SHA-256 of each 128 KiB block of the content. The
+head holds the length of the content and the SHA-256 of itself and the table, so no bit anywhere can change unseen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final
+
+from replaybench.runtime.errors import UserError
+
+MAGIC: Final = b"replaybench record 2\n"
+HEAD: Final = 512
+BLOCK: Final = 1 << 17
+"""A compromise: a reader of few rows hashes little beside them, and the table is 1/4096 of the file."""
+_CACHED: Final = 16
+_DIGEST: Final = 32
+_HEAD: Final = re.compile(re.escape(MAGIC) + rb"content (\d{1,18})\nsha256 ([0-9a-f]{64})\n\0*")
+
+
+def seal(path: Path) -> None:
+    """Add head and table to a file whose first 512 bytes are free."""
+    with path.open("r+b", buffering=0) as raw:
+        file = raw.fileno()
+        length = os.fstat(file).st_size - HEAD
+        blocks = ((os.pread(file, min(BLOCK, length - at), HEAD + at)) for at in range(0, length, BLOCK))
+        table = b"".join(hashlib.sha256(block).digest() for block in blocks)
+        write_at(file, table, HEAD + length)
+        write_at(file, _head(length, table), 0)
+
+
+def write_at(file: int, content: bytes | memoryview, address: int) -> None:
+    """Write all of `content` (bytes) at a place of an open file, however many calls that takes."""
+    rest = memoryview(content)
+    while rest:
+        done = os.pwrite(file, rest, address)
+        rest, address = rest[done:], address + done
+
+
+def is_sealed(path: Path) -> bool:
+    """Tell whether a file begins as a sealed one does."""
+    with path.open("rb") as raw:
+        return raw.read(len(MAGIC)) == MAGIC
+
+
+class SealedFile:
+    """The content of a sealed file, verified as it is read; for one thread.
+
+    Attributes:
+        length: bytes of content; they begin at byte 512 of the file.
+        bytes_read: bytes fetched from the file so far, head and table included.
+
+    Raises:
+        UserError: (here and when reading) the file is damaged, truncated or foreign.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._raw = path.open("rb", buffering=0)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        try:
+            self.length, self._table = self._open()
+        except BaseException:
+            self._raw.close()
+            raise
+        self._seen = bytearray(_blocks(self.length))
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+
+    def _open(self) -> tuple[int, bytes]:
+        """Verify head and table; return the content's length and the table."""
+        head = os.pread(self._raw.fileno(), HEAD, 0)
+        if not head.startswith(MAGIC):
+            mark = MAGIC.decode().strip()
+            raise UserError(f"{self.path} is not a file that replaybench wrote (no {mark!r} mark at its start)")
+        match = _HEAD.fullmatch(head)
+        if match is None or len(head) != HEAD:
+            raise self._damaged("its head cannot be read")
+        length = int(match[1])
+        size, due = os.fstat(self._raw.fileno()).st_size, HEAD + length + _DIGEST * _blocks(length)
+        if size != due:
+            raise self._damaged(f"it holds {size} bytes, {due} were written")
+        table = bytearray(due - HEAD - length)
+        self.bytes_read = HEAD + len(table)
+        self._fetch(HEAD + length, memoryview(table))
+        if head != _head(length, table):
+            raise self._damaged("its table of checksums does not match its own checksum")
+        return length, bytes(table)
+
+    def read(self, start: int, out: memoryview) -> None:
+        """Fill `out` (bytes) with the content from byte `start`."""
+        stop = start + len(out)
+        if start < 0 or stop > self.length:
+            raise self._damaged("it points beyond its own end")
+        first, last = -(-start // BLOCK), stop // BLOCK
+        if first >= last:
+            self._copy(start, stop, out)
+            return
+        self._copy(start, first * BLOCK, out)
+        self.bytes_read += (last - first) * BLOCK
+        for number in range(first, last):
+            self._read_block(number, out[number * BLOCK - start : (number + 1) * BLOCK - start])
+        self._copy(last * BLOCK, stop, out[last * BLOCK - start :])
+
+    def verify(self) -> None:
+        """Verify every block that was not read so far."""
+        scratch = memoryview(bytearray(BLOCK))
+        for number, seen in enumerate(self._seen):
+            if not seen:
+                self._read_block(number, scratch[: self.length - number * BLOCK])
+
+    def close(self) -> None:
+        """Close the file; nothing can be read any more."""
+        self._raw.close()
+
+    def _copy(self, start: int, stop: int, out: memoryview) -> None:
+        """Copy a range that no whole block lies in, by way of the cache."""
+        while start < stop:
+            number, skip = divmod(start, BLOCK)
+            piece = memoryview(self._block(number))[skip : skip + stop - start]
+            out[: len(piece)] = piece
+            out, start = out[len(piece) :], start + len(piece)
+
+    def _block(self, number: int) -> bytes:
+        if number in self._cache:
+            self._cache.move_to_end(number)
+            return self._cache[number]
+        block = bytearray(min(BLOCK, self.length - number * BLOCK))
+        self.bytes_read += len(block)
+        self._read_block(number, memoryview(block))
+        self._cache[number] = bytes(block)
+        if len(self._cache) > _CACHED:
+            self._cache.popitem(last=False)
+        return self._cache[number]
+
+    def _read_block(self, number: int, out: memoryview) -> None:
+        """Read and verify a block."""
+        low = HEAD + number * BLOCK
+        self._fetch(low, out)
+        if hashlib.sha256(out).digest() != self._table[number * _DIGEST : (number + 1) * _DIGEST]:
+            raise self._damaged(f"bytes {low} to {low + len(out) - 1} do not match their checksum")
+        self._seen[number] = 1
+
+    def _fetch(self, address: int, out: memoryview) -> None:
+        while out:
+            try:
+                got = os.preadv(self._raw.fileno(), [out], address)
+            except OSError as error:
+                raise self._unreadable(error) from error
+            if not got:
+                raise self._damaged("it ends early")
+            out, address = out[got:], address + got
+
+    def _unreadable(self, error: OSError) -> UserError:
+        return UserError(f"{self.path} cannot be read: {error.strerror}; check the disk and who may read the file")
+
+    def _damaged(self, how: str) -> UserError:
+        return UserError(f"{self.path} is damaged: {how}; restore it or make it again")
+
+
+def _head(length: int, table: bytes | bytearray) -> bytes:
+    lines = MAGIC + b"content %d\n" % length
+    return (lines + b"sha256 " + hashlib.sha256(lines + table).hexdigest().encode() + b"\n").ljust(HEAD, b"\0")
+
+
+def _blocks(length: int) -> int:
+    return -(-length // BLOCK)

@@ -1,1 +1,0 @@
-"""ACER's tasks on dm_control."""

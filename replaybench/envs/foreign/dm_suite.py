@@ -1,0 +1,200 @@
+"""dm_control tasks as plants, in the form of ACER's experiments (Wang et al. 2017, appendix E.1).
+
+Models, rewards and starts are dm_control's, which publishes its authors' later form of these tasks: its rewards lie in
+[0, 1], and falling ends no episode. Each task says where it departs from the paper.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from replaybench.envs.foreign.engine import Step, StepwiseEngine
+from replaybench.envs.interface.engine import Engine
+from replaybench.envs.interface.plant import FixedStepPlant, Observed, Vector, positions, velocities
+from replaybench.envs.mujoco.model import quiet
+
+STEPS: Final = 500
+"""Samples in an episode (E.1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuitePlant(FixedStepPlant):
+    """Base class of the tasks; a subclass names one of dm_control's suite and what it observes, in its order.
+
+    The rate decides how long an action is held, not how long the episode lasts.
+    """
+
+    task: ClassVar[tuple[str, str]]
+    """Domain and task in the suite."""
+
+    update_every = 50  # the length of ACER's segments
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        cls.episode_steps = STEPS * cls.frame_skip
+        super().__init_subclass__(**kwargs)
+
+    def engine(self, num_envs: int, frequency: float) -> Engine:
+        members = [SuiteMember(self, self.physics_steps(frequency)) for _ in range(num_envs)]
+        return StepwiseEngine(members, len(self.state_names), len(self.action_names), self.episode_steps, frequency)
+
+    def made_of(self) -> str:
+        return f"{self.task}; dm_control {version('dm_control')}; mujoco {version('mujoco')}"
+
+
+class SuiteMember:
+    """A task of dm_control with its physics, which holds each action for `substeps` physics steps.
+
+    Its `Environment`, of fixed time limit and rate, is not used.
+    """
+
+    def __init__(self, plant: SuitePlant, substeps: int = 1) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it looks for a display, which nothing here needs
+            from dm_control import suite
+            from dm_control.rl import control
+        self._invalid: type[Exception] = control.PhysicsError
+        with quiet():
+            made = suite.load(*plant.task, task_kwargs={"random": 0})
+        self._physics, self._task, self._substeps = made.physics, made.task, substeps
+
+    def restart(self, seed: int) -> Vector:
+        self._task.random.seed(seed)
+        with self._physics.reset_context():
+            self._task.initialize_episode(self._physics)
+        self._observed = _flat(self._task.get_observation(self._physics))
+        return self._observed
+
+    def advance(self, action: Vector) -> Step:
+        """Advance by one sample; a simulation that has blown up ends the episode in its last state, with reward 0."""
+        task, physics = self._task, self._physics
+        try:
+            task.before_step(action, physics)
+            physics.step(self._substeps)
+            task.after_step(physics)
+            reward, observation = task.get_reward(physics), task.get_observation(physics)
+        except self._invalid:
+            return Step(self._observed, 0.0, False, True)
+        self._observed, discount = _flat(observation), task.get_termination(physics)
+        terminated = discount == 0.0
+        return Step(self._observed, float(reward), terminated, discount is not None and not terminated)
+
+    def close(self) -> None:
+        self._physics.free()
+
+
+def _flat(observation: Any) -> Vector:
+    return np.concatenate([np.ravel(part) for part in observation.values()]).astype(np.float64)
+
+
+def _along(what: str, unit: str) -> tuple[Observed, ...]:
+    return tuple(Observed(f"{what} {axis}", unit) for axis in "xyz")
+
+
+_CHEETAH: Final = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
+_FISH: Final = ("tail1", "tail_twist", "tail2", "finright_roll", "finright_pitch", "finleft_roll", "finleft_pitch")
+_WALKER: Final = ("right_hip", "right_knee", "right_ankle", "left_hip", "left_knee", "left_ankle")
+_WALKER_BODIES: Final = ("torso", "right_thigh", "right_leg", "right_foot", "left_thigh", "left_leg", "left_foot")
+_LEG: Final = ("hip_x", "hip_z", "hip_y", "knee", "ankle_y", "ankle_x")
+_ARM: Final = ("shoulder1", "shoulder2", "elbow")
+_HUMANOID: Final = (
+    *("abdomen_z", "abdomen_y", "abdomen_x"),
+    *(f"{side}_{joint}" for joints in (_LEG, _ARM) for side in ("right", "left") for joint in joints),
+)
+_HUMANOID_MOTORS: Final = (
+    *("abdomen_y", "abdomen_z", "abdomen_x"),
+    *(
+        f"{side}_{joint}"
+        for joints in (("hip_x", "hip_z", "hip_y", "knee", "ankle_x", "ankle_y"), _ARM)
+        for side in ("right", "left")
+        for joint in joints
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcerCartpole(SuitePlant):
+    """Swing a pole up on a cart; rewarded only while upright in the middle of the track.
+
+    The pole starts hanging, up to small noise, where the paper's starts at any angle; the middle is ±0.25 m, not ±0.05.
+    """
+
+    name = "AcerCartpole"
+    task = ("cartpole", "swingup_sparse")
+    physics_step = 0.01
+    frame_skip = 1
+    observes = (
+        *positions(("slider",), ("slider",)),
+        *(Observed(f"{function} hinge", "1") for function in ("cos", "sin")),
+        *velocities(("slider", "hinge"), ("slider",)),
+    )
+    actuated = ("slide",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcerCheetah(SuitePlant):
+    """Run; the reward is the speed up to 10 m/s, in tenths. The paper's has no bound, and adds a cost of control."""
+
+    name = "AcerCheetah"
+    task = ("cheetah", "run")
+    physics_step = 0.01
+    frame_skip = 1
+    observes = (
+        *positions(("rootz", "rooty", *_CHEETAH), ("rootz",)),
+        *velocities(("rootx", "rootz", "rooty", *_CHEETAH), ("rootx", "rootz")),
+    )
+    actuated = _CHEETAH
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcerFish(SuitePlant):
+    """Swim to a target, upright; rewarded near it, where the paper's reward falls with the distance."""
+
+    name = "AcerFish"
+    task = ("fish", "swim")
+    physics_step = 0.004
+    frame_skip = 10
+    observes = (
+        *(*positions(_FISH), Observed("upright", "1"), *_along("target", "m")),
+        *(*_along("velocity of root", "m/s"), *_along("turning of root", "rad/s"), *velocities(_FISH)),
+    )
+    actuated = ("tail", "tail_twist", "fins_flap", "finleft_pitch", "finright_pitch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcerWalker(SuitePlant):
+    """Walk as fast as possible without falling: the suite's `run`, rewarded linearly in speed up to 8 m/s.
+
+    It starts in any pose and may get up again; the paper's ends when it falls, and has a cost of control.
+    """
+
+    name = "AcerWalker"
+    task = ("walker", "run")
+    physics_step = 0.0025
+    frame_skip = 10
+    observes = (
+        *(Observed(f"{function} {body}", "1") for body in _WALKER_BODIES for function in ("cos", "sin")),
+        *(Observed("height", "m"), *velocities(("rootz", "rootx", "rooty", *_WALKER), ("rootz", "rootx"))),
+    )
+    actuated = _WALKER
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcerHumanoid(SuitePlant):
+    """Stand up from any pose on the ground, and stay there with little effort; 67 observations, the paper has 94."""
+
+    name = "AcerHumanoid"
+    task = ("humanoid", "stand")
+    physics_step = 0.005
+    frame_skip = 5
+    observes = (
+        *(*positions(_HUMANOID), Observed("height of head", "m")),
+        *(entry for s in ("left", "right") for limb in ("hand", "foot") for entry in _along(f"{s} {limb}", "m")),
+        *(*_along("upwards", "1"), *_along("velocity of mass", "m/s")),
+        *(*_along("velocity of root", "m/s"), *_along("turning of root", "rad/s"), *velocities(_HUMANOID)),
+    )
+    actuated = _HUMANOID_MOTORS

@@ -1,0 +1,491 @@
+"""Advice for a plant: a first run, traits, short probes, and a proposal as text or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from replaybench.data.documents import read_toml
+from replaybench.data.run_folder import RunFolder
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.registry import make_plant, stored_plant
+from replaybench.evidence.advice.probes import LEAST_EPISODES, Question, condition, experiences, planned, run
+from replaybench.evidence.advice.proposal import (
+    Advice,
+    Capacity,
+    Probe,
+    cautions_of,
+    changes_of,
+    choose,
+    improves,
+    ninety_percent,
+    probes_of,
+    rounded,
+    scores_of,
+)
+from replaybench.evidence.advice.rules import (
+    RETENTIONS,
+    SAMPLINGS,
+    Candidate,
+    Rule,
+    Traits,
+    authority_of,
+    candidates,
+    decay_of,
+    stored_evidence,
+    symmetry_of,
+)
+from replaybench.experiments.comparison import no_learning
+from replaybench.experiments.dataset import runs_there
+from replaybench.experiments.effects import p_text
+from replaybench.experiments.results_file import read_results
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.user_file import imports_only
+
+_FIRST: Final = 6
+"""Strategies that are named where none was tried."""
+
+
+def show(advices: Advice | Sequence[Advice], form: str, console: Console) -> None:
+    """Print advice, as text or as JSON: an object, of a run folder a list."""
+    if form == "json":
+        record = as_record(advices) if isinstance(advices, Advice) else [as_record(each) for each in advices]
+        print(json.dumps(record, ensure_ascii=False, indent=1))
+        return
+    for each in [advices] if isinstance(advices, Advice) else advices:
+        _print_advice(console, each)
+
+
+def _print_advice(console: Console, advice: Advice) -> None:
+
+    def line(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=False)
+
+    chosen = advice.chosen
+    noise = "noise not known" if advice.noise is None else f"noise {advice.noise:g}"
+    where = f"{advice.plant}, {advice.frequency:g} Hz, {noise}, {advice.learner}"
+    if chosen is None:
+        line(f"{where}: {advice.headline}, so no strategy is proposed", "bold")
+        line("likely causes, in order", "bold")
+        for place, cause in enumerate(advice.causes, 1):
+            line(f"  {place}. {cause}")
+    else:
+        line(f"{where}: use {chosen.name}", "bold")
+        line(f"capacity: {_capacity_words(advice, chosen)}")
+    if advice.capacity is not None:
+        found = advice.capacity
+        line(
+            f"the 90 % rule (section 9.1): the learning curve is at nine tenths of {found.start:.4g} … "
+            f"{found.final:.4g} after {found.steps} of {found.stored} experiences; {found.state}"
+        )
+    if chosen is not None:
+        _print_reasons(line, advice, chosen)
+    console.print(_table(advice) if advice.probes else _ranking(advice))
+    if advice.changes:
+        line("what would change it", "bold")
+    for said in advice.changes:
+        line(f"  {said}")
+    for said in advice.cautions:
+        line(f"caution: {said}", "yellow")
+
+
+def _print_reasons(line: Callable[..., None], advice: Advice, chosen: Probe) -> None:
+    line("reasons", "bold")
+    for verb, rules in (("for", chosen.candidate.for_), ("against", chosen.candidate.against)):
+        for rule in rules:
+            line(f"  {verb} it: {rule.because}")
+            value = rule.value(advice.traits)
+            measured = "without limit" if value is not None and math.isinf(value) else f"{value:.3g}"
+            line(f"      {rule.trait} = {measured} ({rule.ends()}); section {rule.section}; rule {rule.id}", "dim")
+            line(f"      claims: {', '.join(rule.claims)}", "dim")
+            for name in rule.evidence:
+                line(f"      stored: {_evidence_words(name)}", "dim")
+    if not (chosen.candidate.for_ or chosen.candidate.against):
+        line(f"  no rule speaks for or against it{': it did best' if advice.probes else ''}")
+
+
+def _capacity_words(advice: Advice, chosen: Probe) -> str:
+    if chosen.candidate.retention == "FULL":
+        if advice.capacity is None:
+            return "all experiences"
+        return f"all experiences ({advice.capacity.stored} here); {rounded(advice.capacity.steps)} by the 90 % rule"
+    return f"{chosen.capacity} experiences"
+
+
+def _evidence_words(name: str) -> str:
+    found = stored_evidence()[name]
+    low, high = found["interval"]
+    effect = f"{found['contrast']} = {found['effect']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{effect}, n = {found['n']} after {found['episodes']} episodes, {found['stored']}"
+
+
+def _table(advice: Advice) -> Table:
+    table = Table(title=f"tried with {advice.seeds} seeds × {advice.episodes} episodes", box=box.SIMPLE_HEAD)
+    table.caption = (
+        f"score: {advice.unit}; differences are of paired seeds with BCa intervals; p by sign-flip tests, Holm's"
+    )
+    table.caption_justify = "left"
+    for heading in ("strategy", "votes", "score", "failed", "− FULL[Uniform] [95 %]", "p"):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right", no_wrap=heading == "strategy")
+    for probe in advice.probes:
+        counts = f"{probe.candidate.votes:+d}", f"{probe.mean:z.3f}", f"{probe.failed}"
+        table.add_row(Text(probe.name), *counts, *_difference(probe))
+    table.add_section()
+    for label, score in advice.known.items():
+        table.add_row(label, "", f"{score:z.3f}", "", "", "")
+    return table
+
+
+def _ranking(advice: Advice) -> Table:
+    table = Table(title="by rules alone", box=box.SIMPLE_HEAD)
+    table.add_column("strategy")
+    table.add_column("votes", justify="right")
+    for each in advice.ranked[:_FIRST]:
+        table.add_row(Text(each.name), f"{each.candidate.votes:+d}")
+    return table
+
+
+def _difference(probe: Probe) -> tuple[str, str]:
+    if probe.beyond is None or not probe.beyond.n:
+        return "", ""
+    low, high = probe.beyond.interval()
+    ends = f" [{low:+z.3f}, {high:+z.3f}]" if math.isfinite(low) else ""
+    return f"{probe.beyond.estimate:+z.3f}{ends}", p_text(probe.chance)
+
+
+def as_record(advice: Advice) -> dict[str, Any]:
+    """Return advice as plain values; null for what is unknown or infinite."""
+    return {
+        **{name: getattr(advice, name) for name in ("plant", "frequency", "noise", "learner", "episodes", "seeds")},
+        "strategy": None if advice.chosen is None else advice.chosen.name,
+        "capacity": None if advice.chosen is None else advice.chosen.capacity,
+        "headline": advice.headline,
+        "causes": list(advice.causes),
+        "ninety_percent": None if advice.capacity is None else _plain(vars(advice.capacity)),
+        "traits": _plain(vars(advice.traits)),
+        "reasons": [
+            _reason(rule, advice, favours)
+            for favours in (True, False)
+            for rule in (_rules_on(advice.chosen, favours) if advice.chosen else ())
+        ],
+        "unit": advice.unit,
+        "references": dict(advice.known),
+        "tried": [_probe_facts(probe) for probe in advice.probes],
+        "ranked": [{"strategy": each.name, "votes": each.candidate.votes} for each in advice.ranked],
+        "changes": list(advice.changes),
+        "cautions": list(advice.cautions),
+    }
+
+
+def _rules_on(chosen: Probe, favours: bool) -> Sequence[Rule]:
+    return chosen.candidate.for_ if favours else chosen.candidate.against
+
+
+def _reason(rule: Rule, advice: Advice, favours: bool) -> dict[str, Any]:
+    return {
+        "rule": rule.id,
+        "for": favours,
+        "because": rule.because,
+        "trait": rule.trait,
+        "measured": _finite(rule.value(advice.traits)),
+        "holds": rule.ends(),
+        "section": rule.section,
+        "claims": list(rule.claims),
+        "evidence": {name: stored_evidence()[name] for name in rule.evidence},
+    }
+
+
+def _probe_facts(probe: Probe) -> dict[str, Any]:
+    row: dict[str, Any] = {"strategy": probe.name, "capacity": probe.capacity, "votes": probe.candidate.votes}
+    row |= {"score": probe.mean, "scores": [_finite(value) for value in probe.scores.tolist()]}
+    if probe.beyond is not None and probe.beyond.n:
+        ends = probe.beyond.interval()
+        row |= {"beyond_full": probe.beyond.estimate, "interval": list(ends) if math.isfinite(ends[0]) else None}
+        row |= {"n": probe.beyond.n, "p": probe.chance}
+    return row
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _finite(value) for name, value in values.items()}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+FULL: Final = "FULL[Uniform]"
+_ROOM: Final = 10_000
+
+
+def advise(question: Question, folder: Path, workers: int, console: Console) -> Advice:
+    """Advise by runs in a folder; what is finished there is not run again.
+
+    Raises:
+        UserError: a batch does not fit into the memory.
+    """
+    plant, batch = make_plant(question.plant), _batch(question)
+    if question.memory and question.memory < batch:
+        raise UserError(f"--memory {question.memory} is smaller than a batch of {batch}; ask for {batch} or more")
+    budget = planned(question, folder, workers)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
+    say(f"1 of 3: {FULL}, {question.seeds} seeds × {budget.episodes} episodes")
+    study = question.study([FULL], budget.episodes, _ROOM)
+    settings = study.cells()[0].settings
+    first = run(study, folder / "1-full", workers, console)
+    here = condition(first, question.plant, question.learner, question.noise, question.frequency)
+    collected = experiences(here, plant)
+    assert collected is not None
+    length = int(collected.sel(strategy=FULL).sum("episode").median())
+    capacity = _capacity(here, collected)
+    asked = rounded(capacity.steps if capacity is not None else length // 2)
+    traits = Traits(
+        noise=question.noise,
+        authority=authority_of(plant, question.frequency),
+        decay=decay_of(settings, budget.episodes),
+        symmetry=symmetry_of(plant, question.frequency),
+        memory=question.memory / asked if question.memory else float("inf"),
+    )
+    room = room_of(asked, length, batch, question.memory)
+    most = _most(collected)
+    useful = {True: not question.memory or question.memory >= most, False: room < most}  # FULL, and others
+    ranked = [each for each in candidates(traits) if each.strategy() != FULL and useful[each.retention == "FULL"]]
+    picked = ranked[: budget.probes]
+    say(f"2 of 3: {', '.join(each.strategy(room) for each in picked)}")
+    names = [FULL, *(each.strategy(room) for each in picked)]
+
+    def concluded(name: str) -> Advice:
+        data = run(question.study(names, budget.episodes, _ROOM), folder / name, workers, console)
+        return _conclude(question, plant, budget.episodes, data, traits, capacity, _tried(names, None))
+
+    advice = concluded("2-probes")
+    bounded = [each for each in advice.probes if each.candidate.retention != "FULL"]
+    if bounded and len(picked) == budget.probes > 1 and room // 2 >= batch:
+        half = bounded[0].candidate.strategy(room // 2)
+        say(f"3 of 3: half the capacity, {half}")
+        names.append(half)
+        advice = concluded("3-capacity")
+    return advice
+
+
+def advise_from(
+    path: Path, plant: str | None, memory: int, frequency: float | None, noise: float | None
+) -> list[Advice]:
+    """Advise by the results of a run folder, for each plant, learner, noise and rate that ran FULL[Uniform].
+
+    Args:
+        plant: the only plant to advise on; one in a Python file is loaded only if it is named here.
+
+    Raises:
+        UserError: it holds no results, or none of FULL[Uniform].
+    """
+    folder = RunFolder(path)
+    if not folder.results.is_file():
+        inner = sorted(path.glob("*/results.nc"))  # in a folder of `advise` the last holds all strategies
+        hint = f"name {inner[-1].parent}" if inner else "name a run folder of `sweep`, or ask with --plant"
+        raise UserError(f"{path} holds no results.nc; {hint}")
+    data = read_results(folder.results)
+    table = dict(read_toml(folder.study)) if folder.study.is_file() else {}
+    if "episode_steps" not in data:
+        raise UserError(f"{folder.results}, of an older version, does not say how long episodes were; sweep again")
+    if plant is not None and plant not in data["plant"].values:
+        raise unknown("plant of this run:", plant, map(str, data["plant"].values))
+    found = []
+    if FULL in data["strategy"].values:
+        axes = ("plant", "learner", "noise", "frequency")
+        there = data["reward"].sel(strategy=FULL).notnull().any(["seed", "episode"]).transpose(*axes)
+        for place in np.argwhere(there.values):
+            name, learner, level, rate = (there[axis].values[i].item() for axis, i in zip(axes, place, strict=True))
+            if noise in (None, level) and frequency in (None, rate) and plant in (None, name):
+                known = stored_plant(name, plant, _part(table, "plant", name))
+                found.append(_advise_stored(data, table, memory, known, name, learner, level, rate))
+    if not found:
+        raise UserError(
+            f"{path} holds no finished {FULL} there, from whose curve advice begins; run it, or use --plant"
+        )
+    return found
+
+
+def _batch(question: Question) -> int:
+    settings = question.study([FULL], question.episodes or LEAST_EPISODES, _ROOM).cells()[0].settings
+    return int(settings["batch_size"]) * int(settings.get("segment", 1))
+
+
+def _advise_stored(
+    data: xr.Dataset,
+    table: dict[str, Any],
+    memory: int,
+    known: Plant | None,
+    plant: str,
+    learner: str,
+    noise: float,
+    rate: float,
+) -> Advice:
+    here = condition(data, plant, learner, noise, rate)
+    capacity = _capacity(here, experiences(here, known))
+    settings = _part(table, "learner", learner)
+    traits = Traits(
+        noise=noise,
+        authority=None if known is None else authority_of(known, rate),
+        decay=decay_of(settings, data.sizes["episode"]) if settings else None,
+        symmetry=None if known is None else symmetry_of(known, rate),
+        memory=memory / rounded(capacity.steps) if memory and capacity is not None else float("inf"),
+    )
+    room = table.get("capacity")
+    done = runs_there(here)
+    names = [str(name) for name in here["strategy"].values if done.sel(strategy=name).any()]
+    seeds = int(done.sel(strategy=FULL).sum())
+    question = Question(
+        plant=plant, learner=learner, frequency=rate, noise=noise, seeds=seeds, root_seed=0, memory=memory, minutes=0.0
+    )
+    tried = _tried(names, room if isinstance(room, int) else None)
+    return _conclude(question, known, data.sizes["episode"], data, traits, capacity, tried)
+
+
+def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
+    for name in names:
+        found = table.get(name)
+        table = found if isinstance(found, dict) else {}
+    return table
+
+
+def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> Capacity | None:
+    """Apply the 90 % rule to the curve of FULL[Uniform].
+
+    None where it is not known what was `collected`, or nothing was learned: all runs collapsed or, without μ_r, do not
+    significantly improve.
+    """
+    if collected is None:
+        return None
+    there = runs_there(here).sel(strategy=FULL).values
+    curves = here["reward"].sel(strategy=FULL), collected.sel(strategy=FULL)
+    rewards, steps = (curve.transpose("seed", "episode").values[there] for curve in curves)
+    has_scores = np.isfinite(here["mu_final"].sel(strategy=FULL)).any()
+    learned = int(here["dead"].sel(strategy=FULL)) < there.sum() if has_scores else improves(rewards)
+    if not learned:
+        return None
+    start = float(here["reference_random"])
+    if not np.isfinite(start):
+        start = float(np.nanmean(rewards[:, : max(1, rewards.shape[1] // 20)]))
+    return ninety_percent(rewards, steps, start)
+
+
+def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, int | None]]:
+    """Return the strategies that rules know: retention, sampling, name and capacity."""
+    found = []
+    for name in names:
+        try:
+            with imports_only():
+                strategy = parse(name)
+        except UserError:  # in a user's file, which must not run here, or unknown
+            continue
+        whole, own = str(strategy), strategy.retention.capacity
+        retention = whole.partition("[")[0].partition("(")[0]
+        sampling = whole.partition("[")[2].removesuffix("]")
+        kept = Candidate(retention, sampling, (), ())
+        plain = kept.strategy() if own is None else kept.strategy(own)
+        if retention in RETENTIONS and sampling in SAMPLINGS and str(parse(plain)) == whole:
+            found.append((retention, sampling, name, None if retention == "FULL" else own or room))
+    return found
+
+
+def _conclude(
+    question: Question,
+    plant: Plant | None,
+    episodes: int,
+    data: xr.Dataset,
+    traits: Traits,
+    capacity: Capacity | None,
+    tried: Sequence[tuple[str, str, str, int | None]],
+) -> Advice:
+    """Compare what was tried, and propose one that fits into the memory, or none if none beats random control."""
+    here = condition(data, question.plant, question.learner, question.noise, question.frequency)
+    scores, known, unit = scores_of(here)
+    judged = {(each.retention, each.sampling): each for each in candidates(traits)}
+    done, collected = runs_there(here), experiences(here, plant)
+    missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
+    never = [each for each in tried if collected is not None and _never_full(collected, *each[2:])]
+    others = [each for each in tried if each not in never]
+    probes = probes_of(scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in others])
+    sizes = {each.name: each.capacity or _most(collected) for each in probes}
+    affordable = [each for each in probes if not question.memory or sizes[each.name] <= question.memory]
+    if not affordable:
+        raise UserError(
+            f"nothing that was run on {question.plant} fits into --memory {question.memory}, the least keeps "
+            f"{min(sizes.values()):.0f}; raise it, or run FIFO({question.memory})[Uniform] there too"
+        )
+    place: dict[str, Any] = {
+        "learner": [question.learner],
+        "noise": [question.noise],
+        "frequency": [question.frequency],
+    }
+    headline, causes = no_learning(data.sel(plant=question.plant, **place))
+    chosen = None if headline else choose(affordable)
+    return Advice(
+        plant=question.plant,
+        frequency=question.frequency,
+        noise=question.noise,
+        learner=question.learner,
+        episodes=episodes,
+        seeds=question.seeds,
+        unit=unit,
+        traits=traits,
+        capacity=capacity,
+        probes=probes,
+        chosen=chosen,
+        changes=[] if chosen is None else changes_of(traits, probes, affordable, chosen, capacity),
+        cautions=[
+            *cautions_of(capacity, chosen, question.seeds, episodes, traits, counted=collected is not None),
+            *_about_capacities(capacity, probes, [name for _, _, name, _ in never]),
+        ],
+        known=known,
+        headline=headline,
+        causes=causes,
+    )
+
+
+def _never_full(collected: xr.DataArray, name: str, capacity: int | None) -> bool:
+    """Return whether a buffer of this capacity had room for all that each run collected."""
+    return capacity is not None and capacity >= float(collected.sel(strategy=name).sum("episode").max())
+
+
+def _about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> list[str]:
+    """Return which runs are not judged, because no experience was overwritten, and which capacity was tried."""
+    said = []
+    if never:
+        said.append(
+            f"not judged, because their capacity holds the whole run, as FULL does: {', '.join(never)}; "
+            "run them longer, or with a smaller capacity"
+        )
+    sizes = sorted({each.capacity for each in probes if each.capacity is not None})
+    if sizes and (capacity is None or rounded(capacity.steps) > sizes[-1]):
+        asked = "gives none" if capacity is None else f"asks for {rounded(capacity.steps)}"
+        said.append(f"bounded retentions were tried with {sizes[-1]} experiences; the 90 % rule {asked}")
+    return said
+
+
+def room_of(asked: int, collected: int, batch: int, memory: int) -> int:
+    """Return a capacity at which a run of so many `collected` experiences overwrites some.
+
+    It is what is `asked` for, or half of the run; at most the memory, at least a batch.
+    """
+    room = asked if asked < collected else rounded(collected // 2)
+    return max(batch, min(room, memory or room))
+
+
+def _most(collected: xr.DataArray | None) -> float:
+    """Return how many experiences a run collected at most, which FULL keeps; ∞ where that is not known."""
+    return float("inf") if collected is None else float(collected.sum("episode").max())

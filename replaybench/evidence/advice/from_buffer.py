@@ -1,0 +1,161 @@
+"""Advice from a stored buffer: rules only, without new runs."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+
+from replaybench.evidence.advice.proposal import (
+    LEAST_EPISODES,
+    Advice,
+    Capacity,
+    Probe,
+    capacity_change,
+    edges_of,
+    improves,
+    ninety_percent,
+    rounded,
+)
+from replaybench.evidence.advice.rules import Traits, authority_of, candidates, decay_of, symmetry_of
+from replaybench.exchange.recorded_buffer import Recording, curves, read_recording
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.errors import UserError
+
+_START = 20
+"""Learning begins in the first of so many parts of a recording."""
+
+
+def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> Advice:
+    """Advise by a buffer file.
+
+    Args:
+        plant: the plant, in place of the one that the file names; one in a Python file is loaded only if named here.
+        memory: most experiences that may be kept; no limit if 0.
+        noise: standard deviation of sensor and actuator noise, normalised; that of the file if None.
+
+    Raises:
+        UserError: the file is damaged, is no buffer, or does not fit its plant; a batch does not fit into the memory.
+    """
+    recording = read_recording(path, plant)
+    batch = (recording.facts.batch_size or 1) * recording.facts.unit.steps
+    if memory and memory < batch:
+        raise UserError(f"--memory {memory} is smaller than a batch of {batch}; ask for {batch} or more")
+    rewards, steps = curves(recording)
+    capacity = _capacity(rewards, steps.astype(np.float64))
+    asked = None if capacity is None else rounded(capacity.steps)
+    authority = symmetry = None
+    with contextlib.suppress(UserError):  # a dataset's rate may be none that the plant can have
+        authority = authority_of(recording.plant, recording.frequency)
+        symmetry = symmetry_of(recording.plant, recording.frequency)
+    traits = Traits(
+        noise=recording.noise if noise is None else noise,
+        authority=authority,
+        decay=_decay(recording),
+        symmetry=symmetry,
+        memory=memory / asked if memory and asked is not None else float("inf"),
+    )
+    collected = int(recording.arrays["collected"][recording.members].max())
+    room = max(batch, min(size for size in (asked, memory, collected) if size))
+    ranked = [
+        Probe(each, each.strategy(room), None if each.retention == "FULL" else room, np.empty(0), None, 1.0)
+        for each in candidates(traits)
+        if (not memory or memory >= collected if each.retention == "FULL" else room < collected)
+    ]
+    return Advice(
+        plant=recording.plant.name,
+        frequency=recording.frequency,
+        noise=recording.facts.noise if noise is None else noise,
+        learner=recording.facts.cell.learner if recording.facts.cell else "a recording",
+        episodes=rewards.shape[1],
+        seeds=len(recording.members),
+        unit="",
+        traits=traits,
+        capacity=capacity,
+        probes=(),
+        ranked=ranked,
+        chosen=ranked[0],
+        changes=[*edges_of(traits, ranked[0].candidate), *capacity_change(capacity)],
+        cautions=[
+            f"nothing was tried; `replaybench advise --plant {plant or recording.facts.plant}` tries them",
+            *_about_the_file(recording, noise),
+            *_about_the_curve(recording, rewards.shape[1], capacity),
+            *_about_capacities(collected, room, asked),
+            *_about_traits(traits),
+        ],
+    )
+
+
+def _capacity(rewards: Floats, steps: Floats) -> Capacity | None:
+    """Apply the 90 % rule to episodes `[recordings, E]`; learning begins in the first twentieth.
+
+    Returns:
+        None for fewer than 20 episodes, or where they do not significantly improve.
+    """
+    episodes = rewards.shape[1]
+    if episodes < LEAST_EPISODES or not improves(rewards):
+        return None
+    return ninety_percent(rewards, steps, float(rewards[:, : episodes // _START].mean()))
+
+
+def _decay(recording: Recording) -> float | None:
+    """Return first over last amplitude of exploration: by its learner's settings, or of its first and last tenth."""
+    arrays = recording.arrays
+    if recording.facts.cell is not None and "episode" in arrays:
+        return decay_of(recording.facts.cell.settings, int(arrays["episode"].max()) + 1)
+    if "exploration" not in arrays:
+        return None
+    ends = []
+    for m, order in zip(recording.members, recording.orders, strict=True):
+        values, tenth = arrays["exploration"][m, order, 0].astype(np.float64), max(1, len(order) // 10)
+        ends.append((values[:tenth].mean(), values[-tenth:].mean()))
+    first, last = np.mean(ends, axis=0).tolist()
+    return 1.0 if first == last else float("inf") if last == 0 else first / last
+
+
+def _about_the_file(recording: Recording, noise: float | None) -> list[str]:
+    said = []
+    if recording.changed:
+        said.append(f"{recording.plant.name} has changed since this buffer was filled")
+    if recording.failed:
+        said.append(f"{recording.failed} recording(s) hold NaN or infinity and are left out")
+    if noise is None and recording.facts.noise is None:
+        said.append("the plant's noise is not known, and taken as 0; state it with --noise")
+    return said
+
+
+def _about_the_curve(recording: Recording, episodes: int, capacity: Capacity | None) -> list[str]:
+    if capacity is not None:
+        return []
+    turns = zip(recording.members, recording.orders, strict=True)
+    if "episode" not in recording.arrays:
+        why = "the file does not say where episodes begin"
+    elif any(len(order) < recording.arrays["collected"][m] for m, order in turns):
+        why = "not all that was collected is stored, so that there is no learning curve"
+    elif episodes < LEAST_EPISODES:
+        why = f"{episodes} whole episodes are too few"
+    else:
+        why = "its episodes do not significantly improve"
+    return [f"the 90 % rule gives no capacity: {why}"]
+
+
+def _about_capacities(collected: int, room: int, asked: int | None) -> list[str]:
+    if room < collected:
+        return []
+    why = "gives no capacity" if asked is None else f"asks for {asked}"
+    return [
+        f"bounded retentions are left out: the 90 % rule {why}, and all {collected} experiences are kept; with "
+        f"--memory below {collected} they are ranked, too"
+    ]
+
+
+def _about_traits(traits: Traits) -> list[str]:
+    said = []
+    if traits.authority is None:
+        said.append("how far single actions move the plant was not measured: it cannot have the recording's rate")
+    elif traits.symmetry is None:
+        said.append("whether the plant is its own mirror image is not known: it has no equations")
+    if traits.decay is None:
+        said.append("which part of its actions was exploration is not known")
+    return said

@@ -1,0 +1,166 @@
+"""The runs behind advice: ordinary cells in run folders next to each other, reused at a second start."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import xarray as xr
+from rich.console import Console
+
+from replaybench.data.documents import read_toml
+from replaybench.envs.interface.plant import Plant
+from replaybench.evidence.preset import take_over
+from replaybench.experiments.calibration import estimate, estimate_seconds
+from replaybench.experiments.dataset import in_rounds
+from replaybench.experiments.study import Study
+from replaybench.experiments.study_record import toml_value
+from replaybench.experiments.sweep import cores, run_sweep
+from replaybench.runtime.atomic import write_text
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+
+LEAST_EPISODES: Final = 40
+MOST_EPISODES: Final = 3000
+MOST_PROBES: Final = 8
+_LEAST_PROBES: Final = 3
+_TRIAL_EPISODES: Final = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A plant and a learner to advise on, and what may be spent.
+
+    Attributes:
+        plant, learner, frequency, noise, seeds, root_seed: as in a study.
+        settings: changed settings of the learner.
+        episodes: length of the runs; as many as the budget allows if 0.
+        probes: most strategies to try besides FULL[Uniform]; as many as the budget allows if 0.
+        memory: experiences that may be kept, 0 for no limit.
+        minutes: budget, of wall-clock time.
+    """
+
+    plant: str
+    learner: str
+    frequency: float
+    noise: float
+    seeds: int
+    root_seed: int
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    episodes: int = 0
+    probes: int = 0
+    memory: int = 0
+    minutes: float
+
+    def study(self, strategies: Sequence[str], episodes: int, capacity: int) -> Study:
+        """Return the study of some strategies."""
+        return Study(
+            name="advice",
+            plants=(self.plant,),
+            learners=(self.learner,),
+            strategies=tuple(strategies),
+            noise=(self.noise,),
+            frequency=(self.frequency,),
+            seeds=self.seeds,
+            block=self.seeds,
+            episodes=episodes,
+            capacity=capacity,
+            root_seed=self.root_seed,
+            buffers="none",
+            greedy_every=max(1, episodes // 20),
+            learner={self.learner: self._settings(episodes)},
+        )
+
+    def _settings(self, episodes: int) -> dict[str, Any]:
+        """Return the learner's settings: exploration that decays does so over the first third, unless it was set."""
+        trial = Study(
+            name="advice", plants=(self.plant,), learners=(self.learner,), strategies=("FULL[Uniform]",),
+            seeds=1, episodes=episodes, learner={self.learner: self.settings} if self.settings else {},
+        )  # fmt: skip
+        exploration = trial.cells()[0].settings.get("exploration")
+        if not isinstance(exploration, Mapping) or "decay_episodes" not in exploration:
+            return dict(self.settings)
+        asked = dict(self.settings.get("exploration", {}))
+        asked.setdefault("decay_episodes", min(int(exploration["decay_episodes"]), max(1, episodes // 3)))
+        return {**self.settings, "exploration": asked}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The length of all runs, and how many strategies are tried besides FULL[Uniform]."""
+
+    episodes: int
+    probes: int
+
+
+def planned(question: Question, folder: Path, workers: int) -> Budget:
+    """Return how to spend the budget, as it was decided when the folder was begun.
+
+    Raises:
+        UserError: the folder holds the answer to another question, or the budget is too small.
+    """
+    path = folder / "advice.toml"
+    asked = {key: value for key, value in dataclasses.asdict(question).items() if value is not None}
+    if path.is_file():
+        table = read_toml(path)
+        before, budget = table.get("question"), table.get("budget")
+        if before != tomllib.loads(_tables(question=asked))["question"]:
+            raise UserError(f"{folder} holds advice on another question; choose another --output, or remove it")
+        return build(Budget, budget if isinstance(budget, dict) else {}, f"[budget] in {path}")
+    study = question.study(["FULL[Uniform]"], question.episodes or _TRIAL_EPISODES, 10_000)
+    each = estimate_seconds(study.cells(), 1) / study.episodes
+    references = estimate(study.cells(), study.cells(), study.reference, 1, measure=False).parts["references"]
+    at_once = min(workers, cores())
+    seconds = max(0.0, 60 * question.minutes - references) * at_once
+    episodes = question.episodes or min(MOST_EPISODES, int(seconds / (each * (2 + _LEAST_PROBES))))
+    probes = min(question.probes or MOST_PROBES, int(seconds / (each * episodes)) - 1) if episodes else 0
+    if (episodes < LEAST_EPISODES and not question.episodes) or probes < 1:
+        least = each * LEAST_EPISODES * (2 + _LEAST_PROBES) if not question.episodes else 2 * each * question.episodes
+        raise UserError(
+            f"{question.minutes:g} minutes are too few for {question.seeds} seeds of this plant; ask for "
+            f"--budget-minutes {max(1, round((least / at_once + references) / 60 + 0.5))}, or fewer --seeds"
+        )
+    found = Budget(episodes=episodes, probes=probes)
+    write_text(path, _tables(question=asked, budget=dataclasses.asdict(found)))
+    return found
+
+
+def _tables(**tables: Mapping[str, Any]) -> str:
+    rows = ([f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]
+            for name, table in tables.items())  # fmt: skip
+    return "\n\n".join(map("\n".join, rows)) + "\n"
+
+
+def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Dataset:
+    """Run a study into a folder, taking finished cells from those next to it; return its results.
+
+    Raises:
+        KeyboardInterrupt: it was stopped; called again, it continues.
+    """
+    take_over(study, folder)
+    outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console)
+    if outcome.status:
+        raise KeyboardInterrupt(f"stopped; the same command again continues in {folder.parent}")
+    return outcome.data
+
+
+def condition(data: xr.Dataset, plant: str, learner: str, noise: float, frequency: float) -> xr.Dataset:
+    """Return the results of one plant, learner, noise and rate."""
+    return data.sel(plant=plant, learner=learner, noise=noise, frequency=frequency)
+
+
+def experiences(here: xr.Dataset, plant: Plant | None) -> xr.DataArray | None:
+    """Return how many experiences each episode or iteration of a condition gave, NaN where there was none.
+
+    The steps of an iteration are the plant's, so that they are not known without a plant (None).
+    """
+    steps = here["episode_steps"]
+    if not in_rounds(here):
+        return steps
+    if plant is None:
+        return None
+    return xr.full_like(steps, plant.steps_per_episode(float(here["frequency"]))).where(here["reward"].notnull())

@@ -1,0 +1,346 @@
+"""A proposed strategy with reasons, from probes; capacity by the 90 % rule (de Bruin et al. 2018, section 9.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import xarray as xr
+from scipy import stats
+
+from replaybench.evidence.advice.rules import SAMPLINGS, Candidate, Rule, Traits, candidates, rules
+from replaybench.experiments.comparison import final_scores, reference_rows, scaled
+from replaybench.experiments.dataset import runs_there
+from replaybench.experiments.effects import SIGNIFICANT, Effect, flipped, holm, paired
+from replaybench.runtime.arrays import Floats
+
+SHARE: Final = 0.9
+LEAST_EPISODES: Final = 20
+"""Fewer episodes make no curve."""
+_SMOOTHED: Final = 0.05
+"""Part of a run over which curves are averaged."""
+_STILL: Final = 0.02
+"""A curve whose last rise is below this part of final − start has converged."""
+_PARTS: Final = 4
+"""The last of so many parts must be significantly better than the first, or nothing was learned."""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The capacity by a learning curve.
+
+    Attributes:
+        steps: experiences until 90 % of the way from the start to the final performance.
+        stored: experiences of the whole run.
+        start, final: rewards at 0 % and at 100 %.
+        rise: rise from the last but one tenth of the run to the last, in parts of final − start.
+        rising: whether the rise is significantly above 0; then `steps` is a lower bound.
+        converged: whether the rise is significantly below 2 %.
+    """
+
+    steps: int
+    stored: int
+    start: float
+    final: float
+    rise: float
+    rising: bool
+    converged: bool
+
+    @property
+    def state(self) -> str:
+        """Describe whether the curve still rises."""
+        if self.converged:
+            return "no longer rising"
+        return "still rising" if self.rising else "not known to have converged"
+
+
+def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | None:
+    """Apply the rule to training rewards `[S, E]` of FULL[Uniform] and the lengths of episodes `[S, E]`.
+
+    The paper normalises curves by the final performance, which needs rewards that begin near 0. Here 90 % is nine
+    tenths of the way from the random controller's reward, `start`, to the final one. Failed seeds are left out.
+
+    Returns:
+        None if the final performance is not above the start, or for fewer than 20 episodes.
+    """
+    whole = np.isfinite(rewards).all(axis=1)
+    rewards, steps = rewards[whole], steps[whole]
+    episodes = rewards.shape[1]
+    if not whole.any() or episodes < LEAST_EPISODES:
+        return None
+    last = max(1, episodes // 10)
+    final = float(rewards[:, -last:].mean())
+    if not final > start:
+        return None
+    smooth = moving_mean(rewards.mean(axis=0), max(1, round(_SMOOTHED * episodes)))
+    reached = int(np.argmax(smooth >= start + SHARE * (final - start)))
+    counts = steps.mean(axis=0).cumsum()
+    rising = paired([rewards[:, -last:].mean(axis=1)], [rewards[:, -2 * last : -last].mean(axis=1)])
+    least, most = rising.interval()
+    return Capacity(
+        steps=int(counts[reached]),
+        stored=int(counts[-1]),
+        start=start,
+        final=final,
+        rise=rising.estimate / (final - start),
+        rising=bool(least > 0),
+        converged=bool(most < _STILL * (final - start)),
+    )
+
+
+def improves(rewards: Floats) -> bool:
+    """Return whether the last quarter of curves `[S, E]` is significantly better than the first (Mann-Whitney)."""
+    quarter = max(1, rewards.shape[1] // _PARTS)
+    whole = rewards[np.isfinite(rewards).all(axis=1)]
+    first, last = whole[:, :quarter].ravel(), whole[:, -quarter:].ravel()
+    return len(whole) > 0 and bool(stats.mannwhitneyu(last, first, alternative="greater").pvalue < SIGNIFICANT)
+
+
+def moving_mean(curve: Floats, window: int) -> Floats:
+    """Return the mean of the last `window` values of a curve `[E]` at each place, of fewer at its beginning."""
+    # Not by a running sum, in which one huge reward costs the digits of all later ones.
+    begins = np.maximum(0, np.arange(1, len(curve) + 1) - window)
+    return np.array([curve[begin : end + 1].mean() for end, begin in enumerate(begins)])
+
+
+def rounded(steps: int) -> int:
+    """Return a number of experiences with two significant digits, rounded up."""
+    if steps < 10:
+        return max(1, steps)
+    unit = int(10 ** (len(str(steps)) - 2))
+    return -(-steps // unit) * unit
+
+
+NEAR: Final = 0.01
+"""Scores within this of the best count as equal; then the rules decide."""
+_FEW: Final = 8
+_NAMED: Final = 3
+
+
+class Probe(NamedTuple):
+    """A strategy that was tried, or could be.
+
+    Attributes:
+        name: notation, with the capacity.
+        scores: final scores `[seed]`, NaN where a run failed or was not done; empty if not tried.
+        beyond: paired differences to FULL[Uniform]; None for that itself.
+        chance: p value of no difference, sign-flip test (Holm 1979).
+        missing: seeds whose runs were not done, as in a sweep that was stopped.
+    """
+
+    candidate: Candidate
+    name: str
+    capacity: int | None
+    scores: Floats
+    beyond: Effect | None
+    chance: float
+    missing: int = 0
+
+    @property
+    def failed(self) -> int:
+        """Number of runs that failed."""
+        return int((~np.isfinite(self.scores)).sum()) - self.missing
+
+    @property
+    def mean(self) -> float:
+        """Mean score; a failed run counts as 0."""
+        return float(np.where(np.isfinite(self.scores), self.scores, 0.0).sum() / (len(self.scores) - self.missing))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A proposal and its reasons.
+
+    Attributes:
+        plant, frequency, noise, learner, episodes, seeds: the conditions; noise is None where it is not known.
+        unit: unit of scores.
+        known: scores of the controllers that learn nothing, by name.
+        capacity: by the learning curve of FULL[Uniform] or of a recording; None where nothing was learned.
+        probes: all strategies that were tried, the best first.
+        ranked: where nothing was tried, what could be, most votes first.
+        chosen: the proposal; None where no learner beats random control.
+        changes: what would change the proposal, in sentences.
+        cautions: limits of the advice, in sentences.
+        headline, causes: where nothing is proposed, the reason, and likely causes in order.
+    """
+
+    plant: str
+    frequency: float
+    noise: float | None
+    learner: str
+    episodes: int
+    seeds: int
+    unit: str
+    traits: Traits
+    capacity: Capacity | None
+    probes: Sequence[Probe]
+    chosen: Probe | None
+    changes: Sequence[str]
+    cautions: Sequence[str]
+    ranked: Sequence[Probe] = ()
+    known: Mapping[str, float] = field(default_factory=dict)
+    headline: str = ""
+    causes: Sequence[str] = ()
+
+
+class Scores(NamedTuple):
+    """Final scores of one condition.
+
+    Attributes:
+        of: by strategy that was run, `[seed]`; all have the same seeds, NaN where a run failed or was not done.
+        known: of the controllers that learn nothing, by name.
+        unit: unit of scores.
+    """
+
+    of: dict[str, Floats]
+    known: dict[str, float]
+    unit: str
+
+
+def scores_of(here: xr.Dataset) -> Scores:
+    """Return the final scores of one plant, learner, noise and rate.
+
+    Without μ_r, 0 is the random controller, or the worst single run where that is not known either, and 1 the best
+    single run. Where no run beats the random controller, scores are rewards less that controller's.
+    """
+    data = here.expand_dims(["noise", "frequency", "learner"]).transpose("noise", "frequency", "learner", ...)
+    found = final_scores(data).isel(noise=0, frequency=0, learner=0)
+    run = runs_there(here).any("seed")
+    by_name = {str(name): found.sel(strategy=name).values for name in here["strategy"].values[run.values]}
+    known = reference_rows(here)
+    if bool(scaled(data).values.all()):
+        return Scores(by_name, {row.label: row.mu for row in known}, "μ_r (0 = random, 1 = dynamic programming)")
+    low, least = float(here["reference_random"]), "random control"
+    single = [float(value) for values in by_name.values() for value in values if np.isfinite(value)]
+    if not np.isfinite(low):  # of a sweep that was stopped before its references, or random control that diverges
+        low, least = min(single, default=0.0), "worst single run"
+    high = max(single, default=low)
+    beaten = high > low
+    span = high - low if beaten else 1.0
+    return Scores(
+        {name: (values - low) / span for name, values in by_name.items()},
+        {row.label: (row.reward - low) / span for row in known},
+        f"0 = {least}, 1 = best single run" if beaten else f"final reward less that of {least}, {low:.4g}",
+    )
+
+
+def probes_of(
+    scores: dict[str, Floats], missing: Mapping[str, int], tried: Sequence[tuple[Candidate, str, int | None]]
+) -> list[Probe]:
+    """Compare what was tried with FULL[Uniform], seed by seed; the best first. `missing` counts seeds not run."""
+    full = scores["FULL[Uniform]"]
+    found = []
+    for candidate, name, capacity in tried:
+        beyond = paired([scores[name]], [full]) if name != "FULL[Uniform]" else None
+        found.append(Probe(candidate, name, capacity, scores[name], beyond, 1.0, missing[name]))
+    chances = iter(holm([float(flipped(probe.beyond.differences)) for probe in found if probe.beyond is not None]))
+    found = [probe if probe.beyond is None else probe._replace(chance=next(chances)) for probe in found]
+    return sorted(found, key=lambda probe: -probe.mean)
+
+
+def choose(probes: Sequence[Probe]) -> Probe:
+    """Return the best probe; among equals the one with most votes."""
+    near = [probe for probe in probes if probe.mean >= probes[0].mean - NEAR]
+    return max(near, key=lambda probe: (probe.candidate.votes, probe.mean))
+
+
+def changes_of(
+    traits: Traits, probes: Sequence[Probe], affordable: Sequence[Probe], chosen: Probe, capacity: Capacity | None
+) -> list[str]:
+    """Return which numbers would change the proposal; `affordable` are the probes that fit into the memory."""
+    said = []
+    others = [probe for probe in affordable if probe.name != chosen.name]
+    if others:
+        said += _next(chosen, others[0])
+    if probes[0] is not affordable[0]:
+        said.append(f"{probes[0].name} did best, and does not fit into the memory")
+    said += edges_of(traits, chosen.candidate)
+    kinds = {(probe.candidate.retention, probe.candidate.sampling) for probe in probes}
+    if all(probe.candidate.retention != "FULL" for probe in affordable):
+        kinds |= {("FULL", sampling) for sampling in SAMPLINGS}  # no budget would try what does not fit
+    best = chosen.candidate.votes
+    untried = [one for one in candidates(traits) if (one.retention, one.sampling) not in kinds and one.votes > best]
+    if untried:
+        named = ", ".join(f"{one.strategy()} ({one.votes:+d})" for one in untried[:_NAMED])
+        said.append(f"not tried, though more rules speak for it: {named}; a larger budget would try it")
+    return [*said, *capacity_change(capacity)]
+
+
+def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
+    """Return at which values of the traits rules on a strategy begin or cease to hold."""
+    parts, said = {chosen.retention, chosen.sampling}, []
+    for rule in rules():
+        value = rule.value(traits)
+        if value is not None and np.isfinite(value) and not parts.isdisjoint((*rule.for_, *rule.against)):
+            said.append(_edge(rule, value, parts))
+    return said
+
+
+def capacity_change(capacity: Capacity | None) -> list[str]:
+    """Return what longer runs may do to the capacity, where the curve is not known to have converged."""
+    if capacity is None or capacity.converged:
+        return []
+    verb = "would raise the capacity above" if capacity.rising else "may ask for another capacity than"
+    return [
+        f"the learning curve is {capacity.state} ({capacity.rise:+z.1%} over the last tenth): longer runs "
+        f"{verb} {capacity.steps}"
+    ]
+
+
+def _next(chosen: Probe, rival: Probe) -> list[str]:
+    """Compare the proposal with the best of the others; say what would turn one into the other (`choose`)."""
+    between = paired([chosen.scores], [rival.scores])
+    if not between.n:
+        return []
+    low, high = between.interval()
+    ends = f" [{low:+z.3f}, {high:+z.3f}]" if np.isfinite(low) else ""
+    sure = "significant" if flipped(between.differences) < SIGNIFICANT else "not significant"
+    mine, its = chosen.candidate.votes, rival.candidate.votes
+    if mine == its:
+        why, turn = "as many rules speak for both", "be better"
+    else:
+        more, turn = (chosen, f"be better by more than {NEAR}") if mine > its else (rival, f"come within {NEAR}")
+        votes = f"{max(mine, its):+d} to {min(mine, its):+d}"
+        why = f"within {NEAR} the rules decide, of which more speak for {more.name} ({votes})"
+    return [
+        f"{rival.name} is next: {chosen.name} − {rival.name} = {between.estimate:+z.3f}{ends} over {between.n} seeds, "
+        f"{sure}; {why}: to be proposed it would have to {turn} over more seeds"
+    ]
+
+
+def _edge(rule: Rule, value: float, parts: set[str]) -> str:
+    state = "speaks" if rule.least <= value <= rule.most else "would speak"
+    sides = (("for", rule.for_), ("against", rule.against))
+    said = [f"{verb} {' and '.join(named)}" for verb, side in sides if (named := sorted(parts & set(side)))]
+    return f"{rule.trait} is {value:.3g}: rule {rule.id} {state} {', and '.join(said)} where it is {rule.ends()}"
+
+
+def cautions_of(
+    capacity: Capacity | None, chosen: Probe | None, seeds: int, episodes: int, traits: Traits, counted: bool = True
+) -> list[str]:
+    """Return the limits of the advice; `counted`: whether the number of experiences is known."""
+    said = []
+    if not counted:
+        said.append("how many experiences an iteration gave is known by the plant's file only; name it with --plant")
+    elif capacity is None and episodes < LEAST_EPISODES:
+        said.append(
+            f"{episodes} episodes are too few for the 90 % rule, which gives no capacity; --episodes "
+            f"{LEAST_EPISODES} or more"
+        )
+    elif capacity is None and chosen is not None:
+        said.append("FULL[Uniform] learned nothing here, or next to nothing: run longer before trusting this")
+    if seeds < _FEW:
+        said.append(f"intervals of {seeds} seeds are too narrow (docs/statistics.md); use 10 or more")
+    if chosen is not None and chosen.beyond is not None and not chosen.chance < SIGNIFICANT:
+        said.append(f"{chosen.name} is not significantly better than FULL[Uniform] (p = {chosen.chance:.2f})")
+    if traits.symmetry is None:
+        said.append(
+            "whether the plant is its own mirror image is not known: it has no equations, or its file was not loaded"
+        )
+    if traits.authority is None:
+        said.append("how far single actions move the plant was not measured")
+    if traits.decay is None:
+        said.append("whether exploration decayed is not known: the run's study.toml lacks the learner's settings")
+    return said

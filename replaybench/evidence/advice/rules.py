@@ -1,0 +1,235 @@
+"""Traits of a plant, and the rules of advice that refer to them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from replaybench.data.documents import read_json, read_toml
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.interface.signals import short_way
+from replaybench.envs.ode.plant import OdePlant, state_range
+from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.configuration import build
+
+_MEMBERS: Final = 16
+_STEPS: Final = 4000
+_RENEWED: Final = 0.2
+_TRIED: Final = 256
+_LARGEST: Final = 1e9
+"""Larger amplitudes are no exploration."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Traits that rules use; None where it could not be measured.
+
+    Attributes:
+        noise: standard deviation of sensor and actuator noise, normalised.
+        authority: root mean square by which one random action moves the state that it moves most, normalised.
+        decay: first amplitude of exploration over the last; 1 without decay.
+        symmetry: how far mirrored states and actions are from giving mirrored steps and equal rewards; 0 if they do.
+        memory: experiences that may be kept, over those that the 90 % rule asks for; infinite without a limit.
+    """
+
+    noise: float
+    authority: float | None
+    decay: float | None
+    symmetry: float | None
+    memory: float
+
+
+def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
+    """Return how far one action moves the plant, at states of random episodes.
+
+    Plants with equations: a step with a random action compared with a step of doing nothing. Others: by regression.
+    """
+    states, actions, after = _random_steps(plant, frequency, root_seed)
+    if not isinstance(plant, OdePlant):
+        return authority(states, actions, short_way(after - states, plant.periodic, plant.state_scale))
+    env = PopulationEnv(plant, 1, frequency=frequency)
+    idle = np.broadcast_to(plant.normalise_action(np.array(plant.zero_action)), actions.shape)
+    moved, rested = env.simulate(states, actions)[0], env.simulate(states, idle)[0]
+    env.close()
+    return _largest(short_way(moved - rested, plant.periodic, plant.state_scale))
+
+
+def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Floats, Floats, Floats]:
+    """Return normalised states, actions and next states, each `[N, …]`, of random episodes."""
+    env = PopulationEnv(plant, _MEMBERS, frequency=frequency, seed=root_seed)
+    rng = np.random.Generator(np.random.PCG64(root_seed))
+    steps = []
+    state = env.reset()[0].astype(np.float64)
+    running = np.ones(_MEMBERS, bool)
+    action = np.zeros((_MEMBERS, len(plant.action_names)))
+    for _ in range(min(_STEPS // _MEMBERS, plant.steps_per_episode(frequency))):
+        renewed = rng.random(_MEMBERS) < _RENEWED
+        action[renewed] = rng.uniform(-1, 1, action[renewed].shape)
+        seen, _, terminated, truncated, _ = env.step(action.astype(np.float32))
+        after = seen.astype(np.float64)
+        steps.append((state[running], action[running].copy(), after[running]))
+        running = ~(terminated | truncated)
+        if not running.any():
+            break
+        state = after
+    env.close()
+    states, actions, nexts = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+    return states, actions, nexts
+
+
+def authority(states: Floats, actions: Floats, changes: Floats) -> float:
+    """Return how far actions `[N, A]` move normalised states `[N, S]`, by regression of their changes `[N, S]`.
+
+    Regressors are states, actions and their products; terms with the action count.
+    """
+    products = (states[:, :, None] * actions[:, None, :]).reshape(len(states), -1)
+    free = np.column_stack([np.ones(len(states)), states])
+    forced = np.column_stack([actions, products])
+    weights, *_ = np.linalg.lstsq(np.column_stack([free, forced]), changes, rcond=None)
+    return _largest(forced @ weights[free.shape[1] :])
+
+
+def _largest(moved: Floats) -> float:
+    """Return the root mean square of changes `[N, S]`, of the state that changed most."""
+    return float(np.sqrt((moved**2).mean(axis=0)).max())
+
+
+def symmetry_of(plant: Plant, frequency: float) -> float | None:
+    """Return how far the plant is from being its own mirror image about its initial state; None without equations."""
+    if not isinstance(plant, OdePlant):
+        return None
+    env = PopulationEnv(plant, 1, frequency=frequency)
+    rng = np.random.Generator(np.random.PCG64(0))
+    low, high = (plant.normalise_state(end) for end in state_range(plant))
+    middle = plant.normalise_state(np.array(plant.initial_state))
+    states = rng.uniform(low, high, (_TRIED, len(low)))
+    actions = rng.uniform(-1, 1, (_TRIED, len(plant.action_names)))
+    idle = plant.normalise_action(np.array(plant.zero_action))
+    after, reward = env.simulate(states, actions)
+    mirrored, equal = env.simulate(2 * middle - states, np.clip(2 * idle - actions, -1, 1))
+    env.close()
+    gap = short_way(2 * middle - mirrored - after, plant.periodic, plant.state_scale)
+    inside = (np.abs(2 * idle - actions) <= 1).all(axis=1)
+    if not inside.any():
+        return float("inf")
+    scale = float(np.ptp(reward)) or 1.0
+    return float(max(np.abs(gap[inside]).max(), np.abs(reward - equal)[inside].max() / scale))
+
+
+def decay_of(settings: Mapping[str, Any], episodes: int) -> float:
+    """Return first over last amplitude of exploration in a run, from a learner's settings."""
+    exploration = settings.get("exploration")
+    if not isinstance(exploration, Mapping):
+        return 1.0
+    first, last, decays = (exploration.get(name) for name in ("first_amplitude", "last_amplitude", "decay_episodes"))
+    amplitudes = [float(each) for each in (first, last) if isinstance(each, int | float) and abs(each) < _LARGEST]
+    if len(amplitudes) < 2:
+        return 1.0
+    first, last = amplitudes
+    along = min(1.0, episodes / max(1, decays if isinstance(decays, int) else 1))
+    now = first + along * (last - first)
+    return first / now if now > 0 else float("inf")
+
+
+FOLDER: Final = Path(__file__).parent
+RETENTIONS: Final = ("FULL", "Resv", "Expl", "TDE", "FIFO")
+SAMPLINGS: Final = ("Uniform", "PER", "PER+IS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One recommendation.
+
+    Attributes:
+        id: its name.
+        trait: field of `Traits`.
+        least, most: range of the trait, inclusive, in which it holds.
+        for_, against: retentions and samplings that it favours, and advises against.
+        because: the reason.
+        section: section of the paper.
+        claims: ids of the paper's claims behind it.
+        evidence: names of contrasts in evidence.json.
+    """
+
+    id: str
+    trait: str
+    least: float = float("-inf")
+    most: float = float("inf")
+    for_: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    because: str
+    section: str
+    claims: tuple[str, ...]
+    evidence: tuple[str, ...]
+
+    def value(self, traits: Traits) -> float | None:
+        """Return the value of its trait."""
+        found: float | None = getattr(traits, self.trait)
+        return found
+
+    def holds(self, traits: Traits) -> bool:
+        """Return whether its trait is known and within its bounds."""
+        value = self.value(traits)
+        return value is not None and self.least <= value <= self.most
+
+    def ends(self) -> str:
+        """Describe the range in which the rule holds."""
+        if self.least > float("-inf"):
+            return f"at least {self.least:g}"
+        return f"at most {self.most:g}"
+
+
+class Candidate(NamedTuple):
+    """A strategy with the rules that speak for it, and against."""
+
+    retention: str
+    sampling: str
+    for_: tuple[Rule, ...]
+    against: tuple[Rule, ...]
+
+    @property
+    def votes(self) -> int:
+        """Number of rules for it less those against."""
+        return len(self.for_) - len(self.against)
+
+    def strategy(self, capacity: int | None = None) -> str:
+        """Return its notation, with a capacity if one is given."""
+        if capacity is None or self.retention == "FULL":
+            return f"{self.retention}[{self.sampling}]"
+        inner = f"capacity={capacity}" if self.retention in ("TDE", "Expl") else f"{capacity}"
+        return f"{self.retention}({inner})[{self.sampling}]"
+
+
+def candidates(traits: Traits) -> list[Candidate]:
+    """Return all strategies that are advised on, those with most votes first, then in the paper's order."""
+    holding = [rule for rule in rules() if rule.holds(traits)]
+    found = []
+    for retention in RETENTIONS:
+        for sampling in SAMPLINGS:
+            parts = {retention, sampling}
+            pro = tuple(rule for rule in holding if parts & set(rule.for_))
+            contra = tuple(rule for rule in holding if parts & set(rule.against))
+            found.append(Candidate(retention, sampling, pro, contra))
+    return sorted(found, key=lambda candidate: -candidate.votes)
+
+
+@functools.cache
+def rules() -> Sequence[Rule]:
+    """Return the rules of this package."""
+    path = FOLDER / "rules.toml"
+    tables: list[dict[str, Any]] = read_toml(path)["rule"]
+    named = [{("for_" if key == "for" else key): value for key, value in table.items()} for table in tables]
+    return [build(Rule, table, str(path)) for table in named]
+
+
+@functools.cache
+def stored_evidence() -> dict[str, dict[str, Any]]:
+    """Return contrasts of stored results by name: effect, number of seeds, and file."""
+    found: dict[str, dict[str, Any]] = read_json(FOLDER / "evidence.json")
+    return found

@@ -1,0 +1,303 @@
+"""Results of runs on the cells that claims compare.
+
+A run holds a cell of a claim if it has the same place on the axes and the same settings, apart from seeds, number of
+episodes and how often greedy episodes are evaluated. Nothing that a study file names is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from replaybench.data.documents import read_json, read_toml
+from replaybench.data.run_folder import RunFolder
+from replaybench.evidence.claim import AXES, Claim
+from replaybench.experiments.dataset import last_of, mu_r, runs_there, score_key
+from replaybench.experiments.effects import Effect, paired
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.statistics import Statistic
+from replaybench.experiments.study import Cell
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.errors import UserError
+
+
+class Correction(NamedTuple):
+    """A corrected mistake of a learner and its variants; cells computed before are no evidence."""
+
+    learner: str
+    strategy: str
+    """Regular expression that is found in the names of affected strategies."""
+    version: int
+    """First version of the numerics without the mistake."""
+    mistake: str
+
+
+CORRECTIONS: Final = (
+    Correction("DDPG", r"\+ReFER(?!-2)", 8, "Rule 1 did not clip the actor's gradients of far-policy samples"),
+)
+STATISTIC: Final[Statistic] = "interquartile mean"
+"""Statistic of a claim's paired differences."""
+_STUDY_WIDE: Final = ("discount", "observe", "device")
+"""Keys of a study file that decide a cell's numbers, equal in cell and study."""
+_LEAST: Final = 1e-6
+"""Smaller values count as this before their logarithm is taken; they are of the size of rounding errors."""
+_ALIKE: Final = 1e-3
+"""Most difference of references, in parts of the range between them, for scores on one scale."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Results of one run and its settings.
+
+    Attributes:
+        numerics: version of the numerics of each cell by its id; that of the results for others.
+    """
+
+    path: Path
+    data: xr.Dataset
+    study: Mapping[str, Any]
+    numerics: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def root_seed(self) -> int:
+        """Root seed; runs with the same one share random streams, seed by seed."""
+        return int(self.study.get("root_seed", 0))
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of each run."""
+        return self.data.sizes["episode"]
+
+    @cached_property
+    def axes(self) -> dict[str, list[Any]]:
+        """Values of each axis."""
+        return {axis: self.data[axis].values.tolist() for axis in AXES}
+
+    @cached_property
+    def places(self) -> set[tuple[Any, ...]]:
+        """Places on the axes at which there are results."""
+        there = runs_there(self.data).any("seed").transpose(*AXES).values
+        return {tuple(self.axes[axis][i] for axis, i in zip(AXES, at, strict=True)) for at in np.argwhere(there)}
+
+    def holds(self, cell: Cell) -> bool:
+        """Return whether a cell's results are there, under the same settings."""
+        return _place(cell) in self.places and not list(self.differences(cell))
+
+    def shortcoming(self, cell: Cell) -> str:
+        """Return why a cell of the run's own preset is no evidence; empty if it is."""
+        if _place(cell) not in self.places:
+            return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {self.path.name}"
+        difference = next(self.differences(cell), "")
+        return difference and f"{self.path.name}: {'' if difference.startswith('version') else 'another '}{difference}"
+
+    def version(self, cell: Cell) -> int:
+        """Return the version of the numerics of the run's cell at the same place; of several blocks the oldest."""
+        whole = int(self.data.attrs["numerics_version"])
+        if "cell" not in self.data.coords:
+            return whole
+        ids = self.data["cell"].sel({axis: getattr(cell, axis) for axis in AXES}).values.ravel().tolist()
+        return min(self.numerics.get(each, whole) for each in ids)
+
+    def differences(self, cell: Cell) -> Iterator[str]:
+        """Yield the settings in which the run's cell at the same place differs, and corrected mistakes."""
+        for each in CORRECTIONS:
+            mine = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
+            if mine and self.version(cell) < each.version:
+                yield f"version {self.version(cell)} of the numerics, in which {each.mistake}"
+        learner, plant = (self.study.get(kind, {}) for kind in ("learner", "plant"))
+        theirs = learner.get(cell.learner, {})
+        yield from (
+            f"learner.{cell.learner}.{key}" for key, value in _plain(cell.settings).items() if theirs.get(key) != value
+        )
+        # A parameter that the run's file lacks is newer; its default keeps the earlier behaviour.
+        theirs = {field.name: field.default for field in dataclasses.fields(cell.make_plant())}
+        theirs |= plant.get(cell.plant, {})
+        yield from (f"plant.{cell.plant}.{key}" for key, value in cell.parameters.items() if theirs.get(key) != value)
+        discount = {**plant.get(cell.plant, {}), **learner.get(cell.learner, {})}.get("discount")
+        if discount != cell.parameters.get("discount"):
+            yield f"discount of {cell.learner} on {cell.plant}"
+        began, begins = self.study.get("start", {}).get(cell.learner, {}), cell.start
+        if any(began.get(key) != getattr(begins, key, None) for key in ("content", "member")):
+            yield f"start.{cell.learner}"
+        for key in _STUDY_WIDE:
+            if self.study.get(key) != _plain(getattr(cell, key)):
+                yield key
+        strategy = parse(cell.strategy)
+        if strategy.anneals and self.study.get("horizon_steps", 0) != cell.horizon_steps:
+            yield "horizon_steps"
+        room, run = strategy.room(self.study.get("capacity", 0)), cell.steps_per_episode * self.episodes
+        uniform = strategy.sampling.independent and strategy.weights is None
+        if room != cell.capacity and not (uniform and min(room, cell.capacity) >= run):  # else it is never full
+            yield "capacity"
+        every = self.data.coords.get("update_every")
+        if (0 if every is None else int(every.sel(plant=cell.plant))) != cell.update_every:
+            yield "update_every"
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    return tuple(getattr(cell, axis) for axis in AXES)
+
+
+def read_evidence(path: Path) -> Evidence:
+    """Read a run folder, or a folder with its `study.toml` and `results.nc`."""
+    folder = RunFolder(path.parent if path.name == "results.nc" else path)
+    for needed in (folder.study, folder.results):
+        if not needed.is_file():
+            raise UserError(f"{path} has no {needed.name}; claims need a run folder, finished or not")
+    study = read_toml(folder.study)
+    tables = [study.get(kind, {}) for kind in ("learner", "plant", "start")]
+    named = all(isinstance(table, dict) and all(isinstance(t, dict) for t in table.values()) for table in tables)
+    if not named or not all(isinstance(study.get(key, 0), int) for key in ("root_seed", "capacity")):
+        raise UserError(f"{folder.study} is no study that `sweep` wrote")
+    return Evidence(folder.path, read_results(folder.results), study, _numerics(folder))
+
+
+def _numerics(folder: RunFolder) -> dict[str, int]:
+    """Return the version of the numerics of each cell, by its id, where it is known."""
+    cells = read_json(folder.provenance).get("cells") if folder.provenance.is_file() else None
+    versions = {}
+    for key, entry in cells.items() if isinstance(cells, dict) else ():
+        cell = entry.get("cell") if isinstance(entry, dict) else None
+        if isinstance(cell, dict) and isinstance(version := cell.get("numerics"), int):
+            versions[key] = version
+    return versions
+
+
+def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
+    """Return a cell's measure (see `Claim.measure`) `[seed]`, NaN where a run failed or is not there."""
+    data = evidence.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
+    kind, _, name = measure.partition(" ")
+    last, missing = last_of(data), np.full(data.sizes["seed"], np.nan)
+    if kind in ("final", "best", "rise"):
+        found = data[score_key(kind)]
+    elif kind in ("whole", "first", "last"):
+        rounds = max(1, int(name) // cell.steps_per_episode) if name else data.sizes["episode"]
+        which = slice(rounds) if kind == "first" else slice(-rounds, None)
+        found = data["reward"].isel(episode=which).mean("episode", skipna=False)
+    elif kind == "evaluation":
+        if "reward_evaluation" not in data:
+            return missing
+        steps = data["evaluation_step"].values
+        there = steps <= data.sizes["episode"] * cell.steps_per_episode
+        if name:
+            there &= steps > data.sizes["episode"] * cell.steps_per_episode - int(name)
+        found = data["reward_evaluation"][..., there].mean("evaluation_step", skipna=False)
+    elif kind == "reward":
+        found = data["reward"].isel(episode=slice(-last, None)).mean("episode", skipna=False)
+    elif kind == "greedy":
+        greedy = data["reward_greedy"][..., data["greedy_episode"].values > data.sizes["episode"] - last]
+        found = mu_r(data, greedy.mean("greedy_episode", skipna=False))
+    elif kind == "noise":
+        if "replayed_noise" not in data or name not in data["signal"].values:
+            return missing
+        found = data["replayed_noise"].sel(signal=name) / (cell.noise * np.sqrt(2 / np.pi))
+    else:
+        if f"metric_{name}" not in data:
+            return missing
+        metric = data[f"metric_{name}"]
+        found = metric.isel(greedy_episode=slice(-max(1, metric.sizes["greedy_episode"] // 10), None))
+        found = found.mean("greedy_episode", skipna=False)
+    return np.asarray(found.sel(learner=cell.learner, strategy=cell.strategy).values, float)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The effect of a claim over seeds, the length of its runs, how many failed, and the names of their folders."""
+
+    effect: Effect
+    episodes: int
+    failed: int
+    runs: tuple[str, ...]
+
+
+def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
+    """Return the effect of a claim, from runs that hold all of its cells; None where none do.
+
+    Cells may come from several runs with the same root seed and length. Of several lengths the longest counts, with
+    the seeds of all root seeds.
+    """
+    for place in claim.places():  # cells are not made if no run has their names
+        if not any(all(value in run.axes.get(axis, [value]) for axis, value in place.items()) for run in runs):
+            return None
+    found = [
+        each for key in sorted({(run.root_seed, run.episodes) for run in runs}) if (each := _of(claim, runs, *key))
+    ]
+    longest = max((each.episodes for each in found), default=0)
+    pooled = [each for each in found if each.episodes == longest]
+    if not pooled:
+        return None
+    differences = np.concatenate([each.effect.differences for each in pooled])
+    names = tuple(dict.fromkeys(name for each in pooled for name in each.runs))
+    return Finding(Effect(differences, STATISTIC), longest, sum(each.failed for each in pooled), names)
+
+
+def why_not(claim: Claim, runs: Sequence[Evidence]) -> str:
+    """Return why runs of a claim's own presets are no evidence for it; empty if they are, or if there are none."""
+    own = {str(run.study.get("name")): run for run in runs}
+    plus, minus = claim.cells()
+    for preset, cell in zip(claim.presets(), (*plus, *minus), strict=True):
+        run = own.get(preset.replace("/", "-"))
+        if run is not None and (reason := run.shortcoming(cell)):
+            return reason
+    return ""
+
+
+def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -> Finding | None:
+    """Return the effect in the runs with a root seed and length; None if they lack a cell."""
+    plus, minus = claim.cells()
+    mine = [run for run in runs if (run.root_seed, run.episodes) == (root_seed, episodes)]
+    places = [[run for run in mine if run.holds(cell)] for cell in (*plus, *minus)]
+    if not all(places):
+        return None
+    samples = [_sample(cell, there, claim) for cell, there in zip((*plus, *minus), places, strict=True)]
+    if claim.in_scores:
+        _check_scale([(cell, run) for cell, (_, _, run) in zip((*plus, *minus), samples, strict=True)])
+    seeds = min(len(sample) for sample, _, _ in samples)
+    values = [sample[:seeds] for sample, _, _ in samples]
+    effect = paired(values[: len(plus)], values[len(plus) :], claim.level, STATISTIC)
+    names = tuple(dict.fromkeys(run.path.name for _, _, run in samples))
+    failed = sum(failed for _, failed, _ in samples)
+    return Finding(effect, episodes, failed, names) if effect.n or failed else None
+
+
+def _check_scale(compared: Sequence[tuple[Cell, Evidence]]) -> None:
+    """Refuse to compare μ_r of different references in one condition."""
+    known: dict[tuple[str, float, float], tuple[Floats, Evidence]] = {}
+    for cell, run in compared:
+        place = {"plant": cell.plant, "noise": cell.noise, "frequency": cell.frequency}
+        mine = np.array([float(run.data[name].sel(place)) for name in ("reference_random", "reference_dp")])
+        theirs, other = known.setdefault((cell.plant, cell.noise, cell.frequency), (mine, run))
+        if np.abs(mine - theirs).max() > _ALIKE * abs(theirs[1] - theirs[0]):
+            raise UserError(
+                f"μ_r on {cell.plant} is of other references in {run.path} (random {mine[0]:.4g}, dynamic programming "
+                f"{mine[1]:.4g}) than in {other.path} ({theirs[0]:.4g}, {theirs[1]:.4g}); name only one of these runs"
+            )
+
+
+def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, Evidence]:
+    """Return a cell's measure `[seed]` from the run with most of its seeds, the number of failures, and the run."""
+    samples = [measured(run, cell, claim.measure) for run in runs]
+    best = max(range(len(runs)), key=lambda i: int(np.isfinite(samples[i]).sum()))
+    failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})
+    sample = samples[best]
+    if claim.logarithm:
+        sample = np.array([math.log10(max(value, _LEAST)) if value >= 0 else math.nan for value in sample])
+    return sample, int(failed), runs[best]
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as in a study file, without tuples and None."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items() if entry is not None}
+    return json.loads(json.dumps(value))

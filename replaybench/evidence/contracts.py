@@ -1,0 +1,450 @@
+"""Contract checks of plants and strategies."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+from numpy.typing import NDArray
+from scipy import stats
+
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.ode.rk4 import simulate
+from replaybench.envs.population import PopulationEnv, SingleEnv
+from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.storage.slots import STEP, Unit
+from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import line_of, said
+
+S = TypeVar("S")
+
+Promises = Mapping[str, Callable[[S], str]]
+"""Promises in words; each function returns a problem, or an empty text."""
+
+
+def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
+    """Yield every promise with its problem; an exception is one, with the last line in a user's file."""
+    for promise, problem in promises.items():
+        try:
+            yield promise, problem(subject)
+        except Exception as error:
+            line = line_of(error)
+            place = f" ({line})" if line else ""
+            yield promise, f"{said(error)}{place}"
+
+
+def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Return which arrays are not equal bit for bit, by name; empty if all are. NaN equals NaN."""
+    differ = [
+        name for name in {**mine, **theirs}
+        if name not in mine or name not in theirs or not np.array_equal(mine[name], theirs[name], equal_nan=True)
+    ]  # fmt: skip
+    return f"{', '.join(differ)} differ" if differ else ""
+
+
+_CAPACITY, _BATCH, _STEPS, _EPISODES, _UPDATES = 64, 8, 20, 12, 2
+_FIELDS: Final = {**step_fields(2, 1), "exploration": 1, "label": 1}
+"""`label` is the serial number of a step; synthetic steps have none."""
+_FALSE_ALARM: Final = 1e-6
+_DRAWS: Final = 600
+_DRAWN: Final = ("idx", "serial", "probability", "weight", "actor_weight", "rate_factor")
+
+
+class Case(NamedTuple):
+    """A strategy, and the unit that it stores and samples."""
+
+    strategy: Strategy
+    unit: Unit = STEP
+
+
+class Model:
+    """A plant and a policy, for `Synth`."""
+
+    def possible(self, action: Any) -> Any:
+        """Return actions as the plant takes them."""
+        return action
+
+    def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
+        """Return next observations, rewards and ends."""
+        return observation * 0.5, observation[:, 0] + action[:, 0], observation[:, 0] > 0.9
+
+    def explore(self, observation: Any) -> tuple[Any, Any, Any]:
+        """Return exploring actions, their deviations and nothing else to store."""
+        return observation[:, :1] * 0.1, np.abs(observation[:, 0]), {}
+
+    def deviation(self, observation: Any, action: Any) -> Any:
+        """Return how far actions are from the policy's."""
+        return np.abs(action[:, 0])
+
+
+class _Rule:
+    """A learner's traces: 0 or 1, set anew by each annotation."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def followed(self, *_: Any) -> None:
+        return None
+
+    evicting = stored = followed
+
+    def annotated(self, values: Any, previous: Any, next: Any, idx: Any, annotations: Any) -> None:
+        member, place = np.nonzero(idx >= 0)
+        values[member, idx[member, place]] = (annotations["td_error"][member, place] > 0.5)[:, None]
+
+
+class Run:
+    """A buffer in use: episodes are collected, and after each a few batches are sampled and annotated."""
+
+    def __init__(self, case: Case, members: Sequence[int]) -> None:
+        strategy, unit = case
+        capacity = strategy.room(_CAPACITY)
+        if not strategy.retention.bounded:  # as many units as there can be, each of the full length
+            capacity = _EPISODES * -(-_STEPS // unit.steps) * unit.steps
+        traces = strategy.retention.traces
+        rule: Any = _Rule(traces) if traces else None
+        self.replay = Replay(strategy, _FIELDS, capacity, 0, members, _BATCH, unit, Model(), rule)
+        self.traces, self.number = traces, 0
+
+    def random(self, number: int, *shape: int) -> NDArray[np.float32]:
+        """Return numbers of every member that depend on the member and on `number` only."""
+        seeds = [[member, number] for member in self.replay.members]
+        return np.stack([np.random.Generator(np.random.PCG64(seed)).random(shape, np.float32) for seed in seeds])
+
+    def collect(self) -> None:
+        """Collect an episode of each member, of slightly different lengths."""
+        last = _STEPS - 1 - (self.number + np.array(self.replay.members)) % 3
+        widths = {**_FIELDS, **dict.fromkeys(self.traces, 1)}
+        for t in range(_STEPS):
+            numbers = self.random(1000 * self.number + t, sum(widths.values()))
+            parts = np.split(numbers, np.cumsum([*widths.values()])[:-1], axis=1)
+            step: dict[str, Any] = dict(zip(widths, parts, strict=True))
+            step["label"] = self.replay.collected[:, None] + 1
+            step |= {name: np.round(step[name]) for name in self.traces}
+            self.replay.add(step, np.less_equal(t, last), np.equal(t, last))
+        self.number += 1
+
+    def sample(self, update: int = 0) -> ReplayBatch:
+        """Sample the batch of an update of the present phase."""
+        state = self.random(1000 * self.number + 500 + update, 2)
+        return self.replay.sample(Context(update, _UPDATES, self.number / _EPISODES, state))
+
+    def batches(self) -> Iterator[ReplayBatch]:
+        """Sample the batches of a phase, each annotated when the next is asked for."""
+        for update in range(_UPDATES):
+            at = 1000 * self.number + 500 + update
+            yield (batch := self.sample(update))
+            self.replay.annotate(batch, {"td_error": self.random(at, _BATCH)})
+
+    def history(self, episodes: int) -> Iterator[dict[str, NDArray[Any]]]:
+        """Go on for so many episodes; yield what each update sampled, as copies."""
+        for _ in range(episodes):
+            self.collect()
+            for batch in self.batches():
+                yield {name: np.array(getattr(batch, name)) for name in _DRAWN} | {
+                    name: np.array(column) for name, column in batch.columns.items()
+                }
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return the buffer's state, as copies."""
+        return {name: np.array(array) for name, array in self.replay.state_dict().items()}
+
+
+def _written(case: Case) -> str:
+    again = parse(str(case.strategy))
+    return "" if again == case.strategy else f"{case.strategy} is read as {again}"
+
+
+def _stored_only(case: Case) -> str:
+    run = Run(case, (0, 1))
+    for _ in range(_EPISODES):
+        run.collect()
+        rows = run.replay.columns.rows.copy()
+        for batch in run.batches():
+            if wrong := _not_stored(run.replay, batch):
+                return wrong
+            if not np.array_equal(rows, run.replay.columns.rows) and case.strategy.synth is None:
+                return "drawing changed stored experiences"
+    return ""
+
+
+def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
+    """Return how a batch differs from its slots, or from what was collected under its serial numbers."""
+    if (batch.idx < 0).any() or (batch.idx >= replay.count[:, None]).any():
+        return f"slots {batch.idx.min()} to {batch.idx.max()} were drawn, {replay.count.min()} are stored"
+    if not np.array_equal(batch.serial, replay.columns.serial[np.arange(len(batch.idx))[:, None], batch.idx]):
+        return "a batch does not hold what its slots hold"
+    label, length = batch.columns["label"][..., 0], batch.length
+    if length is None:
+        sound = (label == batch.serial) | ((label == 0) & (replay.strategy.synth is not None))
+    else:
+        steps = np.arange(label.shape[2])
+        sound = label == np.where(steps < length[..., None], batch.serial[..., None] + steps, 0)
+        for m, starts in enumerate(replay.episodes.starts):
+            ends = (np.searchsorted(starts, batch.serial[m] + more, side="right") for more in (0, length[m] - 1))
+            if not np.array_equal(*ends):
+                return "a sample holds steps of two episodes"
+    if not sound.all():
+        return "a sample holds other steps than its serial number says"
+    if not np.isfinite(batch.weight).all() or (batch.weight < 0).any():
+        return "a weight is not finite, or negative"
+    if (batch.rate_factor < 1).any():
+        return "a factor of the learning rate is below 1"
+    known = batch.probability[~np.isnan(batch.probability)]
+    return "a probability is not above 0 and at most 1" if ((known <= 0) | (known > 1 + 1e-9)).any() else ""
+
+
+def _probabilities(case: Case) -> str:
+    """Compare counts with the probabilities of a batch, where these stay the same from batch to batch."""
+    run = Run(case, (0,))
+    for _ in run.history(_EPISODES // 2):
+        pass
+    stored = int(run.replay.count[0])
+    counts, chances = np.zeros(stored), np.full(stored, np.nan)
+    for _ in range(_DRAWS):
+        batch = run.replay.sample(Context(0, _UPDATES, 0.5, np.full((1, 2), 0.5, np.float32)))
+        chance, idx = batch.probability[0], batch.idx[0]
+        if np.isnan(chance).any():
+            return ""
+        if (chance <= 0).any() or (chance > 1 + 1e-9).any():
+            return f"a probability of {chance.min():g} to {chance.max():g} is returned"
+        if (~np.isnan(chances[idx]) & ~np.isclose(chances[idx], chance, rtol=1e-6)).any():
+            by_phase = "phase" in case.strategy.sampling.feedback
+            return "" if by_phase else "probabilities change from batch to batch, and nothing else did"
+        np.add.at(counts, idx, 1)
+        chances[idx] = chance
+    seen = ~np.isnan(chances)
+    if (total := chances[seen].sum()) > 1 + 1e-6:
+        return f"the probabilities of {seen.sum()} experiences sum to {total:.4g}"
+    expected = np.append(chances[seen], max(0.0, 1 - total)) * _DRAWS * _BATCH
+    found, frequent = np.append(counts[seen], 0.0), expected >= 5
+    if not frequent.all():  # those that are rare are counted together
+        found, expected = (np.append(each[frequent], each[~frequent].sum()) for each in (found, expected))
+    there = expected > 1e-6
+    statistic = float(((found - expected)[there] ** 2 / expected[there]).sum())
+    limit = float(stats.chi2.isf(_FALSE_ALARM, max(1, there.sum() - 1)))
+    return f"counts do not fit the probabilities (χ² = {statistic:.0f} > {limit:.0f})" if statistic > limit else ""
+
+
+def _strategy_equal_in_any_population(case: Case) -> str:
+    together, alone = Run(case, range(8)), Run(case, (5,))
+    for many, one in zip(together.history(_EPISODES), alone.history(_EPISODES), strict=True):
+        if wrong := difference({name: array[[5]] for name, array in many.items()}, one):
+            return wrong
+    return ""
+
+
+def _strategy_saved(case: Case) -> str:
+    run, other = Run(case, (3, 4)), Run(case, (3, 4))
+    for _ in run.history(_EPISODES * 2 // 3):
+        pass
+    other.replay.load_state_dict(run.saved())
+    other.number = run.number
+    rest = _EPISODES - run.number
+    for mine, theirs in zip(run.history(rest), other.history(rest), strict=True):
+        if wrong := difference(mine, theirs):
+            return wrong
+    return difference(run.saved(), other.saved())
+
+
+STRATEGY: Final[Promises[Case]] = {
+    "its notation is read as the same strategy": _written,
+    "only stored experiences are drawn, and drawing changes nothing": _stored_only,
+    "draws have the probabilities that are returned": _probabilities,
+    "a member is the same bit for bit in any population": _strategy_equal_in_any_population,
+    "a saved buffer continues with identical draws": _strategy_saved,
+}
+
+
+_NOISE: Final[dict[str, Any]] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
+
+_FLOAT32: Final = 1e-5
+"""Relative error of states that were observed."""
+
+
+@contextlib.contextmanager
+def _population(plant: Plant, count: int, **settings: Any) -> Iterator[PopulationEnv]:
+    with contextlib.closing(PopulationEnv(plant, count, **settings)) as env:
+        yield env
+
+
+def _actions(env: PopulationEnv, steps: int, members: int) -> NDArray[np.float32]:
+    size = env.single_action_space.shape or (1,)
+    return np.random.Generator(np.random.PCG64(7)).uniform(-1, 1, (steps, members, *size)).astype(np.float32)
+
+
+def rollout(env: PopulationEnv, actions: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    """Step whether episodes end or not; return observations, rewards, flags and infos by name, `[M, T, …]`."""
+    names = ("observation", "reward", "terminated", "truncated")
+    steps: list[dict[str, Any]] = [
+        dict(zip(names, found[:4], strict=True)) | found[4] for found in map(env.step, actions)
+    ]
+    return {name: np.stack([step[name] for step in steps], axis=1) for name in steps[0]}
+
+
+def _of(members: list[int], run: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: array[members] for name, array in run.items()}
+
+
+def _checker(plant: Plant) -> str:
+    with warnings.catch_warnings(), contextlib.closing(SingleEnv(plant, **_NOISE)) as env:
+        warnings.simplefilter("error")
+        check_env(env, skip_render_check=True)
+    return ""
+
+
+def _plant_equal_in_any_population(plant: Plant) -> str:
+    members = [4, 0, 7]
+    with _population(plant, 3, members=members, **_NOISE) as env:
+        actions = _actions(env, 25, 3)
+        env.reset()
+        together = rollout(env, actions)
+    for row, member in enumerate(members):
+        with _population(plant, 1, members=[member], **_NOISE) as one:
+            one.reset()
+            if wrong := difference(_of([row], together), rollout(one, actions[:, [row]])):
+                return wrong
+    return ""
+
+
+def _independent(plant: Plant) -> str:
+    with _population(plant, 3, **_NOISE) as env:
+        actions = _actions(env, 25, 3)
+        other = actions.copy()
+        other[:, 1] *= -1
+        env.reset(seed=0)
+        before = rollout(env, actions)
+        env.reset(seed=0)
+        return difference(_of([0, 2], before), _of([0, 2], rollout(env, other)))
+
+
+def _finite(plant: Plant) -> str:
+    with _population(plant, 3) as env:
+        actions = _actions(env, min(100, env.steps_per_episode), 3)
+        actions[:, 1] = np.sign(actions[0, 1])
+        env.reset()
+        furthest = np.zeros(len(plant.state_names), np.float32)
+        for action in actions:
+            observation, reward, terminated, truncated, _ = env.step(action)
+            furthest = np.maximum(furthest, np.abs(observation).max(axis=0))
+            if not (np.isfinite(reward).all() and np.isfinite(observation).all()):
+                return "an observation or a reward is not finite"
+            if (ended := terminated | truncated).any():
+                env.reset(options={"reset_mask": ended})
+        return _beyond(plant, furthest, env.single_observation_space.high)
+
+
+def _beyond(plant: Plant, furthest: NDArray[np.float32], limits: NDArray[np.float32]) -> str:
+    problems = [
+        f"{name} gets {far:.3g} times its scale away from its center, beyond its observation_limit of {limit:g}"
+        for name, far, limit in zip(plant.state_names, furthest, limits, strict=True)
+        if far > limit
+    ]
+    return f"{', '.join(problems)}; declare how far each state may get" if problems else ""
+
+
+def _angles(plant: Plant) -> str:
+    """Say which angles leave [−π, π): from a state just beyond it, where equations allow that, and along a rollout."""
+    angles = np.flatnonzero(plant.periodic)
+    with _population(plant, 3) as env:
+        actions = _actions(env, min(100, env.steps_per_episode), 3)
+        actions[:, 1] = np.sign(actions[0, 1])
+        first, _ = env.reset()
+        seen = plant.denormalise_state(np.concatenate([first[:, None], rollout(env, actions)["observation"]], axis=1))
+    states = [seen.reshape(-1, len(plant.state_names))]
+    if isinstance(plant, OdePlant):
+        for angle, beyond in itertools.product(angles, (-np.pi - 0.1, np.pi + 0.1)):
+            state = np.array(plant.initial_state, np.float64)
+            state[angle] = beyond
+            states.append(simulate(plant, state[None], plant.action_range()[0][None], 1 / plant.frequency)[0])
+    furthest = np.abs(np.concatenate(states))[:, angles].max(axis=0)
+    problems = [
+        f"{plant.state_names[angle]} gets to {far:.3g} rad"
+        for angle, far in zip(angles, furthest, strict=True)
+        if far > np.pi * (1 + _FLOAT32)
+    ]
+    return (
+        f"{', '.join(problems)}; wrap it in project (wrap_angle), or declare the state not periodic" if problems else ""
+    )
+
+
+def _masked_reset(plant: Plant) -> str:
+    with _population(plant, 3, **_NOISE) as env, _population(plant, 3, **_NOISE) as other:
+        actions = _actions(env, 12, 3)
+        for each in (env, other):
+            each.reset()
+            rollout(each, actions[:4])
+        env.reset(options={"reset_mask": np.array([False, True, False])})
+        return difference(*(_of([0, 2], rollout(each, actions[4:])) for each in (env, other)))
+
+
+def _plant_saved(plant: Plant) -> str:
+    with _population(plant, 2, **_NOISE) as env, _population(plant, 2, seed=9, **_NOISE) as other:
+        actions = _actions(env, 20, 2)
+        for each in (env, other):
+            each.reset()
+            rollout(each, actions[:8])
+        state = env.get_state()
+        expected = rollout(env, actions[8:])
+        other.set_state(state)
+        return difference(expected, rollout(other, actions[8:]))
+
+
+def _noise(plant: Plant) -> str:
+    sigma = 0.05
+    with _population(plant, 6, sensor_noise=sigma, actuator_noise=sigma, seed=5) as env:
+        env.reset()
+        drawn: dict[str, list[NDArray[Any]]] = {"sensor_noise": [], "actuator_noise": []}
+        for _ in range(30):
+            state = env.get_state()
+            running = ~(state["terminated"] | state["truncated"])
+            infos = env.step(np.zeros((6, *(env.single_action_space.shape or ())), np.float32))[4]
+            for name, columns in drawn.items():
+                columns.append(np.asarray(infos[name])[running].astype(np.float64).ravel())
+    for name, columns in drawn.items():
+        draws = np.concatenate(columns)
+        low, high = stats.chi2.ppf([_FALSE_ALARM / 2, 1 - _FALSE_ALARM / 2], draws.size)
+        if not low < (draws**2).sum() / sigma**2 < high:
+            return f"{name} of σ = {sigma} has a spread of {draws.std():.3g}"
+    return ""
+
+
+def _held_action(plant: Plant) -> str:
+    try:
+        slow = PopulationEnv(plant, 2, frequency=plant.frequency / 2)
+    except UserError:  # a plant of a fixed rate
+        return ""
+    with contextlib.closing(slow), _population(plant, 2, frequency=plant.frequency) as quick:
+        actions = 0.3 * _actions(slow, 4, 2)
+        for each in (slow, quick):
+            each.reset(seed=1)
+        here, there = rollout(slow, actions), rollout(quick, np.repeat(actions, 2, axis=0))
+    alive = ~(here["terminated"] | there["terminated"][:, 1::2])
+    after, twice = here["observation"][alive], there["observation"][:, 1::2][alive]
+    with np.errstate(invalid="ignore"):
+        worst = float(np.abs(after - twice).max(initial=0.0))
+    return f"observations differ by {worst:.2g}" if worst > 2e-3 or math.isnan(worst) else ""
+
+
+PLANT: Final[Promises[Plant]] = {
+    "Gymnasium's checker finds nothing": _checker,
+    "a member is the same bit for bit in any population": _plant_equal_in_any_population,
+    "members do not influence each other": _independent,
+    "observations stay inside their space, rewards finite": _finite,
+    "periodic states stay in [−π, π)": _angles,
+    "a masked reset touches only the masked": _masked_reset,
+    "a saved state continues bit for bit": _plant_saved,
+    "noise has the stated spread": _noise,
+    "a held action leads to the same place at another rate": _held_action,
+}

@@ -1,0 +1,285 @@
+"""Presets: published figures and tables as studies, at three scales.
+
+Presets lie in folders next to this file, one a paper. `paper.toml` holds the keys that its studies share and that each
+scale changes, every other file one figure. A file that is `like` another of its paper takes missing values from it;
+files whose names begin with `_` are only for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, track
+from rich.table import Table
+
+from replaybench.baselines.grid_choice import Rule
+from replaybench.data.documents import read_toml
+from replaybench.data.run_folder import RunFolder
+from replaybench.envs.registry import missing
+from replaybench.experiments.calibration import estimate_seconds, kept_seconds
+from replaybench.experiments.plan import plan
+from replaybench.experiments.progress import plain_lines
+from replaybench.experiments.study import Cell, Study, changed
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.atomic import atomic_folder
+from replaybench.runtime.configuration import build, merged
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.quantities import duration, gigabytes
+
+Scale = Literal["quick", "standard", "paper"]
+"""How much of a figure is run: enough to see that it works, enough to decide claims, or what the paper ran."""
+
+FOLDER: Final = Path(__file__).parent / "presets"
+_PAPER: Final = "paper.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """Values that the presets of one paper share.
+
+    Attributes:
+        title: authors, year, title and journal.
+        seeds: learners of each cell in the paper.
+        reduced: reductions of every study at any scale.
+        reduced_on: the same for studies on a plant, by its name.
+        scales: study keys that each scale sets, for all figures.
+        study: study keys that all figures share.
+    """
+
+    title: str
+    seeds: int
+    scales: Mapping[str, dict[str, Any]]
+    reduced: tuple[str, ...] = ()
+    reduced_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    study: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure or table.
+
+    Attributes:
+        figure: name in the paper.
+        shows: what is compared, in a line.
+        seeds: learners of each cell in the paper, if not `Paper.seeds`.
+        reduced: further reductions at any scale.
+        scales: study keys that a scale sets for this figure, over the paper's.
+        study: the figure's study keys, over the paper's.
+    """
+
+    figure: str
+    shows: str
+    study: dict[str, Any]
+    seeds: int | None = None
+    reduced: tuple[str, ...] = ()
+    scales: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A figure of a paper, by a name such as `debruin2018/fig12`."""
+
+    name: str
+    paper: Paper
+    figure: Figure
+
+    def study(self, scale: Scale, changes: Mapping[str, Any] | None = None) -> Study:
+        """Return the figure's study at a scale, with changed keys."""
+        layers = (self.paper.study, self.figure.study, self.paper.scales[scale], self.figure.scales.get(scale, {}))
+        table = functools.reduce(merged, layers, {"name": self.name.replace("/", "-")})
+        return build(Study, changed(table, changes or {}), f"{self.name} at scale {scale}")
+
+    @property
+    def missing(self) -> str:
+        """The command that installs missing libraries of its plants; empty if none is missing."""
+        plants = (plant for grid in self.study("paper").grids() for plant in grid.plants)
+        return next((command for plant in plants if (command := missing(plant))), "")
+
+    def reductions(self, scale: Scale) -> list[str]:
+        """Return how the study at a scale differs from the paper's, in sentences."""
+        here, there = self.study(scale), self.study("paper")
+        said = []
+        for key, unit in (("seeds", "seeds"), ("episodes", "episodes")):
+            if getattr(here, key) < getattr(there, key):
+                said.append(f"{getattr(here, key)} {unit} instead of {getattr(there, key)}")
+        said += _schedules(here, there)
+        if there.seeds < (printed := self.figure.seeds or self.paper.seeds):
+            said.append(f"{there.seeds} seeds at paper scale, where the paper has {printed}")
+        plants = {plant for grid in there.grids() for plant in grid.plants}
+        own = [text for plant, texts in self.paper.reduced_on.items() if plant in plants for text in texts]
+        return list(dict.fromkeys((*said, *self.paper.reduced, *own, *self.figure.reduced)))
+
+
+def _schedules(here: Study, there: Study) -> Iterator[str]:
+    """Yield how schedules (λ of AER, η of ERE, β of IS) change in shorter runs."""
+    cells = here.cells()
+    steps = here.episodes * max(cell.steps_per_episode for cell in cells)
+    horizon = max(cell.horizon_steps for cell in cells)
+    if steps < horizon:
+        yield f"schedules take {horizon:,} steps, of which a run has {steps:,}"
+    elif not horizon and here.episodes < there.episodes and any(parse(cell.strategy).anneals for cell in cells):
+        yield "schedules are compressed into the shorter run"
+
+
+def preset_names() -> list[str]:
+    """Return the names of all presets, papers by name, figures by number."""
+
+    def order(path: Path) -> tuple[str, str, int]:
+        stem = path.stem.rstrip("0123456789")
+        return path.parent.name, stem, int(path.stem.removeprefix(stem) or 0)
+
+    files = [path for path in FOLDER.glob("*/*.toml") if path.name != _PAPER and path.stem[0] != "_"]
+    return [f"{path.parent.name}/{path.stem}" for path in sorted(files, key=order)]
+
+
+def read_preset(name: str) -> Preset:
+    """Read a preset by its name."""
+    known = {each.casefold(): each for each in preset_names()}
+    if name.casefold() not in known:
+        raise _no_preset(name, list(known.values()))
+    name = known[name.casefold()]
+    path = FOLDER / f"{name}.toml"
+    paper = build(Paper, read_toml(path.with_name(_PAPER)), str(path.with_name(_PAPER)))
+    return Preset(name, paper, build(Figure, _figure_table(path), str(path)))
+
+
+def _figure_table(path: Path) -> dict[str, Any]:
+    table = read_toml(path)
+    other = table.pop("like", None)
+    return table if other is None else merged(_figure_table(path.with_name(f"{other}.toml")), table)
+
+
+def _no_preset(name: str, known: list[str]) -> UserError:
+    paper, _, asked = name.casefold().rpartition("/")
+    if of_it := [each for each in known if each.startswith(f"{asked}/")]:
+        return UserError(f"{name} is a paper; name one of its presets: {', '.join(of_it)}")
+    if not paper and (same := [each for each in known if each.endswith(f"/{asked}")]):
+        return UserError(f"no preset {name!r}; name its paper, too: {' or '.join(same)}")
+    beside = [each for each in known if paper and each.startswith(f"{paper}/")]
+    wanted = re.fullmatch(r"(fig|table)\D*(\d+)", asked)
+    figures = {each: read_preset(each).figure.figure for each in beside}
+    for each, figure in figures.items():
+        if wanted and wanted.groups() in _shown(figure):
+            return UserError(f"no preset {name!r}; {each} shows it ({figure})")
+    return unknown("preset", name, beside or known)
+
+
+def _shown(figure: str) -> set[tuple[str, str]]:
+    """Return the figures and tables that a preset shows: ("fig", "5") and ("fig", "6") of "Figures 5 and 6"."""
+    lists = re.findall(r"(fig|table)[a-z]* ((?:\d+(?:, | and )?)+)", figure.casefold())
+    return {(kind, number) for kind, numbers in lists for number in re.findall(r"\d+", numbers)}
+
+
+def presets() -> Iterator[Preset]:
+    """Yield all presets."""
+    return map(read_preset, preset_names())
+
+
+_TIMING: Final = "timing kinds of cells that are new here"
+_UNTIMED: Final = (
+    "time ?: never timed on this machine; reproduce NAME --dry-run times one, --list --time all (it takes some minutes)"
+)
+
+
+def folder_of(preset: Preset, scale: Scale) -> Path:
+    """Return the default run folder of a preset."""
+    return Path("runs") / f"{preset.name.replace('/', '-')}-{scale}"
+
+
+def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> None:
+    """Print all presets with their cells, memory and, where known on this machine, time.
+
+    Args:
+        time: time kinds of cells that are new on this machine first, for seconds each.
+    """
+    plans = [(preset, preset.study(scale)) for preset in presets()]
+    watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
+    needs = [
+        None if preset.missing else plan(study, RunFolder(folder_of(preset, scale)), workers)
+        for preset, study in watched
+    ]
+    cells = {cell.id: cell for needed in needs if needed for cell in needed.cells}
+    if time:
+        _time(console, list(cells.values()), workers)
+    table = Table(title=f"presets at scale {scale}, on {workers} worker(s) of this machine", box=box.SIMPLE_HEAD)
+    for heading in ("preset", "figure", "compares", "cells", "time", "memory"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("preset", "time", "memory"))
+    for (preset, study), needed in zip(plans, needs, strict=True):
+        figure = preset.figure
+        if needed is None:
+            table.add_row(preset.name, figure.figure, figure.shows, f"needs {escape(preset.missing)}", "?", "?")
+            continue
+        points = {cell.kind[:-1] for cell in needed.cells}  # blocks of seeds are no cells of their own here
+        what = f"{len(points)} of {study.seeds} seeds"
+        takes = _duration(needed.cells, workers, study.reference)
+        table.add_row(preset.name, figure.figure, figure.shows, what, takes or "?", gigabytes(needed.memory_bytes))
+    papers = {preset.name.partition("/")[0]: preset.paper.title for preset, _ in plans}
+    total = _duration(list(cells.values()), workers, None)
+    kinds = len({cell.id for cell in cells.values() if not cell.first_member})
+    shared = f"cells that figures share are run once: {kinds} in all" + (f", {total}" if total else "")
+    lines = [*(f"{name}: {title}" for name, title in papers.items()), shared, *[_UNTIMED] * (not total)]
+    table.caption = "\n".join(lines)
+    table.caption_justify = "left"
+    console.print(table)
+
+
+def _time(console: Console, cells: list[Cell], workers: int) -> None:
+    tried = [0, 1]
+
+    def report(done: int, due: int) -> None:
+        tried[:] = done, due
+        progress.update(task, completed=done, total=due)
+
+    with (
+        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
+        plain_lines(console, lambda: f"{_TIMING}: {tried[0]} of {tried[1]}"),
+    ):
+        task = progress.add_task(_TIMING)
+        estimate_seconds(cells, workers, report)
+
+
+def _duration(cells: Sequence[Cell], workers: int, rule: Rule | None) -> str | None:
+    seconds = kept_seconds(cells, workers, rule)
+    return None if seconds is None else duration(seconds)
+
+
+def announce(console: Console, preset: Preset, scale: Scale) -> None:
+    """Print what is about to run, and its reductions."""
+    console.print(f"[bold]{preset.name}[/]: {preset.figure.figure} of {preset.paper.title}", highlight=False)
+    console.print(preset.figure.shows, markup=False, highlight=False)
+    for said in preset.reductions(scale):
+        console.print(f"reduced: {said}", markup=False, highlight=False)
+
+
+def take_over(study: Study, folder: Path) -> int:
+    """Copy finished cells of a study, by their ids, from run folders next to its own; return how many."""
+    beside = [RunFolder(other) for other in sorted(folder.parent.glob("*")) if other != folder]
+    taken = 0
+    for cell in study.cells():
+        mine = RunFolder(folder).cell(cell.id)
+        finished = (other.cell(cell.id) for other in beside if _finished(other, cell))
+        there = None if mine.exists() else next(finished, None)
+        if there is None:
+            continue
+        with atomic_folder(mine) as temporary:
+            for path in there.iterdir():
+                if path.is_file() and path.name != "buffer.h5":
+                    shutil.copyfile(path, temporary / path.name)
+        taken += 1
+    return taken
+
+
+def _finished(other: RunFolder, cell: Cell) -> bool:
+    with contextlib.suppress(OSError):  # a folder that is somebody else's
+        return (other.cell(cell.id) / "scores.h5").is_file()
+    return False

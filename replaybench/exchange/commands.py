@@ -1,0 +1,119 @@
+"""Do and print what the commands `import` and `export` do: recordings in, whole episodes out."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import Progress
+
+from replaybench.data.documents import COLUMN_SUFFIXES, check_columns_file, write_columns
+from replaybench.data.logs.log import read_log
+from replaybench.data.logs.text import TextOptions
+from replaybench.data.record import write_record
+from replaybench.envs.interface.plant import Parameter
+from replaybench.envs.registry import is_installed, make_plant
+from replaybench.exchange.log_columns import Missing, claimed, parse_columns
+from replaybench.exchange.logs_to_buffer import convert
+from replaybench.exchange.minari_export import chosen_recordings, export_buffer, step_columns
+from replaybench.exchange.minari_import import convert_dataset
+from replaybench.exchange.recorded_buffer import read_recording
+from replaybench.exchange.recording import summary_table
+from replaybench.runtime.atomic import refuse_existing
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import canonical
+
+_DATASET: Final = "minari:"
+
+
+def show_import(
+    console: Console,
+    source: str,
+    name: str,
+    parameters: Mapping[str, Parameter],
+    output: Path | None,
+    *,
+    columns: Sequence[str],
+    time: str | None,
+    frequency: float | None,
+    clip_actions: bool,
+    missing: Missing,
+    options: TextOptions,
+    other_plant: bool,
+) -> None:
+    """Convert a log or a Minari dataset into a buffer file; the summary is printed before anything is written."""
+    name = canonical(name)
+    plant = make_plant(name, **parameters)
+    if source.startswith(_DATASET):
+        dataset_id = source.removeprefix(_DATASET)
+        for_logs = {
+            "--columns": columns, "--time": time, "--clip-actions": clip_actions, "--missing": missing != "refuse",
+            "--encoding": options.encoding, "--date-format": options.date_format, "--na": options.empty,
+        }  # fmt: skip
+        if given := [option for option, value in for_logs.items() if value]:
+            raise UserError(f"{given[0]} is for logs; a Minari dataset has no columns, leave it out")
+        target = output or Path("runs") / f"{dataset_id.replace('/', '-')}.h5"
+        _check_target(target)
+        arrays, facts, summary = convert_dataset(dataset_id, plant, frequency, name, other_plant=other_plant)
+    else:
+        path = Path(source)
+        target = output or (path.with_suffix("") if path.suffix.lower() == ".gz" else path).with_suffix(".h5")
+        _check_target(target)
+        stated = parse_columns(columns)
+        log = read_log(path, time, missing != "refuse", claimed(plant, stated), options)
+        arrays, facts, summary = convert(log, plant, stated, frequency, clip_actions, name, missing)
+    console.print(summary_table(summary))
+    for warning in summary.warnings:
+        console.print(f"warning: {warning}", markup=False, highlight=False)
+    write_record(target, "buffer", facts, arrays)
+    print(f"buffer   {target}")
+    # Opening a file never runs a Python file that it names, so that a user's own plant is named again.
+    own = "" if is_installed(name) else f" --plant {shlex.quote(name)}"
+    learner = "DQN" if plant.action_choices else "TD3+BC"  # the latter acts continuously
+    print(f"next     replaybench replay {shlex.quote(f'{target}')} --learner {learner}{own}")
+    if not plant.action_choices:
+        print("         or --learner TD3, where the recorded actions were random or stepped and not a controller's")
+
+
+def _check_target(path: Path) -> None:
+    refuse_existing(path)
+    folder = next(above for above in path.absolute().parents if above.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; choose another --output") from error
+
+
+def show_export(
+    console: Console, buffer: Path, dataset_id: str, member: int | None, plant: str | None, output: Path | None
+) -> None:
+    """Write the whole episodes of a buffer file as a Minari dataset, or its steps as a table."""
+    if (table := Path(dataset_id)).suffix.lower() in COLUMN_SUFFIXES:
+        if output is not None:
+            raise UserError(f"--output is for Minari datasets; {table} is the file to write, leave --output out")
+        check_columns_file(table)
+        recording = read_recording(buffer, plant)
+        columns = step_columns(recording, chosen_recordings(recording, member))
+        write_columns(table, columns)
+        print(f"table    {table} ({len(columns['step'])} steps, recordings: {len(set(columns['recording']))})")
+        return
+
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("episodes", total=None)
+        done = export_buffer(
+            buffer, dataset_id, member, plant, output, lambda count, of: bar.update(task, completed=count, total=of)
+        )
+    print(f"episodes {done.episodes} whole ones, {done.steps} steps", end="")
+    print(f"; {done.left_out} steps of incomplete ones left out" if done.left_out else "; nothing left out")
+    if done.low is not None and done.high is not None:
+        print(f"scores   random control returns {done.low:.6g} (0), dynamic programming {done.high:.6g} (1)")
+    else:
+        print("scores   none to normalise returns by: there are no references, or not of episodes of this length")
+    print(f"dataset  {done.folder}")
+    prefix = f"MINARI_DATASETS_PATH={shlex.quote(f'{output}')} " if output else ""
+    print(f"next     {prefix}python -c \"import minari; print(minari.load_dataset('{dataset_id}').spec)\"")

@@ -1,0 +1,329 @@
+"""Columns of a log: signals, time, control rate, episodes and empty cells.
+
+States are interpolated linearly, angles the short way round; an action holds until the next. Rewards and ends are not
+filled, nor cells before the first or behind the last sample of a column in a stretch of one episode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.logs.log import ROUNDING, Log, round_rate, sampling_rate, time_column
+from replaybench.data.logs.table import agrees, contradicts, split_title
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.runtime.configuration import HERTZ, STEPS
+from replaybench.runtime.errors import Problems, UserError, unknown
+
+OPTIONAL: Final = ("reward", "terminated")
+EPISODE: Final = "episode"
+"""Column of numbers that change where an episode begins."""
+TRUNCATED: Final = "truncated"
+"""Column that is not 0 in the last row of an episode that was cut."""
+
+
+def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
+    """Return the column of each name in `NAME=COLUMN` tokens."""
+    mapping = {}
+    for token in tokens:
+        name, equals, column = token.partition("=")
+        if not (name and equals and column):
+            raise UserError(f"--columns takes NAME=COLUMN, as in angle=theta, not {token!r}")
+        if name in mapping:
+            raise UserError(f"--columns gives {name!r} twice")
+        mapping[name] = column
+    return mapping
+
+
+def claimed(plant: Plant, columns: Mapping[str, str]) -> set[str]:
+    """Return the names of a plant's signals, and the columns that the user assigned."""
+    return {*plant.state_names, *plant.action_names, *columns.values()}
+
+
+def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: Problems) -> dict[str, str]:
+    """Return the log's column for every state and action of a plant, and for `reward`, `terminated` and the like.
+
+    Names without a usable column are left out, and added to the `problems`.
+    """
+    signals = (*plant.state_names, *plant.action_names)
+    units = dict(zip(signals, (*plant.state_units, *plant.action_units), strict=True))
+    if len(units) < len(signals):
+        twice = next(name for name in signals if signals.count(name) > 1)
+        raise UserError(f"{plant.name} has two signals called {twice!r}, so that a log's columns cannot be assigned")
+    folded = {_fold(name) for name in units}
+    names = (*units, *(name for name in (*OPTIONAL, EPISODE, TRUNCATED) if _fold(name) not in folded))
+    titles = (*log.columns, *log.unusable)
+    stated = _stated(columns, names, titles, problems)
+    mapping = dict[str, str]()
+    absent = list[str]()
+    for name in (name for name in names if stated.get(name) != ""):
+        with problems.collected():
+            column = stated.get(name) or _called(log, name, units.get(name), titles)
+            if column is None:
+                absent += [name] if name in units else []
+                continue
+            if column in log.unusable:
+                log.column(column)  # raises why
+            if contradicts(log.unit(column), units.get(name, "")):
+                unit = f"{log.unit(column)}, {plant.name} has {name} in {units[name]}"
+                raise UserError(f"column {column!r} is in {unit}; give it in {units[name]}, or mend the unit if it is")
+            mapping[name] = column
+    if not isinstance(plant, OdePlant) and "reward" not in mapping:
+        problems.append(
+            f"{plant.name} has no equations here to compute rewards with; name the log's with --columns reward=COLUMN"
+        )
+    for column in {*mapping.values()}:
+        if len(shared := [name for name in mapping if mapping[name] == column]) > 1:
+            problems.append(
+                f"column {column!r} is taken for {' and for '.join(shared)}; say with --columns which is which"
+            )
+    if log.time_from in mapping.values():
+        problems.append(f"column {log.time_from!r} is taken for time and for a signal; name another with --time")
+    if absent:
+        free = [column for column in titles if column not in (*mapping.values(), log.time_from)]
+        proposed = {name: _proposed(log, name, units[name], free) for name in absent}
+        tokens = " ".join(f"'{name}={column or 'COLUMN'}'" for name, column in proposed.items())
+        problems.append(
+            f"no column is called {' or '.join(map(repr, absent))}, which {plant.name} needs; name "
+            f"{'it' if len(absent) == 1 else 'them'} with --columns {tokens} (the log has: {', '.join(titles)})"
+        )
+        mapping |= {name: column for name, column in proposed.items() if column and column in log.columns}
+    return mapping
+
+
+def _stated(
+    columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
+) -> dict[str, str]:
+    """Return the column that the user states for each name, spelled as in plant and log; empty if there is none."""
+    by_fold = {_fold(name): name for name in names}
+    stated = dict[str, str]()
+    for name, column in columns.items():
+        with problems.collected():
+            if _fold(name) not in by_fold:
+                raise unknown("state or action", name, names)
+            if by_fold[_fold(name)] in stated:
+                raise UserError(f"--columns names {by_fold[_fold(name)]} twice; say which column it is once")
+            stated[by_fold[_fold(name)]] = ""  # so that a wrong statement is one problem
+            if column not in titles:
+                same = [title for title in titles if _fold(title) == _fold(column)]
+                if len(same) != 1:
+                    raise unknown("column", column, titles)
+                column = same[0]
+            stated[by_fold[_fold(name)]] = column
+    return stated
+
+
+def _called(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
+    """Return the column of a name, with or without a unit behind it; raise if two fit and neither exactly."""
+    found = [title for title in titles if _fold(title) == _fold(name)]
+    if not found and unit is not None:
+        bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
+        found = [title for title in bare if agrees(log.unit(title), unit)]
+        found = found or [title for title in bare if contradicts(log.unit(title), unit)]
+    if len(found) > 1 and name not in found:
+        raise UserError(
+            f"the columns {' and '.join(map(repr, found))} may each be {name}; "
+            f"choose one with --columns '{name}={found[0]}'"
+        )
+    return name if name in found else next(iter(found), None)
+
+
+def _proposed(log: Log, name: str, unit: str, free: Sequence[str]) -> str | None:
+    """Return the column to propose for a name: the nearest title, else the only one of its unit."""
+    of_unit = [column for column in free if agrees(log.unit(column), unit)]
+    return nearest(name, free) or (of_unit[0] if len(of_unit) == 1 else None)
+
+
+def _fold(name: str) -> str:
+    return name.casefold().translate({ord(mark): None for mark in " _-"})
+
+
+def nearest(name: str, columns: Iterable[str]) -> str | None:
+    """Return the column with the nearest title, apart from units."""
+    bare = {_fold(split_title(column)[0]): column for column in columns}
+    return next((bare[match] for match in difflib.get_close_matches(_fold(name), bare, n=1)), None)
+
+
+RATE_TOLERANCE: Final = 0.01
+"""Relative difference allowed between the stated rate and that of the time column."""
+_TOO_SLOW: Final = 0.01
+"""A measured rate below this part of the plant's own shows a wrong unit of time."""
+_UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
+_LONG_UNITS: Final = {"min": 1 / 60, "h": 1 / 3600, "d": 1 / 86400}
+"""How many of each make a second."""
+
+
+def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
+    """Return the rate [Hz] of a log of two rows at least: the stated one, or the roundest that fits its times.
+
+    Raises:
+        UserError: neither is known, they differ by more than 1 %, or the plant cannot have that rate.
+    """
+    if stated is not None:
+        HERTZ.check(stated, "--frequency")
+    if log.time is None:
+        if stated is None:
+            raise _no_rate(log)
+        plant.steps_per_episode(stated)
+        return stated
+    measured = sampling_rate(log.time)
+    possible = _possible(plant, measured)
+    if stated is None:
+        _refuse_wrong_unit(plant, measured, possible)
+    elif abs(measured / stated - 1) > RATE_TOLERANCE:
+        units = _fitting(measured, stated, {**_UNITS, **_LONG_UNITS})
+        remedy = (
+            f"give time in s, not {units[0]}" if units else f"use --frequency {possible or round_rate(measured):.12g}"
+        )
+        raise UserError(f"the time column is sampled at {measured:.5g} Hz, not at {stated:g} Hz: {remedy}")
+    rate = stated or (possible if possible and abs(possible / measured - 1) <= ROUNDING else round_rate(measured))
+    try:
+        plant.steps_per_episode(rate)
+    except UserError as error:
+        remedy = f"--frequency {possible:.12g} fits the log" if possible else "resample the log"
+        raise UserError(f"{error} ({remedy})") from error
+    return rate
+
+
+def _refuse_wrong_unit(plant: Plant, measured: float, possible: float | None) -> None:
+    units = _fitting(measured, plant.frequency, _LONG_UNITS)
+    if measured < _TOO_SLOW * plant.frequency:
+        units = [min(_UNITS, key=lambda unit: abs(math.log(measured * _UNITS[unit] / plant.frequency)))]
+    if units:
+        otherwise = f", or --frequency {possible:.12g} if it is in s" if possible else ""
+        raise UserError(
+            f"the log is sampled at {measured:.5g} Hz, {plant.name} at {plant.frequency:g} Hz: "
+            f"give time in s, not {units[0]}{otherwise}"
+        )
+
+
+def _fitting(measured: float, wanted: float, units: Mapping[str, float]) -> list[str]:
+    """Return the units of time in which the measured rate is the wanted one."""
+    return [unit for unit, factor in units.items() if abs(measured * factor / wanted - 1) <= RATE_TOLERANCE]
+
+
+def _possible(plant: Plant, measured: float) -> float | None:
+    """Return the roundest, else nearest, rate within the tolerance of a measured one [Hz] that the plant can have."""
+    exact = measured * plant.episode_seconds
+    if exact > STEPS.high:
+        return None
+    counts = range(math.ceil(exact * (1 - RATE_TOLERANCE)), math.floor(exact * (1 + RATE_TOLERANCE)) + 1)
+    near = sorted((count / plant.episode_seconds for count in counts), key=lambda rate: abs(rate - measured))
+    for rate in (round_rate(measured), *near):
+        with contextlib.suppress(UserError):
+            plant.steps_per_episode(rate)
+            return rate
+    return None
+
+
+def _no_rate(log: Log) -> UserError:
+    named = log.time_from or time_column(log.unusable)
+    if named and named in log.unusable:
+        return UserError(f"column {named!r} cannot be used: {log.unusable[named]}; mend it, or give --frequency")
+    near = nearest("time", (*log.columns, *log.unusable))
+    how = f"--time {near!r}, if that is in s" if near else "--time"
+    return UserError(f"no column is called time; name it with {how}, or give --frequency")
+
+
+_APART: Final = 10.0
+"""Sample periods to put between episodes, more than make a gap."""
+
+
+def set_apart(log: Log, mapping: Mapping[str, str], frequency: float | None, lenient: bool) -> Log:
+    """Return a log with a gap in time wherever another episode begins.
+
+    That is where time goes back, where the column `episode` changes, and behind a row that is `truncated`.
+
+    Args:
+        mapping: the log's column for each name.
+        frequency: the stated sampling frequency [Hz], for logs without times.
+        lenient: leave out rows without an episode, and cut where a flag is lost, instead of refusing them.
+
+    Raises:
+        UserError: an episode or a flag is not a number.
+    """
+    if log.time is None and (frequency is None or not {EPISODE, TRUNCATED} & mapping.keys()):
+        return log
+    time = np.arange(log.rows) / (frequency or 1.0) if log.time is None else log.time
+    if EPISODE in mapping and lenient:
+        numbered = np.isfinite(log.columns[mapping[EPISODE]])
+        log, time = log.only(numbered, "belong to no episode"), time[numbered]
+    steps = np.diff(time)
+    begins = steps < 0
+    if begins.any():
+        row = int(begins.argmax()) + 1
+        log = replace(log, notes=(*log.notes, f"time goes back {begins.sum()} times, first at {log.where(row)}: cut"))
+    if EPISODE in mapping:
+        begins |= np.diff(log.column(mapping[EPISODE])) != 0
+    if TRUNCATED in mapping:
+        flags = log.columns[mapping[TRUNCATED]] if lenient else log.column(mapping[TRUNCATED])
+        begins |= flags[:-1] != 0  # or not known
+    within = steps[~begins & (steps > 0)]
+    steps[begins] = _APART * (float(np.median(within)) if within.size else 1.0)
+    return replace(log, time=time[0] + np.append(0.0, steps.cumsum()) if begins.any() else time)
+
+
+Missing = Literal["refuse", "drop", "interpolate"]
+"""What to do with empty cells."""
+
+
+def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArray[np.bool_]:
+    """Return whether a step from each row, bool `[T]`, is complete, with the states in the next row."""
+    finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
+    here = np.logical_and.reduce(list(finite.values()))
+    seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])
+    whole: NDArray[np.bool_] = here & np.append(seen[1:], False)
+    return whole
+
+
+def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Log:
+    """Return the log with empty cells of states and actions filled; `pieces` are stretches of rows without a gap."""
+    columns, filled, longest = dict(log.columns), 0, 0
+    angles = dict(zip(plant.state_names, plant.periodic, strict=True))
+    stretches = list(_within_episodes(log, mapping, pieces))
+    for name in (name for name in (*plant.state_names, *plant.action_names) if name in mapping):
+        if np.isfinite(log.columns[mapping[name]]).all():
+            continue
+        values = log.columns[mapping[name]].copy()
+        at = np.arange(len(values)) if log.time is None else log.time
+        for rows in stretches:
+            here = values[rows]
+            known = np.flatnonzero(np.isfinite(here))
+            empty = np.flatnonzero(~np.isfinite(here))
+            empty = empty[(empty > known[0]) & (empty < known[-1])] if known.size else empty[:0]
+            if not empty.size:
+                continue
+            if name in angles:
+                sound = np.unwrap(here[known]) if angles[name] else here[known]
+                here[empty] = np.interp(at[rows][empty], at[rows][known], sound)
+            else:
+                here[empty] = here[known[np.searchsorted(known, empty) - 1]]
+            filled += empty.size
+            longest = max(longest, int((known[1:] - known[:-1]).max()) - 1)
+        columns[mapping[name]] = values
+    if not filled:
+        return log
+    note = f"{filled} empty cells were filled, {longest} in a row at most"
+    return replace(log, columns=columns, notes=(*log.notes, note))
+
+
+def flagged_ends(log: Log, mapping: Mapping[str, str]) -> NDArray[np.int64]:
+    """Return the rows `[ends]` of steps that ended an episode, or may have: a lost flag (NaN) counts."""
+    return np.flatnonzero(log.columns[mapping["terminated"]] != 0) if "terminated" in mapping else np.empty(0, np.int64)
+
+
+def _within_episodes(log: Log, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Iterator[slice]:
+    """Cut pieces behind the states in which episodes ended."""
+    ends = flagged_ends(log, mapping) + 2
+    for piece in pieces:
+        cuts = [piece.start, *ends[(ends > piece.start) & (ends < piece.stop)].tolist(), piece.stop]
+        yield from (slice(first, last) for first, last in itertools.pairwise(cuts))

@@ -1,0 +1,244 @@
+"""Convert a log of a plant to a replay buffer of one member.
+
+Values that cannot be the plant's are refused: a wrong unit no longer shows in a buffer's normalised numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from replaybench.data.logs.log import Log, segments, such_rows
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.interface.signals import wrap
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.ode.rk4 import simulate
+from replaybench.exchange.log_columns import (
+    OPTIONAL,
+    Missing,
+    complete_steps,
+    control_rate,
+    flagged_ends,
+    interpolated,
+    match_columns,
+    set_apart,
+)
+from replaybench.exchange.recording import Arrays, Summary, member_arrays, recording_facts, summarise
+from replaybench.runtime.arrays import Bools, Floats
+from replaybench.runtime.errors import Problems
+from replaybench.runtime.quantities import shown_number
+
+ACTION_TOLERANCE: Final = 1e-6
+"""Part of an action's half range by which rounding may put it out of bounds."""
+STATE_TOLERANCE: Final = 0.05
+"""Part of the observation limit that measurement noise may add to it."""
+IRREGULAR: Final = 0.1
+"""Sample times further than this part of a period from it are irregular."""
+_LATCHED: Final = (
+    "steps end an episode right behind another that does; the step behind the last of them is left out, too"
+)
+
+
+def convert(
+    log: Log,
+    plant: Plant,
+    columns: Mapping[str, str] | None = None,
+    frequency: float | None = None,
+    clip_actions: bool = False,
+    plant_name: str | None = None,
+    missing: Missing = "refuse",
+) -> tuple[Arrays, dict[str, Any], Summary]:
+    """Turn a log into the arrays and facts of a buffer file.
+
+    A row holds the state at its time, and the action, reward and `terminated` of the step to the next row; behind the
+    row in which a terminated step ended a new episode begins. Steps over a gap are left out. Rewards and `terminated`
+    that the log lacks are the plant's functions of the recorded x, u and x', with event 0: a log does not show events
+    between samples (on Magman, collisions then cost nothing). Where the model has events, the summary warns.
+
+    Args:
+        log: the recording, in physical units.
+        columns: the log's column for a state's or action's name, `reward`, `terminated` or `episode`; others are found
+            by their names, in which case, spaces, `_` and `-` do not matter.
+        frequency: sampling frequency [Hz]; if not given, the roundest that fits the time column.
+        clip_actions: clip actions to the plant's bounds, instead of refusing them.
+        plant_name: how the user names the plant (a registered name or a file), for the facts.
+        missing: what to do with empty cells; see `empty_cells`.
+
+    Returns:
+        Arrays (see `member_arrays`), facts, and a summary.
+
+    Raises:
+        UserError: a column is missing, not finite or out of the plant's bounds, or the time column does not fit.
+    """
+    problems = Problems(log.problems)
+    mapping = match_columns(log, plant, columns or {}, problems)
+    rows, inferred, lenient = log.rows, frequency is None, missing != "refuse"
+    if rows < 2:
+        problems.append(f"the log has {rows or 'no'} row{'' if rows == 1 else 's'} of data; a step takes two")
+        problems.raise_any(log.path, log.notes)
+    with problems.collected():
+        log = set_apart(log, mapping, frequency, lenient)
+    rate = math.nan
+    if log.time is not None or log.time_from in (None, *log.unusable):  # else there is a problem already
+        with problems.collected():
+            rate = control_rate(log, plant, frequency)
+    pieces = [slice(0, log.rows)] if log.time is None or math.isnan(rate) else segments(log.time, rate)
+    if missing == "interpolate":
+        log = interpolated(log, plant, mapping, pieces)
+    starts = np.zeros(log.rows, np.bool_)
+    for piece in pieces:
+        starts[piece.start : max(piece.stop - 1, 0)] = True
+    if lenient:
+        whole = complete_steps(log, plant, mapping)
+        log = replace(
+            log, notes=(*log.notes, *_counted(int((starts & ~whole).sum()), "steps have empty cells: left out"))
+        )
+        starts &= whole
+    if not starts.any():
+        problems.append("the log has no two whole rows after each other; a step takes two")
+    state = _states(log, plant, mapping, starts | np.append(False, starts[:-1]), problems)
+    action, clipped = _actions(log, plant, mapping, starts, clip_actions, problems)
+    for name in OPTIONAL:
+        if name in mapping:
+            with problems.collected():
+                log.column(mapping[name], starts)
+    problems.raise_any(log.path, log.notes)
+
+    first = np.flatnonzero(starts)
+    x, u, x_next = state[first], action[first], state[first + 1]
+    recorded = {name: log.columns[mapping[name]][first] for name in OPTIONAL if name in mapping}
+    reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
+    terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
+    ends = np.union1d(first[terminated], flagged_ends(log, mapping))  # of steps that are left out, too
+    notes = [*log.notes, *_irregular(log.time, starts, rate)]
+    if "terminated" not in mapping and not isinstance(plant, OdePlant):
+        notes.append(f"{plant.name} has no equations here and the log no column terminated: no step counts as an end")
+    successive = terminated[1:] & terminated[:-1] & (np.diff(first) == 1)
+    kept = ~np.isin(first, ends + 1)  # no step starts where an episode ended
+    first, reward, terminated = first[kept], reward[kept], terminated[kept]
+    x, u, x_next = x[kept], u[kept], x_next[kept]
+    episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)
+    notes += _events(plant, mapping, x, u, rate)
+    notes += _counted(clipped, "actions were clipped to the plant's bounds")
+    if "terminated" in mapping:
+        lost = int((log.columns[mapping["terminated"]][~starts] > 0).sum())
+        notes += _counted(int(successive.sum()), _LATCHED)
+        notes += _counted(lost, "terminated steps lack the state in which they ended: left out")
+    summary = summarise(
+        plant, x, u, x_next, source=log.path.name, rows=rows, episodes=int(episode[-1]) + 1, frequency=rate,
+        inferred=inferred, reward_from=mapping.get("reward"), reward=reward, notes=notes,
+    )  # fmt: skip
+    values = {
+        "observation": plant.normalise_state(x),
+        "action": plant.normalise_action(u),
+        "reward": reward,
+        "next_observation": plant.normalise_state(x_next),
+        "terminated": terminated,
+    }
+    facts = recording_facts(plant, plant_name, rate, None, {"log": log.path.name, "columns": mapping})
+    return member_arrays(plant, values, episode), facts, summary
+
+
+def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, problems: Problems) -> Floats:
+    """Return physical states `[T, S]`, angles wrapped; add impossible states in used rows to the problems."""
+    recorded = [_finite(log, mapping.get(name), used, problems) for name in plant.state_names]
+    state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
+    limit = np.array(plant.observation_limit)
+    beyond = (np.abs(plant.normalise_state(state)) > limit * (1 + STATE_TOLERANCE)) & used[:, None]
+    bounds = plant.denormalise_state([-limit, limit])
+    for i, (name, unit) in enumerate(zip(plant.state_names, plant.state_units, strict=True)):
+        _report(log, name, mapping.get(name), beyond[:, i], _beyond(bounds[:, i], unit), problems)
+    return state
+
+
+def _actions(
+    log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool, problems: Problems
+) -> tuple[Floats, int]:
+    """Return physical actions `[T, A]` in bounds, and the number of used rows that were clipped; see `_states`."""
+    action = np.stack([_finite(log, mapping.get(name), used, problems) for name in plant.action_names], axis=1)
+    bounds = np.array([plant.action_low, plant.action_high])
+    normalised = plant.normalise_action(action)
+    beyond = (np.abs(normalised) > 1 + ACTION_TOLERANCE) & used[:, None]
+    if clip:
+        normalised = np.clip(normalised, -1, 1)
+    between = ~plant.is_choice(normalised) & np.isfinite(action) & used[:, None]
+    for i, (name, unit) in enumerate(zip(plant.action_names, plant.action_units, strict=True)):
+        if plant.action_choices:
+            remedy = f"none of its choices, {plant.choices(i)}; give the choice that acted"
+            _report(log, name, mapping.get(name), between[:, i], remedy, problems)
+        elif not clip:
+            remedy = _beyond(bounds[:, i], unit) + ", or --clip-actions if the actuator saturates there"
+            _report(log, name, mapping.get(name), beyond[:, i], remedy, problems)
+    return np.clip(action, *bounds), int(beyond.any(axis=1).sum())
+
+
+def _finite(log: Log, column: str | None, used: Bools, problems: Problems) -> Floats:
+    """Return a column that is finite in the used rows; NaN if there is none."""
+    if column is None:
+        return np.full(log.rows, np.nan)
+    with problems.collected():
+        log.column(column, used)
+    return log.columns[column]
+
+
+def _beyond(bounds: Floats, unit: str) -> str:
+    return (
+        f"beyond {bounds[0]:.4g} … {bounds[1]:.4g} {unit}: is the column in {unit}, not in mA, mV, deg or the like? "
+        f"Give it in {unit}"
+    )
+
+
+def _report(log: Log, name: str, column: str | None, wrong: Bools, reason: str, problems: Problems) -> None:
+    if column is not None and wrong.any():
+        row = int(wrong.argmax())
+        value, rows = shown_number(log.columns[column][row]), such_rows(int(wrong.sum()))
+        problems.append(f"{name} is {value} in column {column!r} at {log.where(row)} ({rows}), {reason}")
+
+
+def _rewards(plant: Plant, x: Floats, u: Floats, x_next: Floats) -> Floats:
+    assert isinstance(plant, OdePlant)
+    p = plant.params()
+    return np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in range(len(x))], np.float64)
+
+
+def _terminations(plant: Plant, x_next: Floats) -> Bools:
+    if not isinstance(plant, OdePlant):
+        return np.zeros(len(x_next), np.bool_)
+    ended: Any = plant.terminated
+    p = plant.params()
+    return np.array([ended(state, 0, p) for state in x_next], np.bool_)
+
+
+def _irregular(time: Floats | None, starts: Bools, frequency: float) -> Iterator[str]:
+    """Warn where more than 1 % of the steps are far from the sample period."""
+    if time is not None:
+        error = np.abs(np.diff(time)[starts[:-1]] * frequency - 1)
+        share = float((error > IRREGULAR).mean())
+        if share > 0.01:
+            yield f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period (worst {error.max():.0%})"
+
+
+def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:
+    """Warn of steps in which the plant's model has an event that changes computed rewards or ends."""
+    lacking = [name for name in OPTIONAL if name not in mapping]
+    if not lacking or not isinstance(plant, OdePlant):
+        return
+    after, reward, ended = simulate(plant, x, u, 1 / frequency)
+    differs = {
+        "reward": ~np.isclose(reward, _rewards(plant, x, u, after), rtol=1e-9, atol=1e-12, equal_nan=True),
+        "terminated": ended != _terminations(plant, after),
+    }
+    if count := int(np.any([differs[name] for name in lacking], axis=0).sum()):
+        yield (
+            f"in {count} steps the plant's model has an event between samples (a collision, an overflow), which a log "
+            f"does not show: missing columns ({' and '.join(lacking)}) are computed without it"
+        )
+
+
+def _counted(count: int, what: str) -> Iterator[str]:
+    if count:
+        yield f"{count} {what}"

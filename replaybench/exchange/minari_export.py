@@ -1,0 +1,269 @@
+"""Replay buffers as Minari datasets."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.baselines.references import reference
+from replaybench.data.logs.minari_dataset import Episode, dataset_folder, need_minari, write_dataset
+from replaybench.envs.interface.declarations import seen_states
+from replaybench.envs.population import PopulationEnv
+from replaybench.envs.registry import plant_names
+from replaybench.exchange.recorded_buffer import Recording, read_recording
+from replaybench.replay.storage.traces import episode_and_step
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.version import VERSION
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
+
+Slots = NDArray[np.int64]
+
+CARRIED: Final = ("exploration",)
+"""Further arrays of a buffer that become an episode's infos."""
+
+
+def whole_episodes(recording: Recording, index: int, limit: int | None) -> Iterator[tuple[int, Slots]]:
+    """Yield the member and the slots `[T]` of each of a recording's whole episodes, in order.
+
+    An episode is whole if its steps are 0 … T − 1, each follows from the one before, and it ended: by termination, at
+    the time limit, or with its log.
+
+    Args:
+        index: place among the sound recordings.
+        limit: steps after which an episode is truncated, None if it has no such limit.
+    """
+    arrays, member = recording.arrays, recording.members[index]
+    slots = recording.orders[index]
+    episode, step = _places(recording, member, slots)
+    order = np.lexsort((step, episode))
+    slots, episode, step = slots[order], episode[order], step[order]
+    recorded_elsewhere = recording.facts.source == "import"
+    cuts = np.flatnonzero(np.diff(episode)) + 1
+    for mine, place in zip(np.split(slots, cuts), np.split(step, cuts), strict=True):
+        observation, follows = arrays["observation"][member, mine], arrays["next_observation"][member, mine]
+        terminated = arrays["terminated"][member, mine, 0] != 0
+        ended = bool(terminated[-1]) or len(mine) == limit or recorded_elsewhere
+        in_order = np.array_equal(place, np.arange(len(mine))) and not terminated[:-1].any()
+        if ended and in_order and np.array_equal(observation[1:], follows[:-1]):
+            yield member, mine
+
+
+def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list[Any]]:
+    """Return the steps of recordings as columns by name, in physical units, in the order of collection."""
+    plant, arrays = recording.plant, recording.arrays
+    seen = seen_states(plant.name, plant.state_names, recording.facts.observe)
+    center, scale = (np.array(values, np.float64)[seen] for values in (plant.state_center, plant.state_scale))
+    columns: dict[str, list[Any]] = {}
+    for index in indices:
+        member, slots = recording.members[index], recording.orders[index]
+        episode, step = _places(recording, member, slots)
+        rows: dict[str, Any] = {
+            "recording": np.full(len(slots), member),
+            "serial": arrays["serial"][member, slots],
+            "episode": episode,
+            "step": step,
+            "time [s]": step / recording.frequency,
+        }
+        for prefix, name in (("", "observation"), ("next ", "next_observation")):
+            states = center + scale * arrays[name][member, slots]
+            rows |= {
+                f"{prefix}{plant.state_names[place]} [{plant.state_units[place]}]": states[:, column]
+                for column, place in enumerate(seen)
+            }
+        actions = plant.denormalise_action(arrays["action"][member, slots])
+        names = zip(plant.action_names, plant.action_units, strict=True)
+        rows |= {f"{name} [{unit}]": actions[:, column] for column, (name, unit) in enumerate(names)}
+        rows |= {name: arrays[name][member, slots, 0] for name in ("reward", "terminated")}
+        for name, values in rows.items():
+            columns.setdefault(name, []).extend(values.tolist())
+    return columns
+
+
+def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return episode and step `[N]` of the experiences in a member's slots."""
+    arrays = recording.arrays
+    serial, starts = arrays["serial"], arrays.get("episode_starts")
+    if all(name in arrays and arrays[name].shape == serial.shape for name in ("episode", "step")):
+        return arrays["episode"][member, slots], arrays["step"][member, slots]
+    if starts is None or starts.ndim != 2 or len(starts) != len(serial) or not starts.size:
+        raise UserError(
+            f"{recording.path}, of an older version, does not say to which episode and step its experiences belong; "
+            "make it again"
+        )
+    return episode_and_step(starts[member], serial[member, slots])
+
+
+def as_episode(recording: Recording, member: int, slots: Slots, limit: int | None) -> Episode:
+    """Return the episode in a member's slots `[T]`; truncated unless it terminated."""
+    arrays = recording.arrays
+    rows = {name: arrays[name][member, slots] for name in ("observation", "action", "reward", "terminated")}
+    terminated = rows["terminated"][:, 0] != 0
+    truncated = np.zeros(len(slots), np.bool_)
+    truncated[-1] = not terminated[-1] or len(slots) == limit
+    carried = {name: arrays[name][member, slots] for name in CARRIED if name in arrays}
+    return Episode(
+        observations=np.concatenate([rows["observation"], arrays["next_observation"][member, slots[-1:]]]),
+        actions=np.clip(rows["action"], -1.0, 1.0),  # as the plant did with samples of an unbounded policy
+        rewards=rows["reward"][:, 0],
+        terminations=terminated,
+        truncations=truncated,
+        infos={name: np.concatenate([np.zeros_like(row[:1]), row]) for name, row in carried.items()},
+    )
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A written dataset; `left_out` steps belong to incomplete episodes.
+
+    `low` and `high` are the returns of random control and dynamic programming, None where not known.
+    """
+
+    folder: Path
+    episodes: int
+    steps: int
+    left_out: int
+    low: float | None
+    high: float | None
+
+
+def export_buffer(
+    path: Path,
+    dataset_id: str,
+    member: int | None = None,
+    plant_name: str | None = None,
+    root: Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Exported:
+    """Write the whole episodes of a buffer file as a Minari dataset, one recording after the other.
+
+    Args:
+        dataset_id: `namespace/name-v0`.
+        member: the recording to write, from 0; None writes all of them.
+        plant_name: the plant, in place of the one that the file names.
+        root: folder of datasets, Minari's own if not given.
+        progress: called with the number of episodes written, and of all.
+
+    Raises:
+        UserError: Minari is missing, the id is malformed or taken, the file is no buffer, or no episode is whole.
+    """
+    folder = dataset_folder(dataset_id, root)
+    need_minari()
+    if folder.exists():
+        raise UserError(f"{folder} exists already; remove it or choose another id, the next version for example")
+    recording = read_recording(path, plant_name)
+    if recording.facts.observe:
+        seen = ", ".join(recording.facts.observe)
+        raise UserError(f"{path} holds {seen} only; a dataset of {recording.plant.name} needs all states")
+    chosen = chosen_recordings(recording, member)
+    limit = _limit(recording)
+    whole = [pieces for index in chosen for pieces in whole_episodes(recording, index, limit)]
+    stored = sum(len(recording.orders[index]) for index in chosen)
+    if not whole:
+        strategy = recording.facts.strategy or "its recording"
+        raise UserError(
+            f"{path} holds no whole episode: {strategy} kept {stored} steps, but of every episode some are missing or "
+            "made up; export a FULL buffer, or a FIFO of more slots"
+        )
+    low, high = _scores(recording, limit, {len(slots) for _, slots in whole})
+    steps = sum(len(slots) for _, slots in whole)
+
+    def episodes() -> Iterator[Episode]:
+        for done, (number, slots) in enumerate(whole):
+            progress(done, len(whole))
+            yield as_episode(recording, number, slots, limit)
+
+    # The spaces depend on no rate; a log's own may cut the episode into no whole number of samples.
+    rate = 1 / recording.plant.episode_seconds if limit is None else recording.frequency
+    space = PopulationEnv(recording.plant, frequency=rate, sensor_noise=recording.noise)
+    spaces = space.single_observation_space, space.single_action_space
+    about = _env_spec(recording, limit), _metadata(recording, len(chosen), low, high)
+    write_dataset(folder, dataset_id, episodes(), *spaces, *about)
+    return Exported(folder, len(whole), steps, stored - steps, low, high)
+
+
+def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
+    """Return places among the sound recordings."""
+    if member is None:
+        return list(range(len(recording.members)))
+    count = len(recording.members) + recording.failed
+    if not 0 <= member < count:
+        raise UserError(f"--member must be 0 … {count - 1}, not {member}: {recording.path} holds {count} recordings")
+    if member not in recording.members:
+        raise UserError(f"recording {member} of {recording.path} holds NaN or infinity; choose another --member")
+    return [recording.members.index(member)]
+
+
+def _limit(recording: Recording) -> int | None:
+    """Return the steps of an episode; None for a log whose rate the plant cannot have."""
+    try:
+        return recording.plant.steps_per_episode(recording.frequency)
+    except UserError:
+        return None
+
+
+def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
+    """Return the episode returns of random control and dynamic programming (μ_r = 0 and 1).
+
+    None without them, where an episode is longer than `steps` or, if μ_r is of mean rewards, shorter.
+    """
+    by_return = recording.plant.episode_metric == "return"
+    if steps is None or max(lengths) > steps or (not by_return and lengths != {steps}):
+        return None, None
+    found = reference(recording.plant, recording.frequency, recording.noise)
+    per_episode = 1 if by_return else steps
+    both = (found.random * per_episode, found.dp * per_episode)
+    return both if found.usable and np.isfinite(both).all() else (None, None)
+
+
+def _env_spec(recording: Recording, limit: int | None) -> EnvSpec | None:
+    """Return Gymnasium's specification of the plant as it was recorded; None for a plant in a user's file."""
+    name, plant = recording.facts.plant, recording.plant
+    if name not in plant_names() or limit is None:
+        return None
+    import gymnasium
+
+    spec = copy.deepcopy(gymnasium.spec(f"replaybench/{name}-v0"))
+    noise = {"sensor_noise": recording.noise, "actuator_noise": recording.noise}
+    spec.kwargs |= {"frequency": recording.frequency, **noise}
+    values = dataclasses.asdict(plant)
+    defaults = {field.name: field.default for field in dataclasses.fields(plant)}
+    if changed := {name: value for name, value in values.items() if value != defaults[name]}:
+        spec.kwargs["parameters"] = changed
+    return spec
+
+
+def _metadata(recording: Recording, recordings: int, low: float | None, high: float | None) -> dict[str, Any]:
+    facts, plant = recording.facts, recording.plant
+    learner = facts.cell.learner if facts.cell else None
+    signals = ", ".join(plant.state_names), ", ".join(plant.action_names)
+    metadata: dict[str, Any] = {
+        "description": (
+            f"{recordings} recording(s) of {plant.name} at {recording.frequency:g} Hz. Observations are normalised "
+            f"states ({signals[0]}), actions are normalised commands ({signals[1]}); rewards are unscaled."
+        ),
+        "algorithm_name": f"{learner}, {facts.strategy}" if learner else "recorded elsewhere",
+        "requirements": [f"replaybench>={VERSION}"],
+        "replaybench": {
+            "plant": facts.plant,
+            "parameters": dataclasses.asdict(plant),
+            "plant_fingerprint": plant.fingerprint(),
+            "frequency": recording.frequency,
+            "noise": facts.noise,
+            "strategy": facts.strategy,
+            "source": facts.source,
+            "version": facts.version,
+        },
+    }
+    if low is not None:
+        metadata |= {"ref_min_score": low, "ref_max_score": high}
+        metadata |= {"num_episodes_average_score": plant.reference_episodes}
+    return metadata

@@ -1,0 +1,162 @@
+"""Convert a Minari dataset to a replay buffer of one member, its episodes one after the other.
+
+Observations and actions are the plant's normalised states and commands, as `export` writes them. Datasets of others of
+Gymnasium's tasks are normalised here; of any others the bounds are checked.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from replaybench.data.logs.minari_dataset import Episode, dataset_folder, read_dataset
+from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant
+from replaybench.envs.interface.plant import Plant
+from replaybench.exchange.logs_to_buffer import ACTION_TOLERANCE, STATE_TOLERANCE
+from replaybench.exchange.recording import Arrays, Summary, member_arrays, recording_facts, summarise
+from replaybench.runtime.configuration import HERTZ, NOISE
+from replaybench.runtime.errors import UserError, shown
+from replaybench.runtime.quantities import shown_number
+from replaybench.runtime.user_file import called
+
+_NOISE_LIMIT = 9.0
+"""Standard deviations that sensor noise may add to an observation, as in `PopulationEnv`."""
+
+
+def convert_dataset(
+    dataset_id: str,
+    plant: Plant,
+    frequency: float | None = None,
+    plant_name: str | None = None,
+    root: Path | None = None,
+    other_plant: bool = False,
+) -> tuple[Arrays, dict[str, Any], Summary]:
+    """Turn a Minari dataset into the arrays and facts of a buffer file, and a summary.
+
+    Args:
+        frequency: control rate [Hz]; needed where the dataset does not hold it.
+        plant_name: how the user names the plant, for the facts.
+        root: folder of datasets, Minari's own if not given.
+        other_plant: whether it may name another environment than the plant.
+
+    Raises:
+        UserError: there is no such dataset, it is damaged, or it cannot be of this plant.
+    """
+    metadata, episodes = read_dataset(dataset_folder(dataset_id, root))
+    written = metadata.get("replaybench")
+    ours = written if isinstance(written, dict) else {}
+    _check_plant(dataset_id, ours, plant)
+    if not ours and not other_plant:
+        _check_environment(dataset_id, metadata, plant)
+    foreign = not ours and isinstance(plant, GymnasiumPlant)
+    if foreign:
+        episodes = [_normalised(each, plant) for each in episodes]
+        frequency = plant.frequency if frequency is None else frequency
+    rate, noise = _rate(dataset_id, ours, frequency), ours.get("noise")
+    plant.steps_per_episode(rate)  # refuses a rate that the plant cannot have
+    if noise is not None and not (isinstance(noise, int | float) and NOISE.low <= noise <= NOISE.high):
+        raise UserError(f"{dataset_id} is damaged: its noise is {shown(noise)}")
+    _check_episodes(dataset_id, episodes, plant, noise or 0.0)
+
+    values = {
+        "observation": np.concatenate([each.observations[:-1] for each in episodes]),
+        "action": np.concatenate([each.actions for each in episodes]),
+        "reward": np.concatenate([each.rewards for each in episodes]),
+        "next_observation": np.concatenate([each.observations[1:] for each in episodes]),
+        "terminated": np.concatenate([each.terminations for each in episodes]),
+    }
+    number = np.repeat(np.arange(len(episodes)), [len(each.rewards) for each in episodes])
+    arrays = member_arrays(plant, values, number)
+    facts = recording_facts(plant, plant_name, rate, noise, {"dataset": dataset_id})
+    notes = []
+    if not ours:
+        meant = "Gymnasium's task's own" if foreign else "normalised to [-1, 1]"
+        notes += [f"replaybench did not write this dataset: its observations and actions are taken as {meant}"]
+    x, x_next = (plant.denormalise_state(values[name]) for name in ("observation", "next_observation"))
+    summary = summarise(
+        plant, x, plant.denormalise_action(values["action"]), x_next, source=dataset_id,
+        rows=len(number) + len(episodes), episodes=len(episodes), frequency=rate, inferred=False,
+        reward_from="rewards", reward=values["reward"].astype(np.float64), notes=notes,
+    )  # fmt: skip
+    return arrays, facts, summary
+
+
+def _normalised(episode: Episode, plant: Plant) -> Episode:
+    observations, actions = episode.observations, episode.actions
+    if observations.shape[1] == len(plant.state_names):  # else it is refused below
+        observations = plant.normalise_state(observations.astype(np.float64)).astype(np.float32)
+    if actions.shape[1] == len(plant.action_names):
+        actions = plant.normalise_action(actions.astype(np.float64)).astype(np.float32)
+    return replace(episode, observations=observations, actions=actions)
+
+
+def _check_plant(dataset_id: str, ours: dict[str, Any], plant: Plant) -> None:
+    if not ours:
+        return
+    name, own, recorded = str(ours.get("plant")), asdict(plant), ours.get("parameters")
+    if called(name) not in (called(plant.name), type(plant).__name__.casefold()):
+        raise UserError(f"{dataset_id} was recorded on {name}, not on {plant.name}; import it with --plant {name}")
+    there = recorded if isinstance(recorded, dict) else {}
+    if other := {key: value for key, value in there.items() if own.get(key) != value}:
+        options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in other.items())
+        raise UserError(f"{dataset_id} was recorded with other parameters of {plant.name}; import it with {options}")
+
+
+def _check_environment(dataset_id: str, metadata: dict[str, Any], plant: Plant) -> None:
+    try:
+        spec = json.loads(metadata.get("env_spec") or "{}")
+        named = spec.get("id") if isinstance(spec, dict) else None
+    except (TypeError, ValueError):
+        raise UserError(f"{dataset_id} is damaged: its env_spec is {shown(metadata['env_spec'])}") from None
+    task = plant.spec.id if isinstance(plant, GymnasiumPlant) else plant.name
+    if named not in (None, task):
+        raise UserError(
+            f"{dataset_id} was recorded on {shown(named)}, not on {task}; import it with --plant gymnasium:{named}, or "
+            "with --other-plant if both have the same states and actions"
+        )
+
+
+def _rate(dataset_id: str, ours: dict[str, Any], given: float | None) -> float:
+    stored = ours.get("frequency")
+    rate = stored if given is None else given
+    if rate is None:
+        raise UserError(f"{dataset_id} does not say at which rate it was recorded; give --frequency in Hz")
+    if not (isinstance(rate, int | float) and 0 < rate <= HERTZ.high):
+        raise UserError(f"the frequency of {dataset_id} must be a positive number of Hz, not {shown(rate)}")
+    if stored is not None and rate != stored:
+        raise UserError(f"{dataset_id} was recorded at {stored} Hz, not at {rate:g} Hz; leave --frequency out")
+    return float(rate)
+
+
+def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, noise: float) -> None:
+    limit = np.array(plant.observation_limit) * (1 + STATE_TOLERANCE) + _NOISE_LIMIT * noise
+    for number, each in enumerate(episodes):
+        for kind, array, names, bound in (
+            ("observation", each.observations, plant.state_names, limit),
+            ("action", each.actions, plant.action_names, np.full(len(plant.action_names), 1 + ACTION_TOLERANCE)),
+        ):
+            if array.shape[1] != len(names):
+                raise UserError(
+                    f"{dataset_id} has {kind}s of {array.shape[1]} numbers, {plant.name} of {len(names)} "
+                    f"({', '.join(names)}): it belongs to another plant"
+                )
+            beyond = ~(np.abs(array.astype(np.float64)) <= bound)  # NaN too
+            if beyond.any():
+                row, column = np.argwhere(beyond)[0]
+                raise UserError(
+                    f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is "
+                    f"{shown_number(array[row, column])}, beyond ±{bound[column]:.4g}; "
+                    "observations and actions must be normalised as the plant's are"
+                )
+        if not (chosen := plant.is_choice(each.actions)).all():
+            step, action = np.argwhere(~chosen)[0]
+            name, half = plant.action_names[action], plant.action_range()[1][action]
+            value = plant.action_low[action] + (each.actions[step, action] + 1) * half
+            where = f"{dataset_id}, episode {number}, step {step}"
+            raise UserError(f"{where}: {name} is {value:.6g}, none of its choices, {plant.choices(action)}")
+        if not np.isfinite(each.rewards).all():
+            raise UserError(f"{dataset_id}, episode {number}: a reward is not finite")

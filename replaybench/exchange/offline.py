@@ -1,0 +1,204 @@
+"""Offline replay: learn from a stored buffer, then evaluate on the plant.
+
+Stored experiences are offered in their original order, through the strategy's retention, to a fresh population; then
+training starts, in phases as long as those after an episode. Learner i replays recording i of the file, in turn if
+there are more learners than recordings. Strategies that sample by the agent's state get the recording's observations,
+from the first to the last. A recording larger than memory is streamed from its file instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.baselines.controllers import run_episode
+from replaybench.controllers.interface.agent import Actions, LearnerSetting
+from replaybench.controllers.interface.recurrence import FIELD
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.registry import load_learner, variant_settings
+from replaybench.envs.population import PopulationEnv
+from replaybench.exchange.recorded_buffer import Recording
+from replaybench.experiments.cell import stored_fields
+from replaybench.experiments.episodes import PlantModel
+from replaybench.experiments.loop import update_once
+from replaybench.experiments.schedule import updates_after, with_phases
+from replaybench.replay.buffer import Replay
+from replaybench.replay.buffer_stream import BufferStream
+from replaybench.replay.storage.slots import Unit
+from replaybench.replay.strategies.interface import Context
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.runtime.configuration import build, merged
+from replaybench.runtime.errors import UserError
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes; None or empty keeps the recording's own.
+
+    Attributes:
+        settings: of the learner, as a study's `[learner.NAME]` table holds them.
+        discount: of a control step.
+        noise: standard deviation of sensor and actuator noise in evaluation, normalised units.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    discount: float | None = None
+    noise: float | None = None
+
+
+NO_CHANGES: Final = Changes()
+
+
+EVALUATIONS = 20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Results: the score `reward` `[learners, K]` of a greedy episode after each number of `updates` `[K]`."""
+
+    updates: NDArray[np.int64]
+    reward: NDArray[np.float64]
+    agent: Learner
+
+
+def replay_offline(
+    recording: Recording,
+    strategy: Strategy,
+    *,
+    updates: int,
+    learner: str,
+    learners: int,
+    capacity: int | None,
+    root_seed: int,
+    progress: Callable[[int], None],
+    changes: Changes = NO_CHANGES,
+) -> Outcome:
+    """Train a fresh population from a recording and evaluate it on the plant.
+
+    Args:
+        strategy: not used if the recording has no arrays, which is then streamed.
+        capacity: slots of each buffer; None keeps every stored experience.
+        progress: called with the number of updates done.
+
+    Raises:
+        UserError: the strategy needs a metric that the file lacks, or the policy that filled it.
+    """
+    plant, members = recording.plant, range(learners)
+    kind, config = load_learner(learner)
+    settings = merged(merged(recording.settings(learner), variant_settings(learner)), changes.settings)
+    configured = build(config, settings, f"settings of {learner} for {recording.path}")
+    actions = Actions(plant.name, len(plant.action_names), plant.action_choices)
+    kind.check(configured, actions, strategy.refer is not None)
+    noise = recording.noise if changes.noise is None else changes.noise
+    task = recording.task()
+    task = task if changes.discount is None else task._replace(discount=changes.discount)
+    setting = LearnerSetting(task, root_seed, members, recording.frequency, refer=strategy.refer)
+    agent: Learner = kind(configured, setting)
+    # The state of a recurrent policy before each experience is computed anew.
+    recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != FIELD})
+    batch = agent.batch_size * agent.segment
+    if capacity is not None and capacity < batch:
+        raise UserError(f"--capacity {capacity} is smaller than a batch of {batch}")
+    if strategy.synth is not None and hasattr(configured, "segment"):
+        raise UserError(f"{strategy}: Synth alters single experiences, and {learner} replays trajectories")
+    if not recording.arrays and (max(agent.segment, agent.window) > 1 or agent.traces is not None):
+        raise UserError(f"{learner} follows experiences along their episodes, which --stream breaks up; leave it out")
+    if not recording.arrays and agent.normaliser.on:
+        raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
+    strategy = strategy.at(recording.frequency)
+    with_phases(strategy, agent, plant.steps_per_episode(recording.frequency), every=0)
+    env = PopulationEnv(
+        plant, learners, frequency=recording.frequency, sensor_noise=noise, actuator_noise=noise, seed=root_seed,
+        role="evaluation", observe=recording.facts.observe, nan_actions="fail",
+    )  # fmt: skip
+    source: Replay | BufferStream
+    if recording.arrays:
+        source = _filled(recording, strategy, capacity, root_seed, members, PlantModel(env, agent))
+    else:
+        turns, uses = recording.sources(learners), agent.replays_per_experience
+        source = BufferStream(recording.path, agent.batch_size, root_seed, members, recordings=turns, replays=uses)
+    longest = env.steps_per_episode
+    phase = max(1, round(updates_after(longest, longest, strategy, agent)))
+    marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
+    rewards = [run_episode(agent.greedy(), env)]
+    for update in range(updates):
+        state = recording.observation(learners, update / updates) if strategy.sampling.needs_state else None
+        update_once(agent, source, Context(update % phase, phase, update / updates, state))
+        if update + 1 in marks:
+            rewards.append(run_episode(agent.greedy(), env))
+            progress(update + 1)
+    return Outcome(marks, np.array(rewards).T, agent)
+
+
+def _filled(
+    recording: Recording, strategy: Strategy, capacity: int | None, root_seed: int, members: range, model: PlantModel
+) -> Replay:
+    missing = [name for name in strategy.retention.orders if name not in recording.arrays]
+    if missing:
+        raise UserError(
+            f"{strategy} retains by {', '.join(missing)}, which {recording.path} does not hold; use FIFO, FULL or Resv"
+        )
+    if strategy.synth and (strategy.synth.state or "exploration" in strategy.orders):
+        raise UserError(
+            f"{strategy}: Synth asks the policy that explores, and a recording has none; "
+            "use Synth(action=…) before FIFO, FULL, Resv or TDE"
+        )
+    agent = model.agent
+    known = stored_fields(recording.plant, observe=recording.facts.observe)
+    fields = {name: width for name, width in known.items() if name in recording.arrays} | dict(agent.fields)
+    room = strategy.room(capacity or _room(recording, agent.segment))
+    unit = Unit(agent.segment)
+    batch, traces = agent.batch_size, agent.traces
+    replay = Replay(strategy, fields, room, root_seed, members, batch, unit, model, traces, agent.window)
+    offer(recording, replay, agent)
+    if (kept := int(replay.count.min())) < batch:
+        what = "experiences" if agent.segment == 1 else f"segments of {agent.segment} steps"
+        raise UserError(
+            f"{strategy} keeps {kept} {what} of {recording.path}, and a batch has {batch}: keep more, or learn from "
+            "fewer at a time (--set batch_size=…)"
+        )
+    return replay
+
+
+def _room(recording: Recording, segment: int) -> int:
+    """Return the steps that keep every experience; a short segment takes the room of a whole one."""
+    episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
+    if segment == 1 or episode is None:
+        return max(math.ceil(len(order) / segment) for order in recording.orders) * segment
+    most = 0
+    for m, order in zip(recording.members, recording.orders, strict=True):
+        # A segment ends with its episode and at each gap, as in `offer`.
+        begins = (np.diff(episode[m][order]) != 0) | (np.diff(serial[m][order]) != 1)
+        runs = np.diff(np.flatnonzero(np.r_[True, begins, True]))
+        most = max(most, int(np.ceil(runs / segment).sum()))
+    return most * segment
+
+
+def offer(recording: Recording, replay: Replay, agent: Learner) -> None:
+    """Offer the recordings' experiences in their original order; a shorter recording ends earlier.
+
+    Stored TD errors decide retention, and are forgotten then. Traces along episodes are computed anew; an episode is
+    cut where steps are missing.
+    """
+    sources, orders = recording.turns(len(replay.members))
+    lengths = np.array([len(order) for order in orders])
+    known = [name for name in (*replay.columns.fields, *replay.orders) if name in recording.arrays]
+    episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
+    for place in range(int(lengths.max())):
+        slots, following = ([order[min(at, len(order) - 1)] for order in orders] for at in (place, place + 1))
+        experience = {name: recording.arrays[name][sources, slots] for name in known}
+        if "td_error" in experience:
+            experience["td_error"] = experience["td_error"][:, None]
+        active, ended = place < lengths, None
+        if episode is not None:
+            ended = (episode[sources, slots] != episode[sources, following]) | (place + 1 == lengths)
+            ended |= serial[sources, following] != serial[sources, slots] + 1
+        unknown = np.zeros(len(active), np.bool_)
+        experience |= agent.on_recorded_step(experience, unknown if ended is None else ended, active)
+        replay.add(experience, active, ended)
+    replay.forget_errors()

@@ -1,0 +1,261 @@
+"""Scores of offline learners next to the recording, and values beyond recorded rewards.
+
+A learner that maximises over actions without recorded experiences is never corrected there, and its values grow by
+bootstrapping (Fujimoto et al. 2019, "Off-policy deep reinforcement learning without exploration"). Values within the
+bounds can be wrong, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.baselines.references import Reference, no_score, normalise
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.registry import algorithm_of
+from replaybench.data.record import read_record, write_record
+from replaybench.exchange.recorded_buffer import Recording
+from replaybench.experiments.comparison import LABELS, NONE_BEATS_RANDOM, beats_random
+from replaybench.experiments.statistics import interval
+from replaybench.replay.storage.schema import open_buffer
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.quantities import decimals
+
+KIND: Final = "offline scores"
+
+
+@dataclass(frozen=True)
+class OfflineScores:
+    """Scores of an offline replay.
+
+    Attributes:
+        about: settings, as plain values.
+        updates: updates done at each evaluation `[K]`.
+        reward: score of a greedy episode of each learner, `[learners, K]`.
+        recorded: mean score of each recording; empty where not known.
+        online: rewards of the runs that filled the buffer, by name; empty where not known or not comparable.
+        reference: scores of the reference controllers.
+    """
+
+    about: Mapping[str, Any]
+    updates: NDArray[np.int64]
+    reward: Floats
+    recorded: Floats
+    online: Mapping[str, Sequence[float]]
+    reference: Reference
+
+    @property
+    def label(self) -> str:
+        """Learner and strategy."""
+        return f"{self.about['learner']}, {self.about['strategy']}"
+
+    def levels(self) -> dict[str, Floats]:
+        """Return the rewards to compare with, each `[runs]`, by name."""
+        recorded = {f"the recording itself: {Path(str(self.about['buffer'])).name}": self.recorded}
+        found = {name: np.array(values, np.float64) for name, values in self.online.items()} | recorded
+        return {name: values for name, values in found.items() if np.isfinite(values).any()}
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return rows of name, reward, and μ_r (a dash where there is none): means over runs with 95 % intervals."""
+        found = {f"offline: {self.label}, {self.updates[-1]} updates": self.reward[:, -1], **self.levels()}
+        known = {LABELS[name]: getattr(self.reference, name.removeprefix("reference_")) for name in LABELS}
+        best = self.reference.dp
+        known = {name: value for name, value in known.items() if not (name.startswith("DP") and value == best)}
+        levels = {name: value for name, value in known.items() if np.isfinite(value)}
+        digits = decimals([*levels.values(), *(value for values in found.values() for value in values)])
+        runs = {**found, **{name: np.array([value]) for name, value in levels.items()}}
+        return [
+            (name, _text(values, digits), _text(normalise(values, self.reference), 2)) for name, values in runs.items()
+        ]
+
+    def headlines(self) -> list[str]:
+        """Return whether learners are worse than random control, or than the recording, in sentences."""
+        said, final = [], self.reward[:, -1]
+        if not beats_random(final, self.reference.random):
+            said.append(NONE_BEATS_RANDOM)
+        if self.recorded.size and np.isfinite(self.recorded).all() and not beats_random(final, self.recorded.mean()):
+            said.append("The learners end below the recording itself")
+        return said
+
+    def no_score(self) -> str:
+        """Return why there is no μ_r; empty where there is."""
+        return no_score(self.reference.dp, self.reference.random)
+
+    def write(self, path: Path) -> None:
+        """Write `scores.h5`."""
+        about = {**self.about, "online": dict(self.online), "reference": dataclasses.asdict(self.reference)}
+        arrays = {"updates": self.updates, "reward_greedy": self.reward, "reward_recorded": self.recorded}
+        write_record(path, KIND, about, arrays)
+
+
+def _text(values: Floats, digits: int) -> str:
+    """Return the mean of runs and its interval as text, of one run its value."""
+    text = interval(values).text(digits)
+    return text.removesuffix(" (no spread)") if values.size == 1 else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """Facts that a file of scores must have."""
+
+    learner: str
+    strategy: str
+    buffer: str
+    plant: str
+    online: dict[str, tuple[float, ...]]
+    reference: Reference
+
+
+def read_scores(path: Path) -> OfflineScores:
+    """Read `scores.h5` of an offline replay.
+
+    Raises:
+        UserError: it is damaged, holds something else, or an older version wrote it.
+    """
+    header, arrays = read_record(path, KIND)
+    needed = [field.name for field in dataclasses.fields(_Facts)]
+    if not {*needed} <= header.facts.keys() or "reward_recorded" not in arrays:
+        raise UserError(f"{path}, of an older version, does not hold what its scores are compared with; replay again")
+    facts = build(_Facts, {name: header.facts[name] for name in needed}, str(path))
+    updates, reward, recorded = (arrays[name] for name in ("updates", "reward_greedy", "reward_recorded"))
+    if (updates.ndim, reward.ndim, recorded.ndim) != (1, 2, 1) or not 0 < reward.shape[1] == len(updates):
+        raise UserError(f"{path} is damaged: its scores do not belong together; replay again")
+    about = {name: value for name, value in header.facts.items() if name not in ("online", "reference")}
+    rewards = reward.astype(np.float64), recorded.astype(np.float64)
+    return OfflineScores(about, updates.astype(np.int64), *rewards, facts.online, facts.reference)
+
+
+_STATES: Final = 1000
+"""Recorded states of each learner whose values are checked."""
+_FIELDS: Final = ("observation", "reward", "terminated")
+_PART_ROWS: Final = 1 << 16
+_SLOW: Final = 0.005
+"""Assumed rate of target networks without a setting of it."""
+_UNLEARNED: Final = 0.9
+"""Learners whose values may hold more than this share of their initial values are not checked."""
+_SETTLED: Final = 0.05
+"""With less than this share, initial values are ignored."""
+_SHARE: Final = 0.05
+"""Tolerated share of states whose values exceed the bounds by this share of their distance."""
+
+
+class Extrapolation(NamedTuple):
+    """Impossible values of recorded states, in discounted returns of unscaled rewards.
+
+    Attributes:
+        learners: number of learners with impossible values.
+        of: number of learners.
+        value: the value farthest beyond the bounds.
+        low, high: bounds of discounted returns of the rewards in its learner's recording.
+    """
+
+    learners: int
+    of: int
+    value: float
+    low: float
+    high: float
+
+    def words(self, learner: str, choices: bool = False) -> str:
+        """Return a warning with a remedy.
+
+        Args:
+            learner: its name.
+            choices: whether the plant has discrete actions, which TD3+BC does not support.
+        """
+        remedy = "a smaller --set alpha=… keeps it nearer to the recording"
+        if choices:
+            remedy = "a recording that tries each choice in more states corrects them"
+        elif algorithm_of(learner) != "TD3+BC":
+            remedy = "--learner TD3+BC stays near what was recorded"
+        return (
+            f"{self.learners} of {self.of} learners extrapolate: one believes in a discounted return of "
+            f"{self.value:.4g}, and its recorded rewards give {self.low:.4g} to {self.high:.4g}; {remedy}"
+        )
+
+
+def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[float, float]:
+    """Return the bounds of discounted returns Σ γᵗ r_t, from the least and the greatest recorded reward.
+
+    Args:
+        reward: the recorded rewards.
+        terminates: whether an episode may end after any step, rather than never.
+        discount: γ < 1.
+    """
+    least, greatest, whole = float(reward.min()), float(reward.max()), 1.0 / (1.0 - discount)
+    lengths = (1.0, whole) if terminates else (whole, whole)
+    return min(least * length for length in lengths), max(greatest * length for length in lengths)
+
+
+def unlearned(agent: Learner, updates: int) -> float:
+    """Return the share of its initial values that an agent's values may still hold.
+
+    Target networks are slowest: with a rate τ and a discount γ the share decays by 1 − τ (1 − γ) in an update.
+    """
+    config = getattr(agent, "config", None)
+    rates = {"tau": lambda tau: tau, "average": lambda average: 1.0 - average, "copy_every": lambda every: 1.0 / every}
+    rate = next((rates[name](getattr(config, name)) for name in rates if hasattr(config, name)), _SLOW)
+    rate /= getattr(config, "policy_delay", 1)  # TD3's target networks wait for its policy
+    return float((1.0 - rate * (1.0 - agent.task.discount)) ** updates)
+
+
+def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
+    """Check the values of recorded states; return None if all are possible, or if that is unknown.
+
+    Initial values near 0 may be out of reach of the rewards. They are checked only after enough `updates`, and until
+    they have decayed, values between 0 and the bounds are accepted.
+    """
+    discount, scale = agent.task.discount, agent.task.reward_scale
+    if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # values depend on earlier states
+        return None
+    if not hasattr(agent, "value") or (left := unlearned(agent, updates)) > _UNLEARNED:
+        return None
+    seen = _recorded(recording) if recording.arrays else _streamed(recording)
+    bounds = [return_bounds(reward, ends, discount) for _, reward, ends in seen]
+    shortest = min(len(observation) for observation, _, _ in seen)
+    sources = [m % len(seen) for m in range(learners)]
+    values = agent.value(np.array([seen[i][0][:shortest] for i in sources])).astype(np.float64) / scale
+    low, high = (np.array([bounds[i][side] for i in sources]) for side in (0, 1))
+    high = high + agent.value_bonus() / (scale * (1.0 - discount))
+    least, most = low, high
+    slack = _SHARE * (high - low)
+    if left > _SETTLED:
+        low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+    beyond = np.maximum(values - (high + slack)[:, None], (low - slack)[:, None] - values)
+    astray = (beyond > 0.0).mean(axis=1) > _SHARE
+    if not astray.any():
+        return None
+    farthest = np.unravel_index(np.argmax(np.where(astray[:, None], beyond, -np.inf)), beyond.shape)
+    who = farthest[0]
+    return Extrapolation(int(astray.sum()), learners, float(values[farthest]), float(least[who]), float(most[who]))
+
+
+def _recorded(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:
+    """Return, of each recording, states spread over it `[n, S]`, all rewards, and whether an episode terminated."""
+    found = []
+    for member, order in zip(recording.members, recording.orders, strict=True):
+        observation, reward, terminated = (recording.arrays[name][member] for name in _FIELDS)
+        some = order[np.linspace(0, len(order) - 1, min(_STATES, len(order))).astype(np.int64)]
+        found.append((observation[some], reward[order], bool(terminated[order].any())))
+    return found
+
+
+def _streamed(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:
+    found = []
+    with open_buffer(recording.path) as file:
+        for member in recording.members:
+            count = int(file.count[member])
+            parts = [slice(start, min(start + _PART_ROWS, count)) for start in range(0, count, _PART_ROWS)]
+            rewards = [file.record.read("reward", member, rows) for rows in parts]
+            ends = np.array([[part.min(), part.max()] for part in rewards])
+            terminated = any(file.record.read("terminated", member, rows).any() for rows in parts)
+            observation = file.record.read("observation", member, parts[0])
+            found.append((observation[:: max(1, len(observation) // _STATES)], ends, terminated))
+    return found

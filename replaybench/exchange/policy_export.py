@@ -1,0 +1,157 @@
+"""Export of stored policies."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from replaybench.controllers.policies.c_source import c_source
+from replaybench.controllers.policies.policy import Policy, Units, cost_of, load_policy, memory_of
+from replaybench.data.policy_file import read_policy
+from replaybench.data.record import read_record
+from replaybench.envs.interface.declarations import seen_states
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.registry import stored_plant
+from replaybench.runtime.atomic import atomic_path, refuse_existing, write_text
+from replaybench.runtime.configuration import Name, build
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.version import VERSION
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The cell of a policy, or the buffer that it was learned from, by its file."""
+
+    plant: Name = ""
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    observe: tuple[Name, ...] = ()
+    learner: Name = ""
+    strategy: Name = ""
+    noise: float = 0.0
+    first_member: int = 0
+
+
+def best_member(path: Path) -> tuple[int, str]:
+    """Return the member with the best last greedy episode, by the scores next to a policy file, and the reason."""
+    scores = path.with_name("scores.h5")
+    if scores.is_file():
+        kind = "offline scores" if "buffer" in read_policy(path)[0] else "scores"
+        reward = np.asarray(read_record(scores, kind)[1]["reward_greedy"])
+        if reward.ndim == 2 and reward.shape[1] and np.isfinite(reward[:, -1]).any():
+            best = int(np.nanargmax(reward[:, -1]))
+            return best, f"the best of {len(reward)} in its last greedy episode: {reward[best, -1]:.4g}"
+        return 0, "the first; there are no greedy episodes to compare"
+    return 0, "the first; there are no scores next to the file"
+
+
+def origin_of(path: Path, policy: Policy) -> Origin:
+    """Return the origin of a policy."""
+    table = policy.facts.get("cell", policy.facts)
+    table = table if isinstance(table, dict) else {}
+    known = {field.name: table[field.name] for field in dataclasses.fields(Origin) if table.get(field.name) is not None}
+    return build(Origin, known, f"the facts of {path}")
+
+
+ExportForm = Literal["c", "torch", "onnx"]
+_SUFFIXES: Final[dict[ExportForm, str]] = {"c": ".h", "torch": ".pt2", "onnx": ".onnx"}
+_KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "double", "float", "int", "long"}
+
+
+def export_policy(
+    path: Path, member: int | None, form: ExportForm | None, output: Path | None, plant: str | None, learner: str | None
+) -> None:
+    """Write a member's greedy policy as a program, and print its size and cost.
+
+    Raises:
+        UserError: the file is no policy, has no such member, or names Python files that the user did not name; a
+            library is missing; or the output exists, or has another form's suffix.
+    """
+    form = form or "c" if output is None else _form_of(output, form)
+    if form == "onnx" and importlib.util.find_spec("onnx") is None:
+        raise UserError("ONNX models need onnx; pip install 'replaybench[onnx]'")
+    target = output or path.with_name(f"{path.stem}{_SUFFIXES[form]}")
+    refuse_existing(target)
+    name = _identifier(target) if form == "c" else ""
+    chosen, why = (member, "as asked") if member is not None else best_member(path)
+    policy = load_policy(path, chosen, learner)
+    origin = origin_of(path, policy)
+    lines = _provenance(origin, policy, chosen)
+    made = stored_plant(origin.plant, plant, origin.parameters) if plant or origin.plant else None
+    if form == "c":
+        source = c_source(policy, name, lines, None if made is None else _units(made, origin.observe))
+        write_text(target, source)
+    else:
+        from replaybench.controllers.policies.torch_module import onnx_model, write_torch_program
+
+        about: dict[str, Any] = {"frequency": policy.facts["policy"]["frequency"]}
+        about |= {} if made is None else made.described_signals(origin.observe)
+        with atomic_path(target) as temporary:
+            if form == "torch":
+                write_torch_program(policy, temporary, about)
+            else:
+                temporary.write_bytes(onnx_model(policy, lines, about).SerializeToString())
+    cost, remembered = cost_of(policy.agent.policy_form()), memory_of(policy.agent.policy_form())
+    print(f"policy   {target} ({target.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
+    print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
+    if origin.plant and made is None:
+        own = shlex.quote(origin.plant)
+        print(f"units    not known: its plant is in a Python file; --plant {own} if you trust that file")
+    print(f"stored   {cost.parameters:,} numbers, {4 * cost.parameters / 1e3:.1f} kB of constants")
+    print(f"a step   {cost.multiply_adds:,} multiply-adds; tanh, divisions and roots: {cost.functions:,}")
+    if form == "c":
+        memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
+        print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
+        written = shlex.quote(str(target))
+        print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {written} -o {name}_test -lm && ./{name}_test")
+    else:
+        states, memory = policy.agent.task.observation_size, f", memory [N, {remembered}]" if remembered else ""
+        print(f"takes    observation [N, {states}], normalised as the learner's{memory}")
+        print(f"gives    action [N, {policy.agent.task.action_size}], of the plant's range as -1 to 1{memory}")
+
+
+def _form_of(output: Path, asked: ExportForm | None) -> ExportForm:
+    forms = {suffix: form for form, suffix in _SUFFIXES.items()}
+    form = forms.get(output.suffix.lower())
+    if form is None:
+        *most, last = forms
+        raise UserError(f"--output must end in {', '.join(most)} or {last}, not be {str(output)!r}")
+    if asked not in (None, form):
+        raise UserError(f"--format {asked} does not end in {output.suffix}, as {output} does; leave one of them out")
+    return form
+
+
+def _identifier(target: Path) -> str:
+    name = re.sub(r"\W", "_", target.stem.lower(), flags=re.ASCII).strip("_")
+    if not name or name[0].isdigit() or name in _KEYWORDS:
+        raise UserError(f"functions in C are called after the file, and {target.stem!r} is no name; choose --output")
+    return name
+
+
+def _provenance(origin: Origin, policy: Policy, member: int) -> list[str]:
+    learner = origin.learner or policy.facts["policy"]["learner"]
+    lines = [f"A policy for {origin.plant or 'a plant'}, learned by {learner} with replaybench {VERSION}."]
+    if origin.strategy:
+        seed = f", seed {origin.first_member + member}" if "cell" in policy.facts else ""
+        lines += [f"Strategy {origin.strategy}, noise {origin.noise:g}{seed}."]
+    if identity := policy.facts.get("id"):
+        lines += [f"Cell {identity}."]
+    return lines
+
+
+def _units(made: Plant, observe: Sequence[str]) -> Units:
+    rows = seen_states(made.name, made.state_names, observe)
+    center, scale, limit = (
+        np.array(values, np.float64)[rows] for values in (made.state_center, made.state_scale, made.observation_limit)
+    )
+    names, units = (tuple(values[row] for row in rows) for values in (made.state_names, made.state_units))
+    return Units(
+        names, units, center, scale, limit if made.saturates else None, tuple(made.periodic[row] for row in rows),
+        made.action_names, made.action_units, *made.action_range(), made.action_choices,
+    )  # fmt: skip

@@ -1,0 +1,246 @@
+"""Buffer files as recordings: checked, with their plant, in the order of time."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.interface.agent import Task
+from replaybench.controllers.registry import algorithm_of
+from replaybench.data.logs.log import SUFFIXES
+from replaybench.data.record import Record
+from replaybench.envs.interface.declarations import seen_states
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.schedule import make_task
+from replaybench.replay.buffer import step_fields
+from replaybench.replay.storage.schema import BufferFacts, BufferFile, open_buffer
+from replaybench.runtime.errors import UserError, shown
+from replaybench.runtime.user_file import called, imports_only
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> Arrays:
+    """Return the arrays of a buffer with a slot for each step, in the order of the units' slots.
+
+    Args:
+        arrays: those of a buffer file whose unit has several steps: `length` `[M, N]`, the steps of each unit, and
+            columns `[M, N, steps, width]`.
+        fields: names of these columns, and their widths.
+
+    Returns:
+        Columns `[M, n, width]`, `serial`, `episode`, `step` `[M, n]` and `count` `[M]`, n the most steps of a member;
+        `collected`, and the arrays on episodes' starts. Values of whole units, such as priorities, are left out.
+    """
+    members, slots = arrays["serial"].shape
+    used = np.arange(slots) < arrays["count"][:, None]
+    length = np.where(used, arrays["length"], 0).astype(np.int64)
+    steps = arrays[next(iter(fields))].shape[2]
+    own = np.arange(steps) < length[:, :, None]
+    count = length.sum(axis=1)
+    found: Arrays = {"count": count}
+    place = np.arange(steps, dtype=np.uint32)
+    whole = {name: arrays[name] for name in fields}
+    whole |= {name: arrays[name][:, :, None] + place for name in ("serial", "step") if name in arrays}
+    if "episode" in arrays:
+        whole["episode"] = np.repeat(arrays["episode"][:, :, None], steps, axis=2)
+    for name, array in whole.items():
+        flat = np.zeros((members, int(count.max(initial=0)), *array.shape[3:]), array.dtype)
+        for m in range(members):
+            flat[m, : count[m]] = array[m][own[m]]
+        found[name] = flat
+    kept = ("collected", "episode_starts", "episode_begins")
+    return found | {name: arrays[name] for name in kept if name in arrays}
+
+
+_PART_ROWS: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A checked buffer file and its plant.
+
+    `members` are the recordings that did not fail, `orders` their slots in the order of offers; `failed` counts the
+    others. `changed`: the plant is another than when the file was written. Without `arrays` it can only be streamed.
+    """
+
+    path: Path
+    facts: BufferFacts
+    shapes: Mapping[str, tuple[int, ...]]
+    plant: Plant
+    frequency: float
+    noise: float
+    arrays: dict[str, NDArray[Any]]
+    members: list[int]
+    orders: list[NDArray[np.int64]]
+    failed: int
+    changed: bool
+
+    def sources(self, learners: int) -> list[int]:
+        """Return the recording of each learner, in turn."""
+        return [self.members[m % len(self.members)] for m in range(learners)]
+
+    def turns(self, learners: int) -> tuple[list[int], list[NDArray[np.int64]]]:
+        """Return the recording of each learner, and its slots in the order of offers."""
+        return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
+
+    def observation(self, learners: int, share: float) -> NDArray[np.float32]:
+        """Return the observation `[learners, S]` at this share of each recording."""
+        sources, orders = self.turns(learners)
+        found: NDArray[np.float32] = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
+        return found
+
+    def task(self) -> Task:
+        """Return the control problem of the learner that filled the buffer."""
+        cell = self.facts.cell
+        return make_task(self.plant, self.frequency, cell.discount if cell else "fixed", self.facts.observe)
+
+    def settings(self, learner: str) -> dict[str, Any]:
+        """Return the settings with which `learner` filled the buffer; empty for another learner or a log."""
+        cell = self.facts.cell
+        mine, theirs = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
+        return dict(cell.settings) if cell and mine == theirs else {}
+
+    def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
+        """Refuse a file without the fields that a learner needs stored (widths by name)."""
+        for name, width in fields.items():
+            if self.facts.fields.get(name) != width:
+                raise UserError(
+                    f"{learner} replays {name} ({width} numbers), which {self.path} does not hold; "
+                    f"use a buffer that {learner} filled with these settings, or another learner"
+                )
+        others = [name for name in self.shapes if name.startswith("behaviour") and name not in fields]
+        if fields and others:
+            raise UserError(
+                f"{self.path} was filled by another type of policy, whose {', '.join(others)} {learner} does not use; "
+                f"use a buffer that {learner} filled, or another learner"
+            )
+
+
+def read_recording(
+    path: Path, plant_name: str | None = None, whole: bool = True, member: int | None = None
+) -> Recording:
+    """Read a buffer file.
+
+    Args:
+        plant_name: the plant, in place of the one that the file names; needed for a plant in a Python file.
+        whole: whether to keep the arrays in memory.
+        member: place of the only recording to learn from; None for all.
+
+    Raises:
+        UserError: the file is damaged, is no buffer, has no such recording, or does not fit its plant.
+    """
+    if path.suffix.lower() in SUFFIXES:
+        raise UserError(
+            f"{path} is a log; make a buffer of it first: replaybench import {shlex.quote(str(path))} --plant …"
+        )
+    with open_buffer(path) as file:
+        return _read(file, plant_name, whole, member)
+
+
+def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | None) -> Recording:
+    path, facts = file.path, file.facts
+    named, frequency = file.fact("plant"), file.fact("frequency")
+    if plant_name is not None and called(plant_name) != called(named):
+        raise UserError(f"{path} was recorded on {shown(named)}, not on {plant_name}; leave --plant out")
+    try:
+        with imports_only(plant_name):
+            plant = make_plant(plant_name or named, **facts.parameters)
+        seen_states(plant.name, plant.state_names, facts.observe)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    fields = step_fields(len(facts.observe or plant.state_names), len(plant.action_names))
+    for name, width in fields.items():
+        if facts.fields.get(name) != width:
+            raise UserError(
+                f"{path}: {name} holds {facts.fields.get(name, 0)} numbers, {plant.name} needs {width}; "
+                "the buffer belongs to another plant"
+            )
+    if not file.count.all():
+        raise UserError(f"{path} holds no experiences of recording {int(file.count.argmin())}")
+    if file.steps > 1 and not whole:
+        raise UserError(f"{path} holds segments of {file.steps} steps, which cannot be streamed; leave --stream out")
+    record, count = file.record, file.count
+    asked = range(len(count)) if member is None else [member]
+    if not 0 <= asked[0] < len(count):
+        raise UserError(f"{path} holds recordings 0 to {len(count) - 1}, not {member}")
+    sound = [m for m in asked if _is_finite(record, m, int(count[m]), list(fields))]
+    if not sound:
+        raise UserError(f"{path}: every recording that was asked for holds NaN or infinity; its runs failed")
+    arrays = {name: record.read(name) for name in file.shapes} if whole else {}
+    if arrays and file.steps > 1:
+        arrays = as_steps(arrays, facts.fields)
+        count = arrays["count"]
+    for member in sound if plant.action_choices else ():
+        for rows in _parts(int(count[member])):
+            action = arrays["action"][member, rows] if arrays else record.read("action", member, rows)
+            _check_choices(plant, action, f"{path}, recording {member}", rows.start)
+    orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
+    failed = len(asked) - len(sound)
+    changed = facts.plant_fingerprint not in (None, plant.fingerprint())
+    noise = facts.noise or 0.0
+    return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, sound, orders, failed, changed)
+
+
+def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start: int) -> None:
+    if not (chosen := plant.is_choice(action)).all():
+        row, column = np.argwhere(~chosen)[0]
+        found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
+        raise UserError(
+            f"{where}, experience {start + row}: {found}, none of its choices ({plant.choices(column)} from −1 to 1); "
+            "store the choices that acted"
+        )
+
+
+def _parts(stored: int) -> Iterator[slice]:
+    return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
+
+
+def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> bool:
+    return all(np.isfinite(record.read(name, member, rows)).all() for rows in _parts(stored) for name in fields)
+
+
+def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return rewards and lengths of whole episodes `[recordings, E]`, as many as all have.
+
+    E = 0 where the file does not say which steps an episode has, or does not hold all that was collected.
+    """
+    arrays, found = recording.arrays, []
+    for m, order in zip(recording.members, recording.orders, strict=True):
+        if len(order) < arrays["collected"][m] or "episode" not in arrays:
+            return np.empty((1, 0)), np.empty((1, 0), np.int64)
+        episode = arrays["episode"][m, order].astype(np.int64)
+        begins = np.flatnonzero(np.diff(episode, prepend=-1))
+        lengths = np.diff(begins, append=len(order))
+        sums = np.add.reduceat(arrays["reward"][m, order, 0].astype(np.float64), begins)
+        whole = len(begins) - ("episode_begins" in arrays and not arrays["episode_begins"][m])
+        found.append((recording.plant.episode_score(sums, lengths)[:whole], lengths[:whole]))
+    fewest = min(len(lengths) for _, lengths in found)
+    rewards, steps = (np.stack([curve[:fewest] for curve in each]) for each in zip(*found, strict=True))
+    return rewards, steps
+
+
+def recorded_rewards(recording: Recording) -> NDArray[np.float64]:
+    """Return the mean score of each recording's episodes; empty where it is not known.
+
+    Rewards per step are always known, returns of episodes only where all that was collected is stored.
+    """
+    whole = curves(recording)[0] if recording.arrays else np.empty((1, 0))
+    if whole.size:
+        return np.asarray(whole.mean(axis=1))
+    if recording.plant.episode_metric == "return":
+        return np.empty(0)
+    with open_buffer(recording.path) as file:
+        parts = ((m, range(0, int(file.count[m]), _PART_ROWS)) for m in recording.members)
+        sums = [
+            sum(float(file.record.read("reward", m, slice(at, at + _PART_ROWS)).sum(dtype=np.float64)) for at in starts)
+            for m, starts in parts
+        ]
+        return np.asarray(np.array(sums) / file.count[recording.members])

@@ -1,0 +1,311 @@
+"""Recorded steps as a replay buffer of one member, with a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
+
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.interface.signals import wrap
+from replaybench.envs.ode.plant import OdePlant, state_range
+from replaybench.envs.ode.rk4 import simulate
+from replaybench.replay.buffer import step_fields
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.version import VERSION
+
+STATE_BINS: Final = 21
+ACTION_BINS: Final = 11
+"""Odd, so that zero lies within a bin."""
+MISMATCH: Final = 0.5
+"""A model error above this part of the data's own step is reported."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One state or action of the recording, in physical units.
+
+    Attributes:
+        low, high: range of the data.
+        visited: fraction of the bins over the plant's range that hold data.
+        unvisited: ranges of neighbouring bins without data.
+        moved: RMS change from one sample to the next; None for actions.
+        mismatch: RMS error of the plant's model over one step; None for actions, and without a model.
+        levels: the values of an action that takes few only; empty for others and for states.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    visited: float
+    unvisited: tuple[tuple[float, float], ...]
+    moved: float | None = None
+    mismatch: float | None = None
+    levels: tuple[float, ...] = ()
+
+    def gaps(self) -> str:
+        """Return the unvisited ranges as text."""
+        return ", ".join(f"{_short(low)} … {_short(high)}" for low, high in self.unvisited)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Summary of a recording.
+
+    Attributes:
+        seconds: total length of the transitions.
+        frequency: sampling frequency [Hz]; inferred: whether it was read from the time column.
+        reward_from: the column of the rewards, None where the plant computed them.
+        mean_reward: mean unscaled reward per step.
+        plane: fraction of the bins of both states together with data; None unless there are two states.
+        warnings: one line each.
+    """
+
+    log: str
+    plant: str
+    rows: int
+    transitions: int
+    episodes: int
+    seconds: float
+    frequency: float
+    inferred: bool
+    reward_from: str | None
+    mean_reward: float
+    states: tuple[Dimension, ...]
+    actions: tuple[Dimension, ...]
+    plane: float | None
+    warnings: tuple[str, ...]
+
+
+def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats | None) -> tuple[Dimension, ...]:
+    """Describe recorded states, their successors, and the model's successors (None without a model), `[N, S]`."""
+    low, high = state_range(plant)
+    moved = _rms(plant, x_next - x)
+    mismatch = [None] * len(moved) if predicted is None else _rms(plant, x_next - predicted)
+    everything = _turned(plant, np.concatenate([x, x_next]))
+    return tuple(
+        Dimension(name, unit, *_extent(values), *_coverage(values, low[i], high[i], STATE_BINS), moved[i], mismatch[i])
+        for i, (name, unit, values) in enumerate(zip(plant.state_names, plant.state_units, everything.T, strict=True))
+    )
+
+
+def action_dimensions(plant: Plant, u: Floats) -> tuple[Dimension, ...]:
+    """Describe the actions `[N, A]` [physical units] of N transitions."""
+    described = zip(plant.action_names, plant.action_units, u.T, plant.action_low, plant.action_high, strict=True)
+    if plant.action_choices:
+        return tuple(
+            Dimension(name, unit, *_extent(values), *_coverage(values, low, high, count))
+            for (name, unit, values, low, high), count in zip(described, plant.action_choices, strict=True)
+        )
+    return tuple(
+        Dimension(name, unit, *_extent(values), *_coverage(values, low, high, ACTION_BINS), levels=_levels(values))
+        for name, unit, values, low, high in described
+    )
+
+
+def plane_coverage(plant: Plant, x: Floats) -> float | None:
+    """Return the fraction of the bins of both states together with states `[N, 2]`; None for other S."""
+    if x.shape[1] != 2:
+        return None
+    ranges = tuple(zip(*state_range(plant), strict=True))
+    first, second = _turned(plant, x).T
+    return float((np.histogram2d(first, second, STATE_BINS, ranges)[0] > 0).mean())
+
+
+def around(angle: Floats, low: float) -> Floats:
+    """Return angles [rad] shifted by whole turns into [low, low + 2π)."""
+    shift = low + np.pi
+    return np.maximum(shift + wrap(angle - shift), low)
+
+
+def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], plane: float | None) -> Iterator[str]:
+    """Yield the warnings of a summary, one line each."""
+    for state in states:
+        if state.mismatch is None or state.moved is None:
+            continue
+        if not state.mismatch <= MISMATCH * state.moved + 1e-9 * max(abs(state.low), abs(state.high)):
+            yield (
+                f"the plant's model misses {state.name} by {state.mismatch:.3g} {state.unit} per step, where the data "
+                f"move by {state.moved:.3g}: check the units, the plant's parameters, the frequency, and that each row "
+                "holds the action applied after it (strong sensor noise shows like this too)"
+            )
+    gaps = [f"{each.name} {each.gaps()} {each.unit}" for each in states if each.unvisited]
+    if plane is not None and plane < 1:
+        gaps.insert(0, f"{1 - plane:.0%} of the plane of {states[0].name} and {states[1].name}")
+    if gaps:
+        yield f"the data never visit some states, where a learner can only guess: {'; '.join(gaps)}"
+    for each in actions:
+        if each.levels:
+            values = ", ".join(map(_short, each.levels))
+            yield (
+                f"{each.name} has only {len(each.levels)} value(s) in the data ({values} {each.unit}): of others, "
+                "between them too, a learner can only guess; TD3+BC stays near those of the data"
+            )
+        elif each.unvisited:
+            untried = f"{each.name} {each.gaps()} {each.unit}"
+            yield f"the data never try some actions, where a learner can only guess: {untried}"
+
+
+def summary_table(summary: Summary) -> Table:
+    """Return the summary as a table, without its warnings."""
+    source = " (from the time column)" if summary.inferred else ""
+    title = (
+        f"{summary.log} → {summary.plant}: {summary.rows} rows, {summary.transitions} transitions in "
+        f"{summary.episodes} episode{'s' if summary.episodes != 1 else ''}, {summary.seconds:.6g} s at "
+        f"{summary.frequency:.6g} Hz{source}"
+    )
+    origin = "computed by the plant" if summary.reward_from is None else f"from column {summary.reward_from!r}"
+    caption = f"mean reward {summary.mean_reward:.4g} per step, {origin}"
+    if summary.plane is not None:
+        caption += f"; both states together: {summary.plane:.0%} visited"
+    table = Table(title=Text(title), caption=Text(caption))
+    for heading in ("", "unit", "from", "to", "model error / change per step", "visited", "never visited"):
+        table.add_column(heading, justify="left" if heading in ("", "unit", "never visited") else "right")
+    for each in (*summary.states, *summary.actions):
+        error = "–" if each.mismatch is None else f"{each.mismatch:.3g}"
+        model = "" if each.moved is None else f"{error} / {each.moved:.3g}"
+        cells = (each.name, each.unit, f"{each.low:.4g}", f"{each.high:.4g}", model, f"{each.visited:.0%}", each.gaps())
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _turned(plant: Plant, x: Floats) -> Floats:
+    """Return states `[N, S]` with angles in the turn of the plant's range."""
+    lows, columns = state_range(plant)[0], zip(x.T, plant.periodic, strict=True)
+    return np.stack(
+        [around(column, low) if angle else column for (column, angle), low in zip(columns, lows, strict=True)], 1
+    )
+
+
+def _rms(plant: Plant, difference: Floats) -> list[float]:
+    with np.errstate(all="ignore"):  # a model far off its range may overflow
+        shortest = np.where(plant.periodic, wrap(difference), difference)
+        rms: list[float] = np.sqrt(np.square(shortest).mean(axis=0)).tolist()
+    return rms
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def _levels(values: Floats) -> tuple[float, ...]:
+    levels = np.unique(values)
+    return tuple(levels.tolist()) if len(levels) < ACTION_BINS else ()
+
+
+def _extent(values: Floats) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
+
+
+def _coverage(values: Floats, low: float, high: float, bins: int) -> tuple[float, tuple[tuple[float, float], ...]]:
+    """Return the fraction of equal bins over [low, high] with values, and the ranges of the others."""
+    counts, edges = np.histogram(values, bins, (low, high))
+    return float((counts > 0).mean()), unvisited(counts, edges)
+
+
+def unvisited(counts: NDArray[np.int64], edges: Floats) -> tuple[tuple[float, float], ...]:
+    """Return the ranges of neighbouring empty bins: `counts` `[B]`, `edges` `[B + 1]`."""
+    runs = [[bin for bin, _ in run] for empty, run in groupby(enumerate(counts == 0), lambda item: item[1]) if empty]
+    return tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)
+
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDArray[np.int64]) -> Arrays:
+    """Return the arrays of a buffer file of one member.
+
+    Args:
+        plant: gives the widths of the fields.
+        values: every step field, `[N]` or `[N, width]`, normalised, reward unscaled, in the order of recording.
+        episode: number of each step's episode `[N]`, from 0, not decreasing.
+
+    Returns:
+        The fields float32 `[1, N, width]`; `serial` (from 1), `episode` and `step` (within it, from 0) uint32
+        `[1, N]`; `offers`, `collected` and `count` int64 `[1]`.
+
+    Raises:
+        UserError: a number is too large for a buffer.
+    """
+    count = len(episode)
+    fields = step_fields(len(plant.state_names), len(plant.action_names))
+    place = np.arange(count)
+    first = np.maximum.accumulate(np.where(np.diff(episode, prepend=-1) != 0, place, 0))
+    numbers = {"serial": place + 1, "episode": episode, "step": place - first}
+    with np.errstate(over="ignore"):
+        columns = {name: values[name].astype(np.float32).reshape(1, count, width) for name, width in fields.items()}
+    for name, column in columns.items():
+        if not np.isfinite(column).all():
+            step = int(np.argwhere(~np.isfinite(column[0]))[0, 0])
+            raise UserError(f"{name} of step {step + 1} is beyond what float32 holds: is it in another unit?")
+    return {
+        **columns,
+        **{name: number.astype(np.uint32)[None] for name, number in numbers.items()},
+        **{name: np.array([count], np.int64) for name in ("offers", "collected", "count")},
+    }
+
+
+def recording_facts(
+    plant: Plant, plant_name: str | None, frequency: float, noise: float | None, origin: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the facts of a buffer file of recorded steps; `origin` names the source."""
+    return {
+        "source": "import",
+        "plant": plant_name or plant.name,
+        "parameters": asdict(plant),
+        "plant_fingerprint": plant.fingerprint(),
+        "frequency": frequency,
+        "noise": noise,
+        **plant.described_signals(),
+        "strategy": None,
+        "fields": step_fields(len(plant.state_names), len(plant.action_names)),
+        "version": VERSION,
+        **origin,
+    }
+
+
+def summarise(
+    plant: Plant,
+    x: Floats,
+    u: Floats,
+    x_next: Floats,
+    *,
+    source: str,
+    rows: int,
+    episodes: int,
+    frequency: float,
+    inferred: bool,
+    reward_from: str | None,
+    reward: Floats,
+    notes: Iterable[str] = (),
+) -> Summary:
+    """Summarise N recorded steps: x, x_next `[N, S]` and u `[N, A]` in physical units, reward `[N]`."""
+    predicted = simulate(plant, x, u, 1 / frequency)[0] if isinstance(plant, OdePlant) else None
+    states = state_dimensions(plant, x, x_next, predicted)
+    unchecked = f"{plant.name} has no equations here: that its steps look like these is not checked"
+    actions = action_dimensions(plant, u)
+    plane = plane_coverage(plant, np.concatenate([x, x_next]))
+    return Summary(
+        log=source,
+        plant=plant.name,
+        rows=rows,
+        transitions=len(x),
+        episodes=episodes,
+        seconds=len(x) / frequency,
+        frequency=frequency,
+        inferred=inferred,
+        reward_from=reward_from,
+        mean_reward=float(reward.mean()),
+        states=states,
+        actions=actions,
+        plane=plane,
+        warnings=(*notes, *[unchecked] * (predicted is None), *warnings_about(states, actions, plane)),
+    )

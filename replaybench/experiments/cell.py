@@ -1,0 +1,356 @@
+"""Run one cell from its first episode, or from its checkpoint, to its files.
+
+A cell writes only into its own folder: `checkpoint.h5` while it runs; then `buffer.h5`, `policy.safetensors` and
+`snapshots.h5`; and last `scores.h5`, which marks a complete cell. All are written atomically, so a cell can be killed
+at any time and continues with the numbers of an uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.baselines.controllers import run_episode
+from replaybench.controllers.interface.agent import LearnerSetting
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.policies.policy import policy_facts
+from replaybench.controllers.registry import load_learner
+from replaybench.data.policy_file import write_policy
+from replaybench.data.record import Record, open_record, write_record
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.episodes import LiveEpisodes, PlantModel
+from replaybench.experiments.loop import training_episode, training_steps, update_phase
+from replaybench.experiments.progress import Report, Round
+from replaybench.experiments.schedule import make_task, updates_after, with_phases
+from replaybench.experiments.snapshots import Snapshots
+from replaybench.experiments.study import Buffers, Cell
+from replaybench.experiments.study_record import read_stints
+from replaybench.replay.buffer import Replay, spread_sample, step_fields
+from replaybench.replay.buffer_file import RecordArrays, replay_arrays, replay_facts
+from replaybench.replay.storage.slots import Unit
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.configuration import NonNegativeInt, build
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.provenance import ComputeSession, Stopwatch, stint_facts
+from replaybench.runtime.source_hash import made_of
+from replaybench.runtime.version import VERSION
+
+SAMPLE = 256
+"""Stored experiences over which a learner's metrics are means."""
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """The facts of a checkpoint: the cell's id and the number of finished rounds."""
+
+    id: str
+    episode: NonNegativeInt
+
+
+class CellRun:
+    """A running cell and its history.
+
+    It runs in rounds. With updates after each episode, a round is an episode; else it has as many steps as the longest
+    episode, so that at least one episode of each member ends in it.
+
+    Attributes:
+        episode: number of finished rounds.
+        reward: float64 `[M, E]`, mean score of the training episodes that ended in each round; NaN if failed or not run
+            yet.
+        episode_steps: float64 `[M, E]`, their mean length.
+        reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, scores of the greedy episodes.
+        reward_evaluation: float64 `[M, V]`, mean over the episodes of each evaluation; V = 0 without evaluations.
+        metrics: the learner's metrics after the greedy episodes, by name, float64 of the same shape.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        plant = cell.make_plant()
+        common: dict[str, Any] = {
+            "frequency": cell.frequency, "seed": cell.root_seed, "members": cell.seeds, "sensor_noise": cell.noise,
+            "actuator_noise": cell.noise, "observe": cell.observe, "nan_actions": "fail",
+        }  # fmt: skip
+        self.env = PopulationEnv(plant, cell.members, **common)
+        self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
+        self.agent = make_agent(cell, plant)
+        steps, segment = self.env.steps_per_episode, self.agent.segment
+        self.strategy = with_phases(parse(cell.strategy).at(cell.frequency), self.agent, steps, cell.update_every)
+        longest = -(-steps // segment) * segment
+        self.replay = Replay(
+            self.strategy,
+            {**stored_fields(plant, cell.replayed_noise, cell.observe), **self.agent.fields},
+            cell.capacity if self.strategy.retention.bounded else longest * cell.episodes,
+            cell.root_seed,
+            cell.seeds,
+            self.agent.batch_size,
+            Unit(segment),
+            PlantModel(self.env, self.agent),
+            self.agent.traces,
+            self.agent.window,
+        )
+        phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
+        steps_apart = cell.update_every or steps
+        self.horizon = cell.horizon_steps / steps_apart if cell.horizon_steps else float(phases)
+        self.updates_per_phase = updates_after(steps_apart, steps, self.strategy, self.agent)
+        self.episodes = LiveEpisodes(self.env, self.strategy.sampling.needs_state)
+        self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes, cell.observe)
+        self.episode = 0
+        self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
+        self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
+        self.reward_evaluation = np.full((cell.members, cell.evaluations), np.nan)
+        self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
+
+    def advance(self) -> None:
+        """Run one round: training, updates, and if due a greedy episode, an evaluation and a snapshot."""
+        cell, episode = self.cell, self.episode
+        self.agent.warming_up = episode < self.agent.warmup_episodes
+        if cell.update_every:
+            self._act_and_learn()
+        else:
+            self.episodes = training_episode(self.env, self.agent, self.replay, episode)
+            self._learn(episode)
+        self.reward[:, episode], self.episode_steps[:, episode] = self.episodes.reward, self.episodes.steps
+        self.episodes.forget_tally()
+        if (episode + 1) % cell.greedy_every == 0:
+            point = episode // cell.greedy_every
+            self.reward_greedy[:, point] = run_episode(self.agent.greedy(), self.evaluation)
+            if self.metrics:
+                found = self.agent.metrics(spread_sample(self.replay, SAMPLE))
+                for name, values in self.metrics.items():
+                    values[:, point] = found[name]
+        self.episode += 1
+        self._evaluate()
+        self.snapshots.look(self.episode, self.agent, self.replay)
+
+    def _evaluate(self) -> None:
+        every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode
+        done = self.episode * steps
+        if every and done // every > (done - steps) // every:
+            policy = self.agent.greedy()
+            scores = [run_episode(policy, self.evaluation) for _ in range(self.cell.evaluation_episodes)]
+            self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
+
+    def act(self, steps: int) -> int:
+        """Time trials: act for `steps` steps, or for an episode with updates after each; return the steps."""
+        if self.cell.update_every:
+            training_steps(self.agent, self.replay, self.episodes, steps, self.episode)
+            return steps
+        self.episodes = training_episode(self.env, self.agent, self.replay, self.episode)
+        return self.env.steps_per_episode
+
+    def learn(self, updates: int) -> int:
+        """Time trials: do `updates` updates, in whole phases if they are more than one; return the updates."""
+        at_once = min(updates, max(1, int(self.updates_per_phase)))
+        for _ in range(updates // at_once):
+            update_phase(self.agent, self.replay, at_once, 0.0, self.episodes)
+        return updates // at_once * at_once
+
+    def summary(self) -> Round:
+        """Summarise the last round."""
+        latest = self.reward[:, self.episode - 1]
+        reward = _sound_mean(latest)
+        steps = float(self.episode * self.env.steps_per_episode)
+        if not self.cell.update_every:
+            steps = float(np.nansum(self.episode_steps[:, : self.episode], axis=1).mean())
+        point = self.episode // self.cell.greedy_every - 1
+        measured = {"reward_greedy": self.reward_greedy, **_prefixed("metric_", self.metrics)} if point >= 0 else {}
+        means = ((name, _sound_mean(values[:, point])) for name, values in measured.items())
+        known = tuple((name, mean) for name, mean in means if np.isfinite(mean))
+        return Round(self.episode, reward, int((~np.isfinite(latest)).sum()), steps, known)
+
+    def _act_and_learn(self) -> None:
+        """Run a round of steps; update phases follow every `update_every` steps, also across rounds."""
+        every, steps = self.cell.update_every, self.env.steps_per_episode
+        done, end = self.episode * steps, (self.episode + 1) * steps
+        while done < end:
+            count = min(every - done % every, end - done)
+            training_steps(self.agent, self.replay, self.episodes, count, self.episode)
+            done += count
+            if done % every == 0:
+                self._learn(done // every - 1)
+
+    def _learn(self, phase: int) -> None:
+        """Do the updates of a phase, counted from 0, except during warm-up; schedules advance with the phase."""
+        # Fractions of an update are carried over, so that the number of replays is exact.
+        due = int((phase + 1) * self.updates_per_phase) - int(phase * self.updates_per_phase)
+        if not self.agent.warming_up:
+            progress = min(1.0, phase / max(1.0, self.horizon - 1))
+            update_phase(self.agent, self.replay, due, progress, self.episodes)
+        self.episodes.forget_seen()
+
+    def close(self) -> None:
+        """End the plants' processes, if they have any."""
+        self.env.close()
+        self.evaluation.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of all parts by prefixed name; buffers are views of what is stored."""
+        parts: dict[str, Mapping[str, Any]] = {
+            "agent": self.agent.state_dict(),
+            "replay": self.replay.state_dict(lazy=True),
+            "env": self.env.get_state(),
+            "evaluation": self.evaluation.get_state(),
+            "history": self.history(),
+            "snapshots": self.snapshots.arrays(),
+        }
+        if self.cell.update_every:  # else every episode is over
+            parts["episodes"] = self.episodes.state_dict()
+        return {name: array for part, arrays in parts.items() for name, array in _prefixed(f"{part}.", arrays).items()}
+
+    def load_state_dict(self, record: Record, episode: int) -> None:
+        """Continue after `episode` rounds; the buffer is read array by array into its place."""
+        self.agent.load_state_dict(dict(RecordArrays(record, "agent.")))
+        self.replay.load_state_dict(RecordArrays(record, "replay."))
+        self.env.set_state(dict(RecordArrays(record, "env.")))
+        self.evaluation.set_state(dict(RecordArrays(record, "evaluation.")))
+        if self.cell.update_every:
+            self.episodes.load_state_dict(RecordArrays(record, "episodes."))
+        for part, arrays in (("history", self.history()), ("snapshots", self.snapshots.arrays())):
+            known = RecordArrays(record, f"{part}.")
+            for name, array in arrays.items():
+                array[:] = known[name]
+        self.episode = episode
+
+    def history(self) -> dict[str, NDArray[np.float64]]:
+        """Return rewards, lengths and metrics (`metric_…`) by name."""
+        measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
+        if self.reward_evaluation.size:
+            measured["reward_evaluation"] = self.reward_evaluation
+        return {**measured, **_prefixed("metric_", self.metrics)}
+
+
+def _sound_mean(values: NDArray[np.float64]) -> float:
+    """Return the mean over members that have not failed, or NaN."""
+    sound = values[np.isfinite(values)]
+    return float(sound.mean()) if sound.size else np.nan
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{prefix}{name}": array for name, array in arrays.items()}
+
+
+def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()) -> dict[str, int]:
+    """Return the widths of the stored fields of an experience, with `noise` those of the noise too.
+
+    `observe` names the observed states, all if empty.
+    """
+    states, actions = len(observe or plant.state_names), len(plant.action_names)
+    measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
+    return {**step_fields(states, actions), "exploration": 1, **measured}
+
+
+def make_agent(cell: Cell, plant: Plant) -> Learner:
+    """Build a cell's learner.
+
+    Raises:
+        UserError: its settings are wrong, it does not support ReF-ER, there is no such device, or its source or its
+            start has changed since the cell was made.
+    """
+    learner, config = load_learner(cell.learner)
+    task = make_task(plant, cell.frequency, cell.discount, cell.observe)
+    settings = build(config, cell.settings, f"settings of {cell.learner}")
+    strategy = parse(cell.strategy)
+    if made_of(learner, *map(type, strategy.terms)) != cell.sources:
+        raise UserError(f"{cell.learner} or {strategy} is not what this cell was made for; its source has changed")
+    setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer, device=cell.device)
+    agent: Learner = learner(settings, setting)
+    if cell.start is not None:
+        cell.start.load_into(agent, cell.seeds)
+    return agent
+
+
+def run_cell(
+    cell: Cell, folder: Path, buffers: Buffers, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
+) -> bool:
+    """Run a cell to its end, continuing from a checkpoint if there is one.
+
+    Args:
+        folder: the cell's own folder.
+        buffers: whether to keep the replay buffers, and how.
+        checkpoint_seconds: least time between checkpoints.
+        report: called after every round; returns False to stop.
+
+    Returns:
+        True if the cell is complete, False if it was stopped after writing a checkpoint.
+
+    Raises:
+        UserError: the checkpoint is damaged or another cell's, or the disk is full.
+    """
+    if (folder / "scores.h5").is_file():
+        return True
+    with contextlib.closing(CellRun(cell)) as run:
+        return _run(run, folder, buffers, checkpoint_seconds, report)
+
+
+def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float, report: Report) -> bool:
+    cell = run.cell
+    facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": VERSION}
+    checkpoint = folder / "checkpoint.h5"
+    watch, saved = Stopwatch(_restored(run, checkpoint)), time.monotonic()
+    while run.episode < cell.episodes:
+        run.advance()
+        wanted = report(run.summary())
+        if (time.monotonic() - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
+            progress = {"episode": run.episode, **stint_facts(watch.stints())}
+            write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
+            saved = time.monotonic()
+            if not wanted:
+                return False
+    origin = stint_facts(watch.stints())
+    if buffers != "none":
+        write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
+    policy = policy_facts(cell.learner, run.agent, cell.frequency)
+    write_policy(folder / "policy.safetensors", run.agent.weights(), {**facts, "policy": policy})
+    run.snapshots.write(folder / "snapshots.h5", {**facts, **origin}, run.reward, cell.first_member)
+    scores = run.history()
+    if run.replay.noise is not None:
+        scores["replayed_noise"] = run.replay.noise.mean()
+    write_record(folder / "scores.h5", "scores", {**facts, **origin}, scores)
+    checkpoint.unlink(missing_ok=True)
+    return True
+
+
+def _restored(run: CellRun, checkpoint: Path) -> Sequence[ComputeSession]:
+    """Restore a run from its checkpoint, if there is one, and return the sessions that computed it."""
+    if not checkpoint.exists():
+        return ()
+    try:
+        with open_record(checkpoint, "checkpoint") as record:
+            known = build(CheckpointFacts, record.header.facts, f"the facts of {checkpoint}", others=True)
+            if known.id != run.cell.id or known.episode >= run.cell.episodes:
+                raise UserError(f"{checkpoint} is the checkpoint of another cell")
+            record.verify()
+            run.load_state_dict(record, known.episode)
+            return read_stints(checkpoint, record.header.facts)
+    except (UserError, ValueError, LookupError) as error:
+        raise UserError(f"{error}: remove {checkpoint} to run this cell from its start") from None
+
+
+def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
+    """Write a cell's replay buffer, with the facts that offline replay and `inspect` need."""
+    cell, replay = run.cell, run.replay
+    facts = {
+        "source": "sweep",
+        "plant": cell.plant,
+        "parameters": cell.parameters,
+        "plant_fingerprint": cell.fingerprint,
+        "frequency": cell.frequency,
+        "noise": cell.noise,
+        "observe": cell.observe,
+        **cell.make_plant().described_signals(cell.observe),
+        **replay_facts(replay),
+        "cell": dataclasses.asdict(cell),
+        "reward_final": run.reward[:, -cell.final_episodes :].mean(axis=1).tolist(),
+        "reward_greedy": run.reward_greedy[:, -1].tolist() if run.reward_greedy.size else [],
+        "version": VERSION,
+    }
+    write_record(path, "buffer", facts, replay_arrays(replay), "gzip" if compressed else None)

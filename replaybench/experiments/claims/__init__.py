@@ -1,1 +1,0 @@
-"""Published claims on experience selection, as data, and verdicts on them by runs."""

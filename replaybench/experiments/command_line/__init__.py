@@ -1,1 +1,0 @@
-"""The commands, each a function whose signature is its options."""

@@ -1,0 +1,421 @@
+"""Tables that compare strategies, learners or conditions, seed by seed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from replaybench.experiments.dataset import counted_in, episode_metric, last_of, mu_r, runs_there, the_last
+from replaybench.experiments.effects import (
+    SIGNIFICANT,
+    Effect,
+    assured,
+    assured_share,
+    flipped,
+    holm,
+    improvement,
+    p_text,
+    paired,
+    seeds_to_tell,
+)
+from replaybench.experiments.statistics import Interval, interval
+from replaybench.experiments.text_table import FittedTable
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.quantities import decimals, duration, fixed
+from replaybench.runtime.user_file import shortened
+
+NONE_BEATS_RANDOM: Final = "No learner beats random control"
+
+LABELS: Final = {
+    "reference_random": "random control",
+    "reference_zero": "doing nothing",
+    "reference_lqr": "linear-quadratic regulator",
+    "reference_dp": "dynamic programming",
+    "reference_dp_mean": "DP, mean episode",
+    "reference_dp_averaged": "DP, values averaged over the noise",
+    "reference_dp_observer": "DP, on a model observer",
+}
+"""Names of references in tables. Under noise, μ_r = 1 is the best of many episodes of dynamic programming."""
+
+_TOO_SHORT, _TOO_FAR = 0.05, 1.0
+"""Discounts with a horizon outside these shares of an episode are suspect."""
+_MOST_CONDITIONS: Final = 3
+"""Conditions that a headline names."""
+
+
+class ReferenceRow(NamedTuple):
+    """A reference at one noise and rate: its name in results and in tables, its reward, and its μ_r (NaN without)."""
+
+    name: str
+    label: str
+    reward: float
+    mu: float
+
+
+def beats_random(final: Floats, random: float) -> bool:
+    """Return whether the mean of final rewards `[...]` is above random control; failed runs are NaN.
+
+    True if the reward of random control is unknown (NaN), False if every run failed.
+    """
+    finite = final[np.isfinite(final)]
+    return bool(np.isnan(random) or (finite.size and finite.mean() > random))
+
+
+def why_same(data: xr.Dataset) -> str:
+    """Return why cells have equal rewards in all episodes."""
+    if "shared_from" in data.coords and (data["shared_from"] != "").any():
+        return "their buffers never filled, so that retention decided nothing"
+    return "equal rewards in all episodes, as of buffers that never fill"
+
+
+def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
+    """Return the known references of one plant at one noise and rate, without duplicates of dynamic programming."""
+    best, found = float(here["reference_dp"]), []
+    for name, label in LABELS.items():
+        reward = float(here[name]) if name in here else np.nan
+        if np.isfinite(reward) and not (label.startswith("DP") and reward == best):
+            found.append(ReferenceRow(name, label, reward, float(mu_r(here, here[name]))))
+    return found
+
+
+def final_rewards(data: xr.Dataset) -> xr.DataArray:
+    """Return one plant's final rewards of each run, NaN where it failed."""
+    late = data["reward"].isel(episode=slice(-last_of(data), None)).mean("episode", skipna=False)
+    return late.where((abs(data["reward"]) < np.inf).all("episode"))
+
+
+def unbeaten(data: xr.Dataset) -> NDArray[np.bool_]:
+    """Return where no learner of one plant beats random control, though some run has a score, `[noise, frequency]`."""
+    final = final_rewards(data).transpose("noise", "frequency", "learner", "strategy", "seed").values
+    random = data["reference_random"].transpose("noise", "frequency").values
+    found = np.zeros(random.shape, np.bool_)
+    for place in np.ndindex(random.shape):
+        series = final[place].reshape(-1, final.shape[-1])
+        found[place] = np.isfinite(series).any() and not any(beats_random(one, float(random[place])) for one in series)
+    return found
+
+
+def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
+    """Return a headline and likely causes, in order, where no learner of one plant beats random control.
+
+    The headline names the conditions unless they are all; both are empty if some learner is better everywhere.
+    """
+    places = np.argwhere(unbeaten(data))
+    if not len(places):
+        return "", []
+    noises, rates = (data[axis].values for axis in ("noise", "frequency"))
+    run = runs_there(data).any(["learner", "strategy", "seed"])
+    where = "; at ".join(f"noise {noises[i]:g}, {rates[j]:g} Hz" for i, j in places)
+    headline = NONE_BEATS_RANDOM
+    if len(places) < (count := int(run.sum())):
+        headline += f" at {where}" if len(places) <= _MOST_CONDITIONS else f" in {len(places)} of {count} conditions"
+    here = data.isel(noise=sorted({i for i, _ in places}), frequency=sorted({j for _, j in places}))
+    return headline, [*_discounts(here), _length(here), _exploration(here)]
+
+
+def _discounts(data: xr.Dataset) -> Iterator[str]:
+    if "discount" not in data or "episode_steps" not in data:
+        yield "the discount, which may look too far or not far enough (these results do not hold it)"
+        return
+    found: dict[str, list[str]] = {}
+    for learner, rate in itertools.product(data["learner"].values, data["frequency"].values):
+        cell = data.sel(learner=learner, frequency=rate)
+        gamma, episode = float(cell["discount"]), float(cell["episode_steps"].max()) / rate
+        if not np.isfinite([gamma, episode]).all():  # no run of this learner at this rate
+            continue
+        ahead = np.inf if gamma >= 1 else 1 / ((1 - gamma) * rate)
+        part = ahead / episode
+        verdict = "perhaps not far enough" if part < _TOO_SHORT else "too far" if part > _TOO_FAR else "plausible"
+        looks = "to its end and beyond" if np.isinf(ahead) else f"{duration(ahead)} ahead"
+        text = f"γ = {gamma:g} at {rate:g} Hz looks {looks}, an episode takes {duration(episode)}: {verdict}"
+        found.setdefault(text, []).append(str(learner))
+    for text, learners in found.items():
+        whose = f" of {', '.join(learners)}" if len(learners) < data.sizes["learner"] else ""
+        yield f"the discount{whose}: {text}"
+
+
+def _length(data: xr.Dataset) -> str:
+    episodes = data.sizes["episode"]
+    curve = data["reward"].where(np.isfinite(data["reward"])).mean([d for d in data["reward"].dims if d != "episode"])
+    tenth = max(1, episodes // 10)
+    ends = [float(curve.isel(episode=part).mean()) for part in (slice(-2 * tenth, -tenth), slice(-tenth, None))]
+    digits = decimals(ends)
+    rose = f"rewards went from {fixed(ends[0], digits)} to {fixed(ends[1], digits)} over its last two tenths"
+    if not np.isfinite(ends).all():
+        rose = "too short to tell whether rewards still rise"
+    return f"the length of the run: {episodes:,} {counted_in(data)}; {rose}"
+
+
+def _exploration(data: xr.Dataset) -> str:
+    last = data["greedy_episode"].values > data.sizes["episode"] - last_of(data)
+    greedy = data["reward_greedy"].isel(greedy_episode=last).mean(["greedy_episode", "seed"])
+    ahead = (greedy - data["reference_random"]).values
+    if not np.isfinite(ahead).any():
+        return "exploration: no greedy episode at the end shows what it costs"
+    gap = float(np.nanmax(ahead))
+    verdict = "explore less at the end of the run" if gap > 0 else "so it is not exploration alone that costs reward"
+    beside = f"{fixed(abs(gap), decimals([gap]))} {'above' if gap > 0 else 'below'} random control"
+    return f"exploration: without it, greedy episodes of the best are {beside}, {verdict}"
+
+
+ASSURED = 0.9
+"""Share of further runs in the tolerance bound, if there are enough runs."""
+
+Axis = Literal["strategy", "learner", "noise", "frequency", "plant"]
+COMPARED: Final[tuple[Axis, ...]] = ("strategy", "learner", "noise", "frequency", "plant")
+"""Axes along which cells can be compared; by default the first that varies."""
+_MOST_NAMED: Final = 4
+
+
+class Comparison(NamedTuple):
+    """One cell, compared with the cell that has the baseline's value on the compared axis.
+
+    Attributes:
+        scores: final scores `[S]` of the seeds that were run, NaN where a run failed.
+        effect: paired differences from the baseline; None for the baseline itself, and if there is none.
+        chance: p value of the sign-flip test, corrected within its family (Holm 1979).
+        better: probability that a run is better than one of the baseline.
+        same: whether all rewards equal the baseline's, as if buffers never fill; no test then.
+        on_scale: whether scores are μ_final, not rewards.
+    """
+
+    learner: str
+    strategy: str
+    noise: float
+    frequency: float
+    scores: Floats
+    effect: Effect | None
+    chance: float
+    better: Interval | None
+    same: bool = False
+    plant: str = ""
+    on_scale: bool = True
+
+    @property
+    def failed(self) -> int:
+        """Number of failed runs."""
+        return int((~np.isfinite(self.scores)).sum())
+
+
+def final_scores(data: xr.Dataset) -> xr.DataArray:
+    """Return one plant's final scores, NaN where a run failed: μ_final, final rewards where there is no μ_r."""
+    return data["mu_final"].where(scaled(data), final_rewards(data)).transpose("noise", "frequency", ...)
+
+
+def scaled(data: xr.Dataset) -> xr.DataArray:
+    """Return at which noise and rate μ_r of one plant is defined."""
+    return mu_r(data, data["reference_dp"]).notnull()
+
+
+def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
+    """Return the baseline on an axis: the one that is asked for, else the study's first value.
+
+    Raises:
+        UserError: it was not run.
+    """
+    names = [_name(value) for value in data[axis].values]
+    if asked is None:
+        return names[0]
+    if axis == "strategy" and asked not in names:
+        from replaybench.replay.strategies.notation import parse
+
+        asked = str(parse(asked))
+    elif axis in ("noise", "frequency"):
+        with contextlib.suppress(ValueError):
+            asked = _name(float(asked))
+    if asked not in names:
+        raise unknown(f"{axis} of this run:", asked, names)
+    return asked
+
+
+def _plants(data: xr.Dataset) -> list[xr.Dataset]:
+    return [data] if "plant" not in data.dims else [data.isel(plant=i) for i in range(data.sizes["plant"])]
+
+
+def _name(value: Any) -> str:
+    return str(value) if isinstance(value, str) else f"{value:g}"
+
+
+def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[Comparison]:
+    """Compare the cells of one plant, or of all, with those that have the baseline's value on one axis.
+
+    Differences are taken seed by seed, over seeds on which neither failed. Tests of one noise and rate are one family;
+    of one noise where rates are compared, and so on. Rewards without μ_r are comparable within a plant and rate only.
+    """
+    plants = _plants(data)
+    cells = ("noise", "frequency", "learner", "strategy")
+    scores = np.stack([final_scores(one).transpose(*cells, "seed").values for one in plants])
+    run = np.stack([runs_there(one).transpose(*cells, "seed").values for one in plants])
+    rewards = np.stack([one["reward"].transpose(*cells, "seed", "episode").values for one in plants])
+    known = np.stack([scaled(one).transpose("noise", "frequency").values for one in plants])
+    values = [np.atleast_1d(data["plant"].values), *(data[name].values for name in cells)]
+    along = ("plant", *cells).index(axis)
+    first = [_name(value) for value in values[along]].index(baseline)
+    families: dict[tuple[int, ...], list[Comparison]] = {}
+    for place in np.ndindex(run.shape[:-1]):
+        there, base = run[place], (*place[:along], first, *place[along + 1 :])
+        if not there.any():
+            continue
+        found, better, same = None, None, False
+        one_scale = known[place[:3]] or (place[0] == base[0] and place[2] == base[2])
+        if place != base and one_scale and known[place[:3]] == known[base[:3]]:
+            effect = paired([scores[place]], [scores[base]])
+            if effect.n:
+                found, better = effect, improvement(scores[place], scores[base])
+                same = np.array_equal(rewards[place], rewards[base], equal_nan=True)
+        plant, noise, frequency, learner, strategy = (each[i] for each, i in zip(values, place, strict=True))
+        point = str(learner), str(strategy), float(noise), float(frequency)
+        scale = bool(known[place[:3]])
+        row = Comparison(*point, scores[place][there], found, 1.0, better, same, str(plant), scale)
+        families.setdefault(base[:3], []).append(row)
+    return [row for family in families.values() for row in _adjusted(family)]
+
+
+def _adjusted(family: list[Comparison]) -> Iterator[Comparison]:
+    """Yield the rows of a family with their p values; equal runs are not tested."""
+    tested = [row.effect.differences for row in family if row.effect is not None and not row.same]
+    chances = iter(holm([float(flipped(differences)) for differences in tested]))
+    for row in family:
+        yield row if row.effect is None or row.same else row._replace(chance=next(chances))
+
+
+def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis | None = None) -> list[FittedTable]:
+    """Return a table per plant that compares its cells along one axis, seed by seed; of plants, one table.
+
+    Args:
+        data: dataset of `results.assemble`.
+        baseline: value on the axis; the first that was run there if not given.
+        axis: if not given, the first of strategy, learner, noise, frequency and plant that varies.
+
+    Raises:
+        UserError: there is no such value, or nothing to compare with it.
+    """
+    if baseline is not None:
+        axis = axis or ("learner" if baseline in data["learner"].values else "strategy")
+        baseline = baseline_of(data, baseline, axis)
+    parts = [(data.sel(plant=plant), (axis,) if axis else COMPARED[:-1]) for plant in data["plant"].values]
+    if axis == "plant":
+        parts = [(data, ("plant",))]
+    found = [(part, first_comparison(part, axes, baseline)) for part, axes in parts]
+    if axis is None and not any(each for _, each in found):
+        found = [(data, first_comparison(data, ("plant",)))]
+    tables = [_table(part, *each) for part, each in found if each is not None]
+    if axis is not None and not tables:
+        value = baseline or baseline_of(data, None, axis)
+        varied = ", ".join(name for name in COMPARED if data[name].size > 1) or "nothing"
+        raise UserError(
+            f"nothing was run beside {value} that it could be compared with, {axis} by {axis}; what varies "
+            f"there: {varied}"
+        )
+    return tables
+
+
+def first_comparison(
+    data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
+) -> tuple[list[Comparison], str, Axis] | None:
+    """Return the comparisons along the first of these axes that has any, the baseline and the axis; else None.
+
+    Args:
+        data: dataset of one plant, or of all.
+        baseline: a value of `baseline_of`.
+    """
+    for axis in axes:
+        run = runs_there(data)
+        here = data[axis].values[np.atleast_1d(run.any([other for other in run.dims if other != axis]).values)]
+        if here.size:
+            value = baseline or _name(here[0])
+            rows = compared(data, value, axis)
+            if any(row.effect is not None for row in rows):
+                return rows, value, axis
+    return None
+
+
+_CAPTION: Final = (
+    "differences are of paired seeds, with BCa intervals; p: paired sign-flip test, corrected within {family} (Holm), "
+    "which decides, not whether intervals overlap; seeds: if p is not below 0.05, how many would make this difference "
+    "significant as the only test. IQM: interquartile mean of the runs; P(better): probability that a run is better "
+    "than one of the other; reach: score that so many of further runs reach, with 95 % confidence; of too few runs for "
+    "that, the worst, with the share of further runs that reach it"
+)
+
+
+def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) -> FittedTable:
+    named: list[Axis] = [name for name in ("plant", "learner", "strategy") if data[name].size > 1 or name == "strategy"]
+    short = {name: shortened(np.atleast_1d(data[name].values).tolist()) for name in named}
+    value = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
+    nearly = f"{100 * ASSURED:g} % reach"
+    beyond = f"− {short.get(axis, {}).get(baseline, value)} [95 %]"
+    numbers = ("n", "failed", "IQM [95 %]", beyond, "p", "seeds", "P(better)", nearly)
+    plants = _plants(data)
+    middles = [interval(row.scores, "interquartile mean") for row in rows]
+    written: dict[bool, list[float]] = {}
+    for row, mid in zip(rows, middles, strict=True):
+        written.setdefault(row.on_scale, []).extend((mid.mean, mid.low, mid.high, row.scores.min()))
+    digits = {scale: decimals(values) for scale, values in written.items()}
+    measures = ["μ_final"] if True in digits else []
+    measures += dict.fromkeys(episode_metric(one) for one in plants) if False in digits else []
+    family = {"noise": "a rate", "frequency": "a noise"}.get(axis, "a noise and rate")
+    whose = "all plants" if axis == "plant" else data["plant"].item()
+    table = FittedTable(
+        ("Hz", "noise", *named, *numbers),
+        named,
+        ("Hz", "noise", *numbers),
+        droppable=("failed", "seeds", nearly, "P(better)"),
+        title=f"{whose}: {' or '.join(measures)} of {the_last(plants[0])}, compared with {value}",
+        caption="\n".join([*_notes(data, rows, baseline, axis), _CAPTION.format(family=family)]),
+    )
+    for row, mid in zip(rows, middles, strict=True):
+        names = (short[name][getattr(row, name)] for name in named)
+        counts, places = (f"{len(row.scores) - row.failed}", f"{row.failed}"), digits[row.on_scale]
+        difference, reach = _difference(row, places + 1), _reach(row.scores, places)
+        table.add(f"{row.frequency:g}", f"{row.noise:g}", *names, *counts, mid.text(places), *difference, reach)
+    return table
+
+
+def _notes(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) -> Iterator[str]:
+    if any(row.same for row in rows):
+        yield f"same runs: {why_same(data)}"
+    blank = [row for row in rows if row.effect is None and _name(getattr(row, axis)) != baseline]
+    if blank:
+        who = dict.fromkeys(
+            " ".join(_name(getattr(row, name)) for name in COMPARED[:2] if name != axis) for row in blank
+        )
+        names = ", ".join(itertools.islice(who, _MOST_NAMED)) + (" …" if len(who) > _MOST_NAMED else "")
+        scale = ", or on another scale" if axis in ("frequency", "plant") else ""
+        yield f"blank: {baseline} was not run with {names}{scale}; --baseline chooses another"
+    varied = [name for name in COMPARED if name != axis and data[name].size > 1]
+    if varied:
+        yield f"other comparisons: --compare {' or '.join(varied)}"
+
+
+def _difference(row: Comparison, digits: int) -> tuple[str, str, str, str]:
+    if row.effect is None or row.better is None or row.same:
+        return "same runs" if row.same else "", "", "", ""
+    low, high = row.effect.interval()
+    alone = " (one pair)" if row.effect.n == 1 else " (no spread)"
+    ends = f" [{fixed(low, digits, '+')}, {fixed(high, digits, '+')}]" if np.isfinite(low) else alone
+    return f"{fixed(row.effect.estimate, digits, '+')}{ends}", p_text(row.chance), _seeds(row), f"{row.better.mean:.2f}"
+
+
+def _seeds(row: Comparison) -> str:
+    """Return how many seeds would make a difference that is not significant so, were it the only test."""
+    if row.effect is None or row.chance < SIGNIFICANT:
+        return ""
+    needed = seeds_to_tell(row.effect.sd, abs(row.effect.estimate))
+    return "–" if needed is None else f"{needed:,}"
+
+
+def _reach(scores: Floats, digits: int) -> str:
+    if not np.isfinite(scores).all():
+        return "–"
+    bound = assured(scores, ASSURED)
+    if np.isfinite(bound):
+        return f"{bound:.{digits}f}"
+    return f"{scores.min():.{digits}f} ({100 * assured_share(len(scores)):.0f} %)"

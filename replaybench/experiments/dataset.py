@@ -1,0 +1,369 @@
+"""Build one labelled dataset from finished cells.
+
+Its axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that are not in the
+study, or not run yet, are NaN. Rewards are unscaled scores of episodes (`episode_metric`: mean per step, or return),
+with exploration unless the name says greedy. Where updates follow every so many steps, an "episode" is a round as long
+as the longest episode, and rewards are means over the episodes that ended in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast, get_args
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from replaybench.baselines.grid_choice import SMALLEST_SPAN, Rule
+from replaybench.baselines.references import Reference
+from replaybench.data.record import read_record
+from replaybench.experiments.statistics import interval, score
+from replaybench.experiments.study import Cell, last_episodes
+from replaybench.experiments.study_record import read_stints, shared_from
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.provenance import ComputeSession
+from replaybench.runtime.version import NUMERICS_VERSION, VERSION
+
+AXES = ("plant", "learner", "strategy", "noise", "frequency")
+SCORES = ("final", "best", "rise")
+References = Mapping[tuple[str, float, float], Reference]
+
+_AXIS_LABELS: Final = {
+    "plant": ("name of the plant", ""),
+    "learner": ("name of the learner", ""),
+    "strategy": ("Retention[Sampling]", ""),
+    "noise": ("standard deviation of sensor and actuator noise, of signals within [-1, 1]", "1"),
+    "frequency": ("control rate", "Hz"),
+    "seed": ("number of the run", "1"),
+    "block": ("first seed of the cell", "1"),
+    "episode": ("number of the training episode, or round, from 1", "1"),
+    "greedy_episode": ("number of the training episode that a greedy one follows", "1"),
+    "evaluation_step": ("number of training steps after which policies were evaluated", "1"),
+    "signal": ("name of a state or action", ""),
+}
+"""Meanings and units of axes; names have no unit."""
+_UNITS: Final = {"seconds": "s", "memory": "B", "max_substep": "s"}
+
+ORIGINS: Final = {
+    "cell": "id of a cell, the name of its folder in cells/",
+    "started": "when a cell was begun, UTC",
+    "commit": "git commit of the code, -dirty where it was changed; of all processes that computed the cell",
+    "processor": "model name of the processor, of all of them",
+    "target": "the processor that kernels were compiled for, of all of them",
+    "shared_from": "id of the cell that was computed in place of one that is the same runs, as buffers never filled",
+}
+"""Coordinates of each cell's origin, and their meanings."""
+
+
+def label_axes(data: xr.Dataset) -> None:
+    """Add the meaning and unit of each axis, and the units of variables."""
+    for name, (meaning, unit) in _AXIS_LABELS.items():
+        if name in data.coords:
+            data.coords[name].attrs.update({"long_name": meaning, "units": unit} if unit else {"long_name": meaning})
+    for name, unit in _UNITS.items():
+        if name in data:
+            data[name].attrs["units"] = unit
+
+
+def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str, Path]) -> xr.Dataset:
+    """Build the dataset from the score files of those cells that have one.
+
+    Args:
+        cells: all cells of the study.
+        references: by (plant, frequency, noise).
+        folders: cell id → folder.
+
+    Raises:
+        UserError: a score file is damaged.
+    """
+    data = _blank_dataset(cells)
+    places = {name: {v: place for place, v in enumerate(data[name].values.tolist())} for name in (*AXES, "block")}
+    for cell in cells:  # xarray's own lookup takes longer than a small cell
+        point = tuple(places[axis][getattr(cell, axis)] for axis in AXES)
+        block = (*point, places["block"][cell.first_member])
+        data.variables["cell"].values[block] = cell.id
+        data.variables["whole_steps"].values[point[0], point[-1]] = cell.steps_per_episode
+        path = folders[cell.id] / "scores.h5"
+        if path.is_file():
+            try:
+                header, arrays = read_record(path, "scores")
+                stints = read_stints(path, header.facts)
+            except UserError as error:
+                raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
+            _check_scores(path, cell, arrays)
+            _add_arrays(data, cell, point, arrays)
+            _add_origin(data, block, stints, shared_from(header.facts))
+    for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
+        data["discount"].loc[{"plant": cell.plant, "learner": cell.learner, "frequency": cell.frequency}] = cell.gamma
+    add_references(data, references)
+    add_scores(data)
+    label_axes(data)
+    data.attrs = {
+        "title": "replaybench sweep",
+        "version": VERSION,
+        "numerics_version": NUMERICS_VERSION,
+        "reward": "unscaled, mean per step or return as episode_metric says; training episodes include exploration",
+    }
+    return data
+
+
+def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
+    episodes, every = cells[0].episodes, cells[0].greedy_every
+    coordinates: dict[str, Any] = {axis: list(dict.fromkeys(getattr(cell, axis) for cell in cells)) for axis in AXES}
+    coordinates["seed"] = np.arange(max(cell.first_member + cell.members for cell in cells))
+    coordinates["block"] = sorted({cell.first_member for cell in cells})
+    coordinates["episode"] = np.arange(1, episodes + 1)
+    coordinates["greedy_episode"] = np.arange(1, episodes // every + 1) * every
+    data = xr.Dataset(coords=coordinates)
+    by_plant = {cell.plant: cell for cell in cells}
+    plants = {name: by_plant[name].make_plant() for name in coordinates["plant"]}
+    data.coords["episode_metric"] = "plant", [plant.episode_metric for plant in plants.values()]
+    data.coords["update_every"] = "plant", [by_plant[name].update_every for name in plants]
+    _blank(data, "max_substep", ("plant",), "longest step of integration, of plants that are given by equations")
+    data["max_substep"].values[:] = [getattr(plant, "max_substep", np.nan) for plant in plants.values()]
+    _blank(data, "whole_steps", ("plant", "frequency"), "steps of a whole episode, or round, of a member")
+    _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
+    _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
+    _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
+    _blank(data, "seconds", (*AXES, "block"), "time that a cell took, by all processes that computed it")
+    _blank(data, "memory", (*AXES, "block"), "most memory that a process held while it computed a cell")
+    for name, meaning in ORIGINS.items():
+        blank = np.full(data["seconds"].shape, "", object)
+        data.coords[name] = data["seconds"].dims, blank, {"long_name": meaning}
+    if evaluations := max(cell.evaluations for cell in cells):
+        data.coords["evaluation_step"] = np.arange(1, evaluations + 1) * cells[0].evaluate_every_steps
+        meaning = "the same of policies without exploration, mean over the episodes of an evaluation"
+        _blank(data, "reward_evaluation", (*AXES, "seed", "evaluation_step"), meaning)
+    if any(cell.replayed_noise for cell in cells):
+        data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
+        _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
+    _blank(data, "discount", ("plant", "learner", "frequency"), "discount of a control step")
+    return data
+
+
+def _add_arrays(data: xr.Dataset, cell: Cell, point: tuple[int, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
+    runs = slice(cell.first_member, cell.first_member + cell.members)
+    for name, array in arrays.items():
+        if name.startswith("metric_") and name not in data:
+            meaning = f"{name.removeprefix('metric_')} that the learner tells of itself"
+            _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
+        if name == "replayed_noise" and name in data:
+            columns = [list(data.coords["signal"].values).index(signal) for signal in _signals(cell)]
+            data.variables[name].values[point][runs, columns] = array
+        elif name == "reward_evaluation" and name in data:
+            data.variables[name].values[point][runs, : cell.evaluations] = array
+        elif name in ("reward", "reward_greedy", "episode_steps") or name.startswith("metric_"):
+            data.variables[name].values[point][runs] = array
+
+
+def _check_scores(path: Path, cell: Cell, arrays: Mapping[str, NDArray[Any]]) -> None:
+    greedy = (cell.members, cell.episodes // cell.greedy_every)
+    due = dict.fromkeys(("reward", "episode_steps"), (cell.members, cell.episodes)) | {"reward_greedy": greedy}
+    due |= {name: greedy for name in arrays if name.startswith("metric_")}
+    if cell.evaluations:
+        due["reward_evaluation"] = (cell.members, cell.evaluations)
+    if "replayed_noise" in arrays:
+        due["replayed_noise"] = (cell.members, len(_signals(cell)))
+    for name, shape in due.items():
+        if name not in arrays or arrays[name].shape != shape:
+            raise UserError(f"{path}: {name} is not of shape {shape}: remove {path.parent} and run the sweep again")
+
+
+def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[ComputeSession], shared: str) -> None:
+    """Add the origin of a cell; values that its sessions share are listed once.
+
+    Time and memory count for computed cells only, not for those that have `shared` runs.
+    """
+    data.variables["shared_from"].values[block] = shared
+    if not shared:
+        data.variables["seconds"].values[block] = sum(stint.seconds for stint in stints)
+        known = [stint.memory for stint in stints if stint.memory is not None]
+        data.variables["memory"].values[block] = max(known, default=np.nan)
+    codes = [stint.code for stint in stints]
+    commits = [f"{code.commit or 'unknown'}{'-dirty' * bool(code.dirty)}" for code in codes]
+    listed = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}
+    for name, values in {"started": [stints[0].started], **listed}.items():
+        data.variables[name].values[block] = ", ".join(dict.fromkeys(values))
+
+
+def _signals(cell: Cell) -> tuple[str, ...]:
+    plant = cell.make_plant()
+    return (*(cell.observe or plant.state_names), *plant.action_names)
+
+
+def _blank(data: xr.Dataset, name: str, axes: tuple[str, ...], meaning: str) -> None:
+    shape = tuple(data.sizes[axis] for axis in axes)
+    data[name] = xr.DataArray(np.full(shape, np.nan), dims=axes, attrs={"long_name": meaning})
+
+
+_REFERENCES: Final = {
+    "random": "of the uniformly random controller (mu_r = 0)",
+    "dp": "of the dynamic-programming controller, with noise of its best episode (mu_r = 1)",
+    "dp_mean": "of the dynamic-programming controller on average",
+    "zero": "of doing nothing",
+    "lqr": "of the linear-quadratic regulator",
+    "dp_averaged": "of dynamic programming with values averaged over the noise",
+    "dp_observer": "of dynamic programming on a model observer of the state",
+}
+
+
+def add_references(data: xr.Dataset, references: References) -> None:
+    """Add the references of scores, and the grids of dynamic programming; replace those that are there."""
+    axes = ("plant", "noise", "frequency")
+    for field, whose in _REFERENCES.items():
+        _blank(data, f"reference_{field}", axes, f"mean reward per step, or return, {whose}")
+        for key, reference in references.items():
+            place = dict(zip(("plant", "frequency", "noise"), key, strict=True))
+            data[f"reference_{field}"].loc[place] = getattr(reference, field)
+    _blank(
+        data, "reference_change", ("plant", "frequency"), "change of reference_dp over the last refinement, as a part"
+    )
+    shape = data["reference_change"].shape
+    about = {"long_name": "grid of dynamic programming, and whether its return has converged"}
+    data["reference_grid"] = xr.DataArray(np.full(shape, "", dtype="U120"), dims=("plant", "frequency"), attrs=about)
+    rules = dict.fromkeys(data["plant"].values.tolist(), "")
+    for (plant, frequency, _), reference in references.items():
+        place = {"plant": plant, "frequency": frequency}
+        data["reference_change"].loc[place] = reference.change
+        data["reference_grid"].loc[place] = reference.grid
+        rules[plant] = reference.rule
+    data.coords["reference_rule"] = "plant", list(rules.values())
+
+
+def episode_metric(data: xr.Dataset) -> str:
+    """Return the score of one plant's episodes: "mean reward" or "return"."""
+    return str(data["episode_metric"].item()) if "episode_metric" in data.coords else "mean reward"
+
+
+def rule_of(data: xr.Dataset) -> Rule | None:
+    """Return the rule for the grid of one plant's dynamic programming, None if it is not stored."""
+    rule = str(data["reference_rule"].item()) if "reference_rule" in data.coords else ""
+    return cast(Rule, rule) if rule in get_args(Rule) else None
+
+
+def in_rounds(data: xr.Dataset) -> bool:
+    """Return whether one plant's episodes are rounds, in which several may have ended."""
+    return "update_every" in data.coords and int(data["update_every"].item()) > 0
+
+
+def counted_in(data: xr.Dataset) -> str:
+    """Return "rounds" or "episodes", whichever one plant's runs are counted in."""
+    return "rounds" if in_rounds(data) else "episodes"
+
+
+def the_last(data: xr.Dataset, of: str = "") -> str:
+    """Return the episodes of one plant's final score in words: "the last 100 episodes", "all 40 training rounds"."""
+    last, counted = last_of(data), f"{of} {counted_in(data)}".strip()
+    which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
+    return f"{which} {counted}" if last > 1 else f"the last {counted.removesuffix('s')}"
+
+
+def last_of(data: xr.Dataset) -> int:
+    """Return the number of training episodes, or rounds, in one plant's final score."""
+    return last_episodes(data.sizes["episode"], in_rounds(data))
+
+
+def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDArray[np.float64]:
+    """Return the environment steps of a member after 0, 1, … training episodes, or rounds, `[E + 1]`.
+
+    Args:
+        data: results of one plant, noise and control rate.
+        where: learner and strategy over whose runs lengths are averaged; all if not given.
+
+    Raises:
+        UserError: the results do not hold the length of rounds.
+    """
+    if in_rounds(data):
+        if "whole_steps" not in data:
+            raise UserError("these results do not say how long rounds are; run the sweep again to write them anew")
+        each = np.full(data.sizes["episode"], float(data["whole_steps"].item()))
+    else:
+        runs = data["episode_steps"].sel(where or {}).transpose(..., "episode").values
+        runs = runs.reshape(-1, data.sizes["episode"])
+        whole = runs[np.isfinite(runs).all(axis=1)]
+        each = whole.mean(axis=0) if len(whole) else np.ones(data.sizes["episode"])
+    return np.concatenate([[0.0], np.cumsum(each)])
+
+
+def lengths_vary(data: xr.Dataset) -> bool:
+    """Return whether the lengths of one plant's training episodes differ at some rate."""
+    if "episode_steps" not in data:
+        return False
+    rates = data["episode_steps"].transpose("frequency", ...).values
+    return any(np.nanmax(steps) > np.nanmin(steps) for steps in rates if np.isfinite(steps).any())
+
+
+def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
+    """Normalise rewards: 0 = random controller, 1 = dynamic programming, under the same noise and rate.
+
+    NaN where the two references differ by less than a fifth of the random controller's reward.
+    """
+    span = data["reference_dp"] - data["reference_random"]
+    usable = span >= SMALLEST_SPAN * abs(data["reference_random"])
+    return (reward - data["reference_random"]) / span.where(usable)
+
+
+def runs_there(data: xr.Dataset) -> xr.DataArray:
+    """Return which runs of a dataset exist, by all axes but episodes, including those that failed at once."""
+    there = data["reward"].notnull().any("episode")
+    if "episode_steps" in data:
+        there = there | data["episode_steps"].notnull().any("episode")
+    return there
+
+
+def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
+    """Return the error for results without rewards; `needed` is a subject with its verb, e.g. "figures need"."""
+    if runs_there(data).any():
+        why = "failed before its first reward was a number; replaybench table counts such runs"
+        return UserError(f"every run of {path} {why}, and {needed} others")
+    return UserError(f"{path} holds no finished cell yet; {needed} one at least")
+
+
+def add_scores(data: xr.Dataset) -> None:
+    """Add scores of each seed, their means with 95 % intervals, and the counts of failed, dead and censored runs."""
+    curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")
+    for name in SCORES:
+        _blank(data, score_key(name), (*AXES, "seed"), _MEANINGS[name])
+        for bound in ("mean", "low", "high"):
+            _blank(data, f"{score_key(name)}_{bound}", AXES, f"{bound} over seeds of: {_MEANINGS[name]}")
+    for name in ("failed", "dead", "censored"):
+        _blank(data, name, AXES, f"number of {name} runs")
+    last = [last_of(data.isel(plant=plant)) for plant in range(data.sizes["plant"])]
+    there = runs_there(data).transpose(*AXES, "seed").values
+    for place in np.ndindex(there.shape[:-1]):
+        present = there[place]
+        if not present.any():
+            continue
+        failed = ~np.isfinite(data["reward"].values[place][present]).all(axis=1)
+        scores = score(curves.values[place][present], failed, last[place[AXES.index("plant")]])
+        for name in SCORES:
+            values = getattr(scores, name)
+            data[score_key(name)].values[place][present] = values
+            found = interval(values)
+            for bound in ("mean", "low", "high"):
+                data[f"{score_key(name)}_{bound}"].values[place] = getattr(found, bound)
+        for name in ("failed", "dead", "censored"):
+            data[name].values[place] = getattr(scores, name).sum()
+
+
+_MEANINGS: Final = {
+    "final": "mean mu_r of the last 100 training episodes, or of the last tenth of the rounds",
+    "best": "mu_r of the best training episode",
+    "rise": "first episode with mu_r >= 0.8 (run length where never reached)",
+}
+
+
+def score_key(name: str) -> str:
+    """Return the variable of one of the `SCORES`."""
+    return {"final": "mu_final", "best": "mu_max", "rise": "rise_time"}[name]
+
+
+def describe(data: xr.Dataset) -> str:
+    """Return the axes and variables of a dataset as JSON."""
+    axes = {
+        str(axis): data[axis].values.tolist() if size <= 20 else f"{size} values" for axis, size in data.sizes.items()
+    }
+    return json.dumps({"axes": axes, "variables": sorted(map(str, data.data_vars))}, indent=2)

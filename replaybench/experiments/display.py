@@ -1,0 +1,413 @@
+"""Progress displays: a live line, a line every 30 s, or JSON for programs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from replaybench.baselines.references import Reference
+from replaybench.data.record import open_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.cells import cells_of
+from replaybench.experiments.progress import (
+    LINE_SECONDS,
+    Event,
+    Journal,
+    JournalFile,
+    JournalReader,
+    Round,
+    begin,
+    event,
+    line,
+    number,
+    printed_lines,
+    repeating,
+)
+from replaybench.experiments.study import Cell
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.quantities import duration
+
+_SILENT_SECONDS: Final = 120.0
+"""A sweep on another machine counts as ended after so long without an event: four times the interval of touches."""
+_POINTS: Final = 200
+"""Points of the curve of a cell whose rounds are not in the journal."""
+_Kind = tuple[str | float, ...]
+
+
+@dataclass
+class CellHistory:
+    """Progress of a cell.
+
+    Attributes:
+        points: finished rounds, and the mean reward since the point before.
+        failed: runs with a reward that is not finite.
+        first: time of its first event in the current sweep, and the rounds finished then.
+        last: time of its last event.
+    """
+
+    cell: Cell
+    points: list[tuple[int, float]] = field(default_factory=list)
+    done: int = 0
+    failed: int = 0
+    complete: bool = False
+    first: tuple[float, int] | None = None
+    last: float = 0.0
+
+    def finish(self) -> None:
+        """Mark the cell as complete."""
+        self.complete, self.done = True, self.cell.episodes
+
+
+class History:
+    """State of a sweep, from its events.
+
+    Args:
+        cells: all cells, in the study's order.
+        workers: cells that run at once; if None, as many as have reported at the same time.
+        length: of an episode of a cell, in steps or in proportion to them.
+
+    Attributes:
+        cells: by id.
+        references: by plant, rate and noise, the rewards where μ_r is 0 and 1, None where it is not defined.
+    """
+
+    def __init__(self, cells: Iterable[Cell], workers: int | None, length: Callable[[Cell], float]) -> None:
+        self.cells = {cell.id: CellHistory(cell) for cell in cells}
+        self.references: dict[tuple[str, float, float], tuple[float, float] | None] = {}
+        self._begin: Event | None = None
+        self._end: Event | None = None
+        self._workers, self._length, self._at_once, self._begun = workers, length, 0, False
+
+    def take(self, new: Event) -> None:
+        """Add an event."""
+        if new["event"] == "begin":
+            self._begin, self._end, self._at_once = new, None, 0
+            for known in self.cells.values():
+                known.first = None
+        elif new["event"] == "end":
+            self._end = new
+        elif new["event"] == "reference":
+            random, dp = number(new, "random"), number(new, "dp")
+            point = str(new.get("plant")), number(new, "frequency"), number(new, "noise")
+            self.references[point] = (random, dp) if new.get("usable") is True and dp != random else None
+        elif known_cell := self.cells.get(str(new.get("cell"))):
+            self._begun = True
+            if new["event"] == "complete":
+                known_cell.finish()
+                known_cell.last = number(new, "at", known_cell.last)
+            elif new["event"] == "round":
+                self._round(known_cell, new)
+
+    def _round(self, known: CellHistory, new: Event) -> None:
+        done, at = int(number(new, "done", 0)), number(new, "at", 0.0)
+        known.first = known.first or (at, done)
+        known.points = [point for point in known.points if point[0] < done]  # a resumed cell repeats rounds
+        if math.isfinite(reward := number(new, "reward")):
+            known.points.append((done, reward))
+        known.done, known.failed, known.last = done, int(number(new, "failed", 0)), at
+        running = sum(each.first is not None and not each.complete for each in self.cells.values())
+        self._at_once = max(self._at_once, running)
+
+    @property
+    def complete(self) -> int:
+        """Number of complete cells."""
+        return sum(known.complete for known in self.cells.values())
+
+    @property
+    def failed(self) -> int:
+        """Number of failed runs."""
+        return sum(known.failed for known in self.cells.values())
+
+    def work(self) -> tuple[int, int]:
+        """Return the finished episodes of all members, and all episodes of the study."""
+        known = self.cells.values()
+        done = sum(each.cell.members * each.done for each in known)
+        return done, sum(each.cell.members * each.cell.episodes for each in known)
+
+    def seconds_left(self) -> float | None:
+        """Estimate the remaining time [s]; None before anything is known."""
+        seen = [
+            (known.cell, known.last - known.first[0], known.done - known.first[1])
+            for known in self.cells.values()
+            if known.first is not None and known.last > known.first[0]
+        ]
+        still = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
+        return seconds_left(seen, still, self._at_once if self._workers is None else self._workers, self._length)
+
+    def in_words(self) -> str:
+        """Describe the progress of a running sweep."""
+        (done, whole), left, failed = self.work(), self.seconds_left(), self.failed
+        points = len({(known.cell.plant, known.cell.frequency, known.cell.noise) for known in self.cells.values()})
+        parts = [f"{self.complete}/{len(self.cells)} cells", f"{done / max(1, whole):.0%} of the episodes"]
+        parts += [f"{failed} failed runs"] if failed else []
+        parts += [] if self._begun else ["compiling, or in the first round"]
+        parts += [f"references {len(self.references)}/{points}"] if len(self.references) < points else []
+        parts += [f"{duration(left)} left"] if left is not None else []
+        return ", ".join(parts)
+
+
+class RunHistory(History):
+    """State of the sweep of a run folder, which may be running."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        # Episodes count in proportion to the rate: no plant is made, since its code may be somebody else's.
+        super().__init__(cells_of(folder), None, attrgetter("frequency"))
+        self._folder, self._reader = folder, JournalReader(folder.progress)
+        for known in self.cells.values():
+            if (folder.cell(known.cell.id) / "scores.h5").is_file():
+                known.finish()
+        self.update()
+        for known in self.cells.values():
+            if known.complete and not known.points:
+                self._read_scores(known)
+
+    def update(self) -> None:
+        """Read new events."""
+        for new in self._reader.news():
+            self.take(new)
+
+    def _read_scores(self, known: CellHistory) -> None:
+        with contextlib.suppress(UserError):  # `inspect` reports damage
+            with open_record(self._folder.cell(known.cell.id) / "scores.h5", "scores") as record:
+                rewards = record.read("reward")
+            sound = np.isfinite(rewards).all(axis=1)
+            known.failed = int((~sound).sum())
+            if sound.any():
+                curve = rewards[sound].mean(axis=0)
+                ends = np.unique(np.linspace(0, len(curve), min(_POINTS, len(curve)) + 1).astype(int))
+                known.points = [(int(b), float(curve[a:b].mean())) for a, b in itertools.pairwise(ends)]
+
+    @property
+    def study(self) -> str:
+        """The study's name."""
+        return str((self._begin or {}).get("study", self._folder.path.name))
+
+    @property
+    def state(self) -> str:
+        """`running`, `finished`, `interrupted` or `not begun`."""
+        if self.complete == len(self.cells):
+            return "finished" if self._end or not self._alive() else "running"
+        if self._begin is None:
+            return "interrupted" if any(known.done for known in self.cells.values()) else "not begun"
+        return "running" if self._end is None and self._alive() else "interrupted"
+
+    def _alive(self) -> bool:
+        """Return whether the process of the sweep exists, as far as this machine can see."""
+        if self._begin is None:
+            return False
+        if self._begin.get("host") != socket.gethostname():
+            with contextlib.suppress(OSError):
+                return time.time() - self._folder.progress.stat().st_mtime < _SILENT_SECONDS
+            return False
+        pid: Any = self._begin.get("pid")
+        if not isinstance(pid, int) or not 0 < pid < 2**31:
+            return False
+        try:
+            os.kill(pid, 0)
+        except OSError as error:
+            return isinstance(error, PermissionError)
+        return True
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the last sweep so far [s]."""
+        if self._begin is None:
+            return 0.0
+        latest = max((known.last for known in self.cells.values()), default=0.0)
+        now = number(self._end, "at", latest) if self._end else time.time() if self.state == "running" else latest
+        return max(0.0, now - number(self._begin, "at", now))
+
+
+def seconds_left(
+    seen: Iterable[tuple[Cell, float, int]],
+    still: Iterable[tuple[Cell, int]],
+    processes: int,
+    length: Callable[[Cell], float],
+) -> float | None:
+    """Estimate the remaining time [s]: a step costs what it has cost in the most similar cells.
+
+    Args:
+        seen: of observed cells, the time [s] and the rounds done in it.
+        still: of incomplete cells, the finished rounds.
+        processes: cells that run at once.
+        length: of an episode of a cell, in steps or in proportion to them.
+
+    Returns:
+        None before anything is known.
+    """
+    spent: dict[_Kind, tuple[float, float]] = {}
+    for cell, seconds, rounds in seen:
+        steps = rounds * cell.members * length(cell)
+        if seconds > 0 and steps > 0:
+            for kind in _ever_less_similar(cell):
+                before, done = spent.get(kind, (0.0, 0.0))
+                spent[kind] = before + seconds, done + steps
+    if not spent or not processes:
+        return None
+
+    @functools.cache
+    def cost(kinds: tuple[_Kind, ...]) -> float:
+        seconds, steps = next(spent[kind] for kind in kinds if kind in spent)
+        return seconds / steps
+
+    rest = [
+        cost(_ever_less_similar(cell)) * cell.members * length(cell) * (cell.episodes - done) for cell, done in still
+    ]
+    return max(sum(rest) / processes, max(rest, default=0.0))
+
+
+def _ever_less_similar(cell: Cell) -> tuple[_Kind, ...]:
+    """Return the properties that decide the cost of a step, then ever fewer of them, at last none."""
+    kind = cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
+    return tuple(kind[:length] for length in range(len(kind), -1, -1))
+
+
+ProgressForm = Literal["bar", "lines", "json", "none"]
+"""How progress is shown."""
+
+
+class TensorBoard:
+    """TensorBoard event files, a folder for each cell: rewards, greedy rewards, metrics and failed runs.
+
+    The axis is environment steps of a member.
+
+    Raises:
+        UserError: the extra is not installed.
+    """
+
+    def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise UserError("--tensorboard needs the extra: pip install 'replaybench[tensorboard]'") from None
+        self._make: Any = SummaryWriter
+        self._folder, self._cells = folder, cells
+        self._writers: dict[str, Any] = {}
+
+    def write(self, key: str, state: Round, reward: float | None) -> None:
+        """Write a cell's round, with the mean `reward` since the last written one."""
+        if key not in self._writers:
+            label = "".join(c if c.isalnum() or c in "-.[]()+" else "_" for c in self._cells[key].label)
+            self._writers[key] = self._make(f"{self._folder / f'{label}-{key[:6]}'}")
+        values = {"reward": reward, "failed": state.failed, "episode": state.done, **dict(state.latest)}
+        for name, value in values.items():
+            if value is not None:
+                self._writers[key].add_scalar(name, value, round(state.steps))
+
+    def finish(self, key: str) -> None:
+        """Close the file of a complete cell."""
+        if key in self._writers:
+            self._writers.pop(key).close()
+
+    def close(self) -> None:
+        """Close all files."""
+        for key in list(self._writers):
+            self.finish(key)
+
+
+PULSE_SECONDS: Final = 30.0
+"""Interval of touches of the journal, a sign of life for other machines: cells on a cluster are silent for hours."""
+
+
+class Display:
+    """Shows the progress of a sweep.
+
+    Args:
+        study: the study's name.
+        cells: all cells of the study.
+        todo: those that are still to run.
+        workers: how many run at once.
+        form: how progress is shown; if None, a live line in a terminal and plain lines elsewhere.
+        tensorboard: folder for TensorBoard event files; none if None.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        study: str,
+        cells: Sequence[Cell],
+        todo: Sequence[Cell],
+        workers: int,
+        console: Console,
+        form: ProgressForm | None,
+        tensorboard: Path | None,
+    ) -> None:
+        self._cells = {cell.id: cell for cell in todo}
+        firsts = {(cell.plant, cell.frequency): cell for cell in todo}
+        lengths = {point: cell.steps_per_episode for point, cell in firsts.items()}
+        self._history = History(cells, workers, lambda cell: lengths[cell.plant, cell.frequency])
+        for key in self._history.cells.keys() - self._cells.keys():
+            self._history.cells[key].finish()
+        self._journal = Journal()
+        self._board = TensorBoard(tensorboard, self._cells) if tensorboard is not None else None
+        self._file = JournalFile(folder.progress)
+        self._show: Callable[[Event], object] = lambda _: None
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._file.close)
+            closing.enter_context(repeating(PULSE_SECONDS, self._file.touch))
+            if self._board is not None:
+                closing.callback(self._board.close)
+            self._start(console, form, closing)
+            self._write(begin(study, len(cells), len(todo)))
+            self._closing = closing.pop_all()
+
+    def _start(self, console: Console, form: ProgressForm | None, closing: contextlib.ExitStack) -> None:
+        shown = form or ("none" if console.quiet else "bar" if console.is_terminal else "lines")
+        if shown == "bar":
+            columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            bar = closing.enter_context(Progress(*columns, console=console))
+            task = bar.add_task(self._history.in_words(), total=self._history.work()[1] or None)
+            self._show = lambda _: bar.update(
+                task, completed=self._history.work()[0], description=self._history.in_words()
+            )
+        elif shown == "lines":
+            closing.enter_context(printed_lines(console, self._history.in_words, LINE_SECONDS))
+        elif shown == "json":
+            self._show = lambda new: print(line(new), end="", flush=True)
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def _write(self, new: Event) -> None:
+        self._history.take(new)
+        self._file.write(new)
+        self._show(new)
+
+    def advance(self, key: str, state: Round) -> None:
+        """Report a cell's round."""
+        if new := self._journal.round(key, state, self._cells[key].episodes):
+            self._write(new)
+            if self._board is not None:
+                self._board.write(key, state, new["reward"])
+
+    def reference(self, cell: Cell, found: Reference) -> None:
+        """Report the references of a cell's plant, rate and noise."""
+        point = {"plant": cell.plant, "frequency": cell.frequency, "noise": cell.noise}
+        self._write(event("reference", **point, random=float(found.random), dp=float(found.dp), usable=found.usable))
+
+    def complete(self, key: str) -> None:
+        """Report that a cell is complete."""
+        if self._board is not None:
+            self._board.finish(key)
+        self._write(event("complete", cell=key))
+
+    def end(self, status: int) -> None:
+        """Report the end of the sweep and its exit status."""
+        self._write(event("end", status=status))

@@ -1,0 +1,177 @@
+"""Episodes of a population, and the plant model behind synthetic experiences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.interface.noise import Explored
+from replaybench.controllers.learner import Learner
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.plant import with_equations
+from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.arrays import Bools, Floats32
+from replaybench.runtime.kernel import kernel
+
+
+class LiveEpisodes:
+    """State between steps, observations since the last update phase, and sums over ended episodes.
+
+    Args:
+        env: the population.
+        attentive: whether to keep the observations, which attentive sampling compares with.
+
+    Attributes:
+        env: as given.
+        observation: float32 `[M, S]`.
+        sensor_noise: the noise in it, float32 `[M, S]`.
+        active: members that are in an episode, bool `[M]`; none at first.
+        total: float64 `[M]`, the rewards of the current episode so far.
+        length: int64 `[M]`, its steps so far.
+    """
+
+    def __init__(self, env: PopulationEnv, attentive: bool = True) -> None:
+        m, seen = env.num_envs, env.single_observation_space.shape or (0,)
+        self.env, self._attentive = env, attentive
+        self.observation, self.sensor_noise = (np.zeros((m, *seen), np.float32) for _ in range(2))
+        self.active, self._over = np.zeros(m, np.bool_), np.zeros(m, np.bool_)
+        self.total, self.length, self._collected = np.zeros(m), np.zeros(m, np.int64), np.zeros(m, np.int64)
+        self._seen: list[Floats32] = []
+        self._scores, self._lengths, self._ended = np.zeros(m), np.zeros(m), np.zeros(m, np.int64)
+
+    @property
+    def reward(self) -> NDArray[np.float64]:
+        """Mean score `[M]` of each member's ended episodes; NaN where none has ended."""
+        return self._mean(self._scores)
+
+    @property
+    def steps(self) -> NDArray[np.float64]:
+        """Mean length `[M]` of each member's ended episodes; NaN where none has ended."""
+        return self._mean(self._lengths)
+
+    def _mean(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.where(self._ended > 0, total, np.nan) / np.maximum(self._ended, 1)
+
+    def begin(self, chosen: Bools) -> None:
+        """Begin an episode of the chosen members `[M]`."""
+        self.observation, info = self.env.reset(options={"reset_mask": chosen})
+        self.sensor_noise = info["sensor_noise"]
+        self.active = self.active | chosen
+        self.total[chosen], self.length[chosen] = 0, 0
+
+    def note(self, reward: NDArray[np.float64], successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
+        """Record a step of the active members, `[M]` each, successor `[M, S]`."""
+        if self._attentive:
+            self._seen.append(self.observation)
+        _count_step(self.active, ended, reward, self._collected, self.total, self.length, self._over)
+        if self._over.any():
+            score = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
+            self._scores += np.where(self._over, score, 0.0)
+            self._lengths += np.where(self._over, self.length, 0)
+            self._ended += self._over
+            self.active = self.active & ~self._over
+            self._over[:] = False
+        self.observation, self.sensor_noise = successor, sensor_noise
+
+    def attended(self, updates: int) -> Iterator[Floats32]:
+        """Yield the state of attention of each of U updates, `[M, S]`: observation ⌊jT/U⌋ of each member's T.
+
+        T counts a member's own observations since `forget_seen`.
+        """
+        seen, everyone = np.stack(self._seen), np.arange(len(self._collected))
+        for update in range(updates):
+            yield seen[update * self._collected // updates, everyone]
+
+    def forget_seen(self) -> None:
+        """Forget the observations before an update phase."""
+        self._seen.clear()
+        self._collected[:] = 0
+
+    def forget_tally(self) -> None:
+        """Count ended episodes from zero."""
+        for array in (self._scores, self._lengths, self._ended):
+            array[:] = 0
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the state between rounds, arrays `[M, …]`; `env` has a state of its own."""
+        none_yet = np.zeros((len(self.total), 0, self.observation.shape[1]), np.float32)
+        return {
+            "observation": self.observation,
+            "sensor_noise": self.sensor_noise,
+            "active": self.active.view(np.uint8),
+            "total": self.total,
+            "length": self.length,
+            "collected": self._collected,
+            "seen": np.stack(self._seen, axis=1) if self._seen else none_yet,
+        }
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore `state_dict`."""
+        self.observation, self.sensor_noise = (np.array(state[n], np.float32) for n in ("observation", "sensor_noise"))
+        self.active = np.asarray(state["active"]) != 0
+        self.total[:], self.length[:], self._collected[:] = state["total"], state["length"], state["collected"]
+        self._seen = [np.array(row, np.float32) for row in np.asarray(state["seen"]).transpose(1, 0, 2)]
+
+
+@kernel
+def _count_step(
+    active: Bools,
+    ended: Bools,
+    reward: NDArray[np.float64],
+    collected: NDArray[np.int64],
+    total: NDArray[np.float64],
+    length: NDArray[np.int64],
+    over: Bools,
+) -> None:
+    """Count a step of the active members `[M]`; mark those whose episode is `over`."""
+    for m in range(active.size):
+        over[m] = active[m] and ended[m]
+        if active[m]:
+            collected[m] += 1
+            length[m] += 1
+            total[m] += reward[m]
+
+
+class PlantModel:
+    """The noise-free model of a population's plant, and its agents' policies."""
+
+    def __init__(self, env: PopulationEnv, agent: Learner) -> None:
+        self.env, self.agent = env, agent
+
+    def possible(self, action: Floats32) -> Floats32:
+        """Map uniform actions `[M, A]` to the learner's levels, all as likely; without levels return them unchanged.
+
+        Rounding to the nearest level would make both ends half as likely.
+        """
+        # Only discrete learners need a policy form.
+        table = self.agent.policy_form().table if self.agent.discrete else None
+        if table is None:
+            return action
+        chosen = np.empty_like(action)
+        for a, levels in enumerate(map(np.unique, table.T)):
+            place = ((action[:, a] + 1) / 2 * len(levels)).astype(np.int64)
+            chosen[:, a] = levels[np.clip(place, 0, len(levels) - 1)]
+        return chosen
+
+    def simulate(
+        self, observation: Floats32, action: Floats32
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+        """Return next observation `[M, S]`, unscaled reward `[M]` and terminated `[M]`, without noise.
+
+        Actions are clipped, as in the environment.
+        """
+        plant = with_equations(self.env.plant, "Synth")
+        state, u = plant.denormalise_state(observation), plant.denormalise_action(np.clip(action, -1.0, 1.0))
+        after, reward, terminated = rk4.simulate(plant, state, u, self.env.dt)
+        return plant.normalise_state(after), reward, terminated
+
+    def explore(self, observation: Floats32) -> Explored:
+        """Return the action with the exploration of the current step, ‖a − π‖₁, and extra fields to store."""
+        return self.agent.perturb(observation)
+
+    def deviation(self, observation: Floats32, action: Floats32) -> Floats32:
+        """Return ‖a − π(s)‖₁ `[M]`."""
+        return np.asarray(np.abs(action - self.agent.act(observation)).sum(axis=1), np.float32)

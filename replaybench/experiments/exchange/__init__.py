@@ -1,1 +1,0 @@
-"""Recordings in, episodes out: logs and Minari datasets."""

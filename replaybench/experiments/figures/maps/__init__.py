@@ -1,1 +1,0 @@
-"""Maps: how strategies compare under many conditions at once, in coloured squares."""

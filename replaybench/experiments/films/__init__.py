@@ -1,1 +1,0 @@
-"""Plants as moving pictures: in files, or in a window."""

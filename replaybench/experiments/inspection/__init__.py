@@ -1,1 +1,0 @@
-"""What any file holds: text, tables and pictures of buffers."""

@@ -1,0 +1,99 @@
+"""The training loop, where plants, learners and replay meet: act, step, add; then sample, update, annotate.
+
+Members act for an episode each, or for a number of steps. In an episode, members that have finished wait and store
+nothing. In steps, a member begins another episode whenever one has ended. A phase of updates follows.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.learner import Learner
+from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.episodes import LiveEpisodes
+from replaybench.replay.buffer import Replay, newest_batch
+from replaybench.replay.buffer_stream import BufferStream
+from replaybench.replay.strategies.interface import Context
+
+
+def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode: int) -> LiveEpisodes:
+    """Run one episode of every member, exploration included, into the buffers; return its summary."""
+    episodes = LiveEpisodes(env, replay.strategy.sampling.needs_state)
+    begin(agent, episodes, ~episodes.active, episode)
+    while episodes.active.any():
+        step(agent, replay, episodes)
+    return episodes
+
+
+def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
+    """Run `steps` steps of every member in round `episode`; after an episode, the next begins."""
+    for _ in range(steps):
+        if not episodes.active.all():
+            begin(agent, episodes, ~episodes.active, episode)
+        step(agent, replay, episodes)
+
+
+def begin(agent: Learner, episodes: LiveEpisodes, chosen: NDArray[np.bool_], episode: int) -> None:
+    """Begin a training episode of the chosen members `[M]`."""
+    agent.start_episode(episode, chosen)
+    episodes.begin(chosen)
+
+
+def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
+    """Act, step and add, for every member that is in an episode."""
+    observation, active = episodes.observation, episodes.active
+    tried = agent.explore(observation, active)
+    successor, reward, terminated, truncated, info = episodes.env.step(tried.action)
+    ended = terminated | truncated
+    replay.add(
+        {
+            "observation": observation,
+            "action": tried.action,
+            "reward": reward[:, None],
+            "next_observation": successor,
+            "terminated": terminated[:, None],
+            "exploration": tried.deviation[:, None],
+            "sensor_noise": episodes.sensor_noise,
+            "actuator_noise": info["actuator_noise"],
+            **tried.extras,
+            **agent.on_step(reward, successor, terminated, ended & active, active),
+        },
+        active,
+        ended,
+    )
+    episodes.note(reward, successor, info["sensor_noise"], ended)
+
+
+def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
+    """Do `updates` updates of every member; `progress` runs from 0 to 1 over the whole run.
+
+    On-policy learners first do one on the newest experiences, without annotation. If sampling does not depend on what
+    the learner returns, batches of several updates are sampled together.
+    """
+    if agent.on_policy:
+        agent.update(newest_batch(replay))
+    most = _evenly(updates, replay.at_once if agent.several_at_once else 1)
+    states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None)
+    batches = (
+        replay.sample(Context(first, updates, progress, state), min(most, updates - first))
+        for first, state in zip(range(0, updates, most), states, strict=False)
+    )
+    if not replay.uses_feedback:
+        agent.update_all(batches)
+        return
+    for batch in batches:
+        replay.annotate(batch, agent.update(batch))
+
+
+def _evenly(updates: int, most: int) -> int:
+    """Return the updates per chunk of a phase: at most `most`, equal if possible, at least 1."""
+    return max(1, -(-updates // max(1, -(-updates // most))))
+
+
+def update_once(agent: Learner, replay: Replay | BufferStream, context: Context) -> None:
+    """Sample, update, annotate."""
+    batch = replay.sample(context)
+    replay.annotate(batch, agent.update(batch))

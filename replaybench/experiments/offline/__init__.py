@@ -1,1 +1,0 @@
-"""Learning from stored buffers, without touching a plant."""

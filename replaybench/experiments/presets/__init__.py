@@ -1,1 +1,0 @@
-"""Published figures and tables as studies that run by their names."""

@@ -1,0 +1,192 @@
+"""Progress of a sweep: journal, failed runs, and remaining time.
+
+No line is printed twice in a row: after ten minutes times are in minutes, after a day in hours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rich.console import Console
+
+from replaybench.runtime.quantities import duration
+
+
+class Round(NamedTuple):
+    """A finished round of a cell.
+
+    Attributes:
+        done: number of finished rounds.
+        reward: mean score of the training episodes that ended in it, over members that have not failed; NaN if none.
+        failed: number of members with a reward that is not finite.
+        steps: environment steps of a member so far, mean over members.
+        latest: latest greedy reward and learner metrics by name, means over members that have not failed.
+    """
+
+    done: int
+    reward: float = math.nan
+    failed: int = 0
+    steps: float = 0.0
+    latest: tuple[tuple[str, float], ...] = ()
+
+
+Report = Callable[[Round], bool]
+"""Called after every round; returns False to stop the cell."""
+
+
+Event = dict[str, Any]
+
+_LEAST_SECONDS: Final = 1.0
+_SHARE: Final = 0.005
+"""Least time between two lines of a cell, as a share of its time so far."""
+
+
+class Journal:
+    """Decides which rounds become events."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        self._rewards: dict[str, list[float]] = {}
+
+    def round(self, key: str, state: Round, of: int) -> Event | None:
+        """Return the event of a cell's round, or None if the last was too recent; rewards in between are averaged."""
+        now = time.monotonic()
+        began = self._began.setdefault(key, now)
+        rewards = self._rewards.setdefault(key, [])
+        if math.isfinite(state.reward):
+            rewards.append(state.reward)
+        if key in self._last and now - self._last[key] < max(_LEAST_SECONDS, _SHARE * (now - began)):
+            return None
+        self._last[key] = now
+        reward = sum(rewards) / len(rewards) if rewards else None
+        self._rewards[key] = []
+        return event("round", cell=key, done=state.done, of=of, reward=reward, failed=state.failed)
+
+
+def begin(study: str, cells: int, todo: int) -> Event:
+    """Return the event of a sweep's begin, with its host and process."""
+    return event("begin", study=study, cells=cells, open=todo, host=socket.gethostname(), pid=os.getpid())
+
+
+def event(kind: str, **facts: Any) -> Event:
+    """Return an event with the current time."""
+    return {"event": kind, "at": round(time.time(), 3), **facts}
+
+
+def line(new: Event) -> str:
+    """Return an event as a line of JSON; NaN and infinity become null."""
+    odd = {key: None for key, value in new.items() if isinstance(value, float) and not math.isfinite(value)}
+    return json.dumps(new | odd) + "\n"
+
+
+class JournalFile:
+    """Writes the journal."""
+
+    def __init__(self, path: Path) -> None:
+        # A link is not followed: the folder may come from a stranger.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        size = self._file.seek(0, os.SEEK_END)
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            self._file.write(b"\n")  # after an unfinished line
+
+    def write(self, new: Event) -> None:
+        """Append an event."""
+        self._file.write(line(new).encode())
+
+    def touch(self) -> None:
+        """Renew the file's time, unless the file server is away."""
+        with contextlib.suppress(OSError):
+            os.utime(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class JournalReader:
+    """Reads a growing journal."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def news(self) -> Iterator[Event]:
+        """Yield the events since the last call."""
+        if not self._path.is_file():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            content = file.read()
+        whole, _, _ = content.rpartition(b"\n")
+        self._offset += len(whole) + bool(whole)
+        for text in whole.splitlines():
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError):  # an unfinished line
+                continue
+            if isinstance(found, dict) and isinstance(found.get("event"), str):
+                yield found
+
+
+def number(new: Mapping[str, Any], name: str, default: float = math.nan) -> float:
+    """Return a finite number of an event from any file, or the default."""
+    value = new.get(name)
+    plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
+    return float(value) if plain and value is not None else default
+
+
+LINE_SECONDS: Final = 30.0
+
+
+@contextlib.contextmanager
+def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
+    """Call an action every so many seconds during the block, from another thread."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+    """Print lines during the block, except on a terminal, which shows progress by itself, or on a quiet console."""
+    return (
+        contextlib.nullcontext()
+        if console.is_terminal or console.quiet
+        else printed_lines(console, words, LINE_SECONDS)
+    )
+
+
+def printed_lines(
+    console: Console, words: Callable[[], str], seconds: float
+) -> contextlib.AbstractContextManager[None]:
+    """Print `words()` every so many seconds during the block, if it has changed."""
+    count, last = itertools.count(1), [""]
+
+    def print_line() -> None:
+        line = f"after {duration(next(count) * seconds)}: {words()}"
+        if line != last[0]:
+            print(line, file=console.file, flush=True)
+        last[0] = line
+
+    return repeating(seconds, print_line)

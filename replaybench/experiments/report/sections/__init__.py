@@ -1,1 +1,0 @@
-"""The parts of a report, a file each."""

@@ -1,1 +1,0 @@
-"""A study's dataset, scores and tables."""

@@ -1,0 +1,315 @@
+"""Results files: netCDF-4 with a checksum, and new scores from stored rewards.
+
+Checksums detect damage, not forgery. netCDF libraries act on attributes of a file (units, fill values, scale factors,
+links to other files); here only plain arrays are read, checked, and labelled anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import h5py
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from replaybench.baselines.grid_choice import Rule
+from replaybench.baselines.references import reference
+from replaybench.data.array_check import DEFLATE_LIMIT, attribute, own_item
+from replaybench.data.record import is_record, read_header
+from replaybench.data.run_folder import runs_within
+from replaybench.envs.interface.plant import EpisodeMetric
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.dataset import AXES, ORIGINS, SCORES, add_references, add_scores, label_axes, score_key
+from replaybench.runtime.atomic import atomic_path
+from replaybench.runtime.configuration import HERTZ, NOISE, OneLine, Within, build
+from replaybench.runtime.errors import UserError, no_such_file, shown
+from replaybench.runtime.provenance import available_memory
+from replaybench.runtime.quantities import gigabytes
+from replaybench.runtime.user_file import imports_only
+
+_DIGEST_BYTES: Final = 32
+_MOST_TEXT: Final = 1 << 28
+_FILTERS: Final = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
+_TEXT, _WHOLE, _NUMBER = "text", "whole numbers", "numbers"
+
+_AXIS_KINDS: Final = {
+    **dict.fromkeys(("plant", "learner", "strategy", "signal"), _TEXT),
+    **dict.fromkeys(("noise", "frequency"), _NUMBER),
+    **dict.fromkeys(("seed", "block", "episode", "greedy_episode", "evaluation_step"), _WHOLE),
+}
+_RANGES: Final = {
+    "noise": NOISE,
+    "frequency": HERTZ,
+    **dict.fromkeys(("seed", "block", "update_every", "failed", "dead", "censored"), Within(0)),
+    **dict.fromkeys(("episode", "greedy_episode", "evaluation_step"), Within(1)),
+}
+_NEEDED: Final = {
+    "reward": (*AXES, "seed", "episode"),
+    "reward_greedy": (*AXES, "seed", "greedy_episode"),
+    "reference_random": ("plant", "noise", "frequency"),
+    "reference_dp": ("plant", "noise", "frequency"),
+    **{score_key(score): (*AXES, "seed") for score in SCORES},
+    **{f"{score_key(score)}_{bound}": AXES for score in SCORES for bound in ("mean", "low", "high")},
+    **dict.fromkeys(("failed", "dead", "censored"), AXES),
+}
+_FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    **{name: ((name,), dtype) for name, dtype in _AXIS_KINDS.items()},
+    **{name: (axes, _NUMBER) for name, axes in _NEEDED.items()},
+    "episode_metric": (("plant",), _TEXT),
+    "update_every": (("plant",), _WHOLE),
+    "whole_steps": (("plant", "frequency"), _NUMBER),
+    "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),
+    "reward_evaluation": ((*AXES, "seed", "evaluation_step"), _NUMBER),
+    "replayed_noise": ((*AXES, "seed", "signal"), _NUMBER),
+    "discount": (("plant", "learner", "frequency"), _NUMBER),
+    "max_substep": (("plant",), _NUMBER),
+    "reference_rule": (("plant",), _TEXT),
+    "reference_grid": (("plant", "frequency"), _TEXT),
+    "reference_change": (("plant", "frequency"), _NUMBER),
+}
+"""Axes and type of known arrays. Other arrays must have some of these axes."""
+_NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")
+
+_NAMES: Final = {"plant": "plants", "learner": "learners", "strategy": "strategies"}
+"""Attributes with the names along an axis, for other programs."""
+
+_COORDINATES: Final = {*_AXIS_KINDS, "episode_metric", "update_every", "reference_rule", *ORIGINS}
+
+_RENAMED: Final = {"told_by": "episode_metric"}
+"""Names of arrays in files of earlier versions."""
+
+Labelled = tuple[tuple[str, ...], NDArray[Any]]
+"""Names of an array's axes, and the array."""
+
+
+@dataclass(frozen=True)
+class ResultsFacts:
+    """Required attributes of a results file and their types; others are allowed."""
+
+    version: str
+    numerics_version: int
+    title: str = ""
+    reward: str = ""
+
+
+def write_results(path: Path, data: xr.Dataset) -> None:
+    """Write netCDF-4 atomically, with a checksum after its end, where HDF5 does not look.
+
+    The names along text axes are also stored as attributes of fixed length, a line each, because Octave reads no other
+    text. The file is made in memory, because the HDF5 library crashes at exit when a disk is full.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written; a file at `path` is unchanged.
+    """
+    packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
+    names = {many: "\n".join(map(str, data[axis].values)) for axis, many in _NAMES.items() if axis in data.coords}
+    data = data.assign_attrs({many: np.bytes_(text.encode()) for many, text in names.items()})
+    content = data.to_netcdf(engine="h5netcdf", encoding=packed)
+    with atomic_path(path) as temporary, temporary.open("wb") as raw:
+        raw.write(content)
+        raw.write(_digest(content))
+
+
+def _digest(content: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+def read_results(path: Path | str) -> xr.Dataset:
+    """Read results, after verifying their checksum.
+
+    Args:
+        path: a results file, or its run folder.
+
+    Raises:
+        UserError: the file is missing, damaged or foreign, or holds something else.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if not (path / "results.nc").is_file():
+            wanted = f"{path} holds no results.nc; run `replaybench sweep` into it first, or name another run folder"
+            raise UserError(runs_within(path) or wanted)
+        path /= "results.nc"
+    if not path.is_file() and path.name != "results.nc":
+        raise no_such_file(path)
+    if not path.is_file():
+        raise UserError(
+            f"no such file: {path}; replaybench sweep STUDY --output {shlex.quote(str(path.parent))} makes it"
+        )
+    content = path.read_bytes()
+    body = content[:-_DIGEST_BYTES]
+    if _digest(body) != content[-_DIGEST_BYTES:]:
+        if is_record(path):
+            raise UserError(
+                f"{path} is a {read_header(path).kind} file and no results.nc; replaybench inspect shows it"
+            )
+        raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
+    with _one_line(path), h5py.File(io.BytesIO(body), "r") as file:
+        mine = [key for key in file.attrs if not str(key).startswith("_") and key not in _NAMES.values()]
+        facts = {str(key): _plain(attribute(file, key)) for key in mine}
+        build(ResultsFacts, facts, f"the attributes of {path}", others=True)
+        datasets = {_RENAMED.get(name, name): _checked(path, file, name) for name in file}
+        asked, free = sum(map(_most_bytes, datasets.values())), available_memory()
+        if asked > free:
+            raise UserError(f"{path} unpacks to {gigabytes(asked)}, {gigabytes(free)} are free")
+        arrays = {name: _array(path, dataset, len(body)) for name, dataset in datasets.items()}
+        meanings = {
+            name: {"long_name": str(_plain(attribute(dataset, "long_name")))}
+            for name, dataset in datasets.items()
+            if "long_name" in dataset.attrs
+        }
+    return _dataset(path, facts, arrays, meanings)
+
+
+@contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    """Turn errors of libraries over a file's content into one line about the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{path} cannot be read as results: {reason}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute as text or number; `build` refuses others."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
+
+
+def _checked(path: Path, file: Any, name: str) -> Any:
+    """Return an array's HDF5 dataset, unread, after checking its storage."""
+    dataset = own_item(file, name)
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+        raise UserError(f"{path}: {name!r} is linked or no array")
+    plist = dataset.id.get_create_plist()
+    if {plist.get_filter(number)[0] for number in range(plist.get_nfilters())} - _FILTERS:
+        raise UserError(f"{path}: {name!r} is packed in a way that replaybench does not use")
+    if math.prod(dataset.shape) * dataset.dtype.itemsize > DEFLATE_LIMIT * dataset.id.get_storage_size():
+        raise UserError(f"{path}: {name!r} claims more data than the file holds")
+    if h5py.check_string_dtype(dataset.dtype) is None and dataset.dtype.kind not in "iuf":
+        raise UserError(f"{path}: {name!r} holds neither numbers nor text")
+    return dataset
+
+
+def _most_bytes(dataset: Any) -> int:
+    """Return the most bytes of an array in memory, texts aside; HDF5 unpacks whole chunks, which may be larger."""
+    count: int = math.prod(dataset.shape) + math.prod(dataset.chunks or (0,))
+    return count * max(8, int(dataset.dtype.itemsize))
+
+
+def _array(path: Path, dataset: Any, length: int) -> Labelled:
+    name = str(dataset.name).strip("/")
+    axes = (name,) if dataset.is_scale and dataset.ndim == 1 else tuple(_axis(dataset, i) for i in range(dataset.ndim))
+    if h5py.check_string_dtype(dataset.dtype) is not None:
+        return axes, _texts(path, dataset, length)
+    return axes, np.asarray(dataset[()])
+
+
+def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
+    """Read texts; a file may store a long text once and refer to it often."""
+    texts, most = dataset.asstr(), 0
+    if dataset.size * length > _MOST_TEXT:  # else all fit
+        for place in np.ndindex(dataset.shape):
+            most = max(most, len(texts[place]))
+            if 4 * most * dataset.size > _MOST_TEXT:
+                raise UserError(f"{path}: {dataset.name!r} unpacks to more than {_MOST_TEXT >> 20} MiB of text")
+    return np.array(texts[()], np.str_)
+
+
+def _axis(dataset: Any, number: int) -> str:
+    scales = dataset.dims[number].values()
+    return str(scales[0].name).strip("/") if len(scales) == 1 else ""
+
+
+def _dataset(
+    path: Path, facts: Mapping[str, Any], arrays: Mapping[str, Labelled], meanings: Mapping[str, dict[str, str]]
+) -> xr.Dataset:
+    for name in (*_NEEDED_AXES, *_NEEDED):
+        if name not in arrays:
+            raise UserError(f"{path} lacks {name}, which results hold")
+    sizes = {name: _check_axis(path, name, *arrays[name]) for name in _AXIS_KINDS if name in arrays}
+    for name, (axes, values) in arrays.items():
+        metric = ((*AXES, "seed", "greedy_episode"), _NUMBER)
+        due, dtype = metric if name.startswith("metric_") else _FORMS.get(name, (axes, _dtype(values)))
+        shape = tuple(sizes.get(axis, -1) for axis in due)
+        if axes != due or values.shape != shape or not name.isprintable():
+            raise UserError(f"{path}: {name!r} has axes {shown(axes)} of sizes {values.shape}, which does not fit")
+        _check_values(path, name, values, dtype)
+    run = ~np.isnan(arrays["reward"][1]).all(axis=(-2, -1))
+    for name in ("failed", "dead", "censored"):
+        if np.isnan(arrays[name][1][run]).any():
+            raise UserError(f"{path}: {name} is not counted where there are rewards")
+    labelled = {name: (axes, values, meanings.get(name, {})) for name, (axes, values) in arrays.items()}
+    data = xr.Dataset(
+        {name: array for name, array in labelled.items() if name not in _COORDINATES},
+        {name: array for name, array in labelled.items() if name in _COORDINATES},
+        {key: value for key, value in facts.items() if isinstance(value, str | int | float)},
+    )
+    label_axes(data)
+    return data
+
+
+def _check_axis(path: Path, name: str, axes: tuple[str, ...], values: NDArray[Any]) -> int:
+    """Check that the labels of an axis are unique; return its size."""
+    empty = not values.size and name != "greedy_episode"  # a run may be too short for one
+    if axes != (name,) or empty or len(np.unique(values)) != values.size:
+        raise UserError(f"{path}: {name} is no axis with a different label at every place")
+    for label in values.tolist() if _dtype(values) == _TEXT else ():
+        OneLine().check(label, f"{path}: {name}")
+    return values.size
+
+
+def _dtype(values: NDArray[Any]) -> str:
+    return {"U": _TEXT, "f": _NUMBER}.get(values.dtype.kind, _WHOLE)
+
+
+def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> None:
+    if _dtype(values) != dtype and (_dtype(values), dtype) != (_WHOLE, _NUMBER):
+        raise UserError(f"{path}: {name!r} must hold {dtype}, not {_dtype(values)}")
+    known = values if dtype != _NUMBER or name in _AXIS_KINDS else values[~np.isnan(values)]
+    if name in _RANGES and known.size:
+        for value in (known.min(), known.max()):
+            _RANGES[name].check(value.item(), f"{path}: {name}")
+    if name == "episode_metric" and set(values.tolist()) - set(get_args(EpisodeMetric)):
+        raise UserError(
+            f"{path}: episode_metric must be one of {', '.join(get_args(EpisodeMetric))}, not {shown(values.tolist())}"
+        )
+
+
+def rescore(
+    data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
+) -> xr.Dataset:
+    """Return results with new references and scores, and the same rewards.
+
+    Args:
+        data: dataset of `results.assemble`, of any version.
+        parameters: changed parameters of plants, by name, as a study's `[plant.NAME]` tables. Plants in Python files
+            must be among them: a name in a results file does not run code.
+        rule: how the grids of dynamic programming are chosen; each plant's own rule if not given.
+
+    Raises:
+        UserError: a plant cannot be made here, or lies in a Python file that was not named.
+    """
+    found = {}
+    for plant in data["plant"].values.tolist():
+        with imports_only(*(parameters or {})):
+            made = make_plant(plant, **(parameters or {}).get(plant, {}))
+        there = data["reward"].sel(plant=plant).notnull().any(["learner", "strategy", "seed", "episode"])
+        for noise in data["noise"].values.tolist():
+            for frequency in data["frequency"].values.tolist():
+                if there.sel(noise=noise, frequency=frequency):
+                    found[plant, frequency, noise] = reference(made, frequency, noise, rule)
+    data = data.copy()
+    add_references(data, found)
+    add_scores(data)
+    return data

@@ -1,0 +1,92 @@
+"""Number of updates per step, phases of strategies, and facts of the plant that a learner needs.
+
+With updates after each episode, the updates of an episode are a phase (Wang & Ross 2019). With updates every so many
+steps, a phase covers the steps of the longest episode, and the next phase follows at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from replaybench.controllers.interface.agent import Task
+from replaybench.envs.interface.plant import Plant
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.quantities import duration
+
+
+def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
+    """Return the task of a plant at a control rate in Hz (de Bruin et al. 2018, 6.4).
+
+    Args:
+        discount: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds.
+        observe: names of the observed states, all if empty.
+    """
+    ratio = plant.frequency / frequency if discount == "horizon" else 1.0
+    return Task(
+        observation_size=len(observe or plant.state_names),
+        action_size=len(plant.action_names),
+        discount=plant.discount**ratio,
+        reward_scale=plant.reward_scale * ratio,
+        action_choices=plant.action_choices,
+    )
+
+
+def horizon(discount: float, frequency: float) -> str:
+    """Describe the horizon of a discount γ of a control step: 1 / (1 − γ) steps, and their duration."""
+    if discount >= 1.0:
+        return f"γ = {discount:.6g} looks to the end of an episode"
+    steps = 1.0 / (1.0 - discount)
+    seconds = steps / frequency
+    time = duration(seconds) if seconds > 10 else f"{seconds:.3g} s"
+    return f"γ = {discount:.6g} looks {steps:.4g} steps ahead, {time}"
+
+
+class Replaying(Protocol):
+    """A learner, or its settings; `segment`, the steps of a replayed sequence, is optional."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one update."""
+
+    @property
+    def replays_per_experience(self) -> float:
+        """Mean number of times that each step is replayed."""
+
+
+def updates_after(steps: int, episode: int, strategy: Strategy, learner: Replaying) -> float:
+    """Return the mean number of updates after so many steps; the longest episode has `episode` steps.
+
+    The last segment of an episode may be short.
+    """
+    uses = steps * strategy.entry_share * learner.replays_per_experience
+    segments = math.ceil(episode / getattr(learner, "segment", 1))
+    return float(uses / (learner.batch_size * episode / segments))
+
+
+def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) -> Strategy:
+    """Return the strategy with an explicit length of ERE's phases, where the schedule does not give it.
+
+    Args:
+        strategy: any strategy, at its control rate.
+        learner: the learner, or its settings.
+        steps: of the longest episode.
+        every: steps between updates, 0 for updates after each episode.
+
+    Raises:
+        UserError: a phase would be a single update.
+    """
+    if not strategy.sampling.needs_phase:
+        return strategy
+    updates = updates_after(max(steps, every), steps, strategy, learner)
+    if updates < 2:
+        raise UserError(
+            f"{strategy} narrows to the newest during a phase of updates, and {max(steps, every)} steps are followed "
+            f"by {updates:.2g}; name the length of a phase, e.g. ERE(phase=1000), or raise replays_per_experience"
+        )
+    if not 0 < every < steps:
+        return strategy
+    return dataclasses.replace(strategy, sampling=strategy.sampling.in_phases(int(updates)))

@@ -1,0 +1,299 @@
+"""Snapshots of a running cell: buffer contents, and policies over the state space.
+
+They do not influence learning: no random number is drawn for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.baselines.grid_choice import Rule, reference_solution
+from replaybench.controllers.learner import Learner
+from replaybench.data.record import open_record, write_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.study import FINAL_EPISODES
+from replaybench.replay.buffer import Replay
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.errors import UserError
+
+TENTHS: Final = 10
+_EARLY: Final = (0.01, 0.03, 0.06)
+
+
+def snapshot_rounds(rounds: int) -> list[int]:
+    """Return the rounds, counted from 1, after which a snapshot is taken; the last is always one."""
+    return sorted({math.ceil(share * rounds - 1e-9) for share in _EARLY} | set(tenth_ends(rounds)))
+
+
+def tenth_ends(rounds: int) -> list[int]:
+    """Return the last round of each tenth of a run."""
+    return [math.ceil(tenth * rounds / TENTHS - 1e-9) for tenth in range(1, TENTHS + 1)]
+
+
+class Contents:
+    """The history of a population's buffers; K snapshots.
+
+    Attributes:
+        collected: int64 `[M, 10]`, experiences collected by the end of each tenth of the run.
+        origin: int64 `[M, K, 10]`, how many of those stored at a snapshot come from each tenth.
+        exploration: float64 `[M, K]`, mean stored exploration (see `Explored.deviation`); NaN if nothing is stored.
+    """
+
+    def __init__(self, members: int, rounds: int) -> None:
+        self._rounds, self._ends = snapshot_rounds(rounds), tenth_ends(rounds)
+        self.collected = np.zeros((members, TENTHS), np.int64)
+        self.origin = np.zeros((members, len(self._rounds), TENTHS), np.int64)
+        self.exploration = np.full((members, len(self._rounds)), np.nan)
+
+    def look(self, done: int, replay: Replay) -> None:
+        """Record the contents after `done` rounds, if a snapshot is due."""
+        for tenth, end in enumerate(self._ends):
+            if end >= done:
+                self.collected[:, tenth] = replay.collected
+        if done not in self._rounds:
+            return
+        place, exploration = self._rounds.index(done), replay.columns.column("exploration")
+        for m, count in enumerate(replay.count):
+            serial = replay.columns.serial[m, :count]
+            weight = np.ones(count, np.int64) if replay.assembly is None else replay.assembly.length[m, :count]
+            tenths = np.searchsorted(self.collected[m], serial, side="left")
+            self.origin[m, place] = np.bincount(tenths, weights=weight, minlength=TENTHS)[:TENTHS]
+            if steps := int(weight.sum()):  # padding of units is 0
+                self.exploration[m, place] = exploration[m, :count].sum(dtype=np.float64) / steps
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Return all arrays by name; each begins with M."""
+        return {"collected": self.collected, "origin": self.origin, "exploration": self.exploration}
+
+
+PIXELS: Final = 41
+MOST_MEMBERS: Final = 50
+"""Members of a cell whose policies are recorded; the median one is stored at the end."""
+
+
+class Paths(NamedTuple):
+    """Episodes without noise, one of each member.
+
+    Attributes:
+        states: physical, float64 `[M, T + 1, S]`; after its end a member's last state is repeated.
+        reward: mean per step, float64 `[M]`.
+    """
+
+    states: Floats
+    reward: Floats
+
+
+def has_surfaces(plant: Plant) -> bool:
+    """Return whether a plant's policies can be shown as surfaces: two states, a grid, and a mean reward as score."""
+    grid = isinstance(plant, OdePlant) and bool(plant.grid_nodes)
+    return grid and len(plant.state_names) == 2 and plant.episode_metric == "mean reward"
+
+
+def pixel_states(plant: OdePlant, pixels: int) -> Floats:
+    """Return the normalised state at the centre of each pixel of a plant's grid, `[X, Y, 2]`."""
+    shares = (np.arange(pixels) + 0.5) / pixels
+    along = [low + shares * (high - low) for low, high in zip(plant.grid_low, plant.grid_high, strict=True)]
+    return plant.normalise_state(np.stack(np.meshgrid(*along, indexing="ij"), axis=-1))
+
+
+def follow(
+    plant: OdePlant, frequency: float, members: int, policy: Callable[[NDArray[np.float32]], NDArray[Any]]
+) -> Paths:
+    """Follow a policy (observations `[M, S]` → actions `[M, A]`) through one episode without noise."""
+    env = PopulationEnv(plant, members, frequency=frequency, nan_actions="fail")
+    observation, infos = env.reset()
+    states, total = [infos["true_state"].copy()], np.zeros(members)
+    steps, running = np.zeros(members), np.ones(members, np.bool_)
+    while running.any():
+        observation, reward, terminated, truncated, infos = env.step(policy(observation))
+        states.append(np.where(running[:, None], infos["true_state"], states[-1]))
+        total += np.where(running, reward, 0.0)
+        steps += running
+        running = running & ~(terminated | truncated)
+    return Paths(plant.denormalise_state(np.stack(states, axis=1)), total / np.maximum(steps, 1))
+
+
+class Surfaces:
+    """The history of a population's policies; K snapshots, `PIXELS` along both states, the first members only.
+
+    Attributes:
+        value: float32 `[m, K, X, Y]`, (1 − γ) times the value: discounted mean reward per step, unscaled.
+        action: float32 `[m, K, X, Y, A]`, physical.
+        path: float32 `[m, K, T + 1, 2]`, physical, NaN behind the end.
+        greedy: float64 `[m, K]`, mean reward per step of these episodes.
+    """
+
+    def __init__(self, plant: OdePlant, frequency: float, members: int, rounds: int) -> None:
+        self._plant, self._frequency, self._members = plant, frequency, members
+        self._rounds, kept = snapshot_rounds(rounds), min(members, MOST_MEMBERS)
+        self._states = pixel_states(plant, PIXELS).reshape(1, -1, 2).astype(np.float32)
+        shape, steps = (kept, len(self._rounds)), plant.steps_per_episode(frequency)
+        self.value = np.full((*shape, PIXELS, PIXELS), np.nan, np.float32)
+        self.action = np.full((*shape, PIXELS, PIXELS, len(plant.action_names)), np.nan, np.float32)
+        self.path = np.full((*shape, steps + 1, 2), np.nan, np.float32)
+        self.greedy = np.full(shape, np.nan)
+
+    def look(self, done: int, agent: Learner) -> None:
+        """Record the policies after `done` rounds, if a snapshot is due."""
+        if done not in self._rounds:
+            return
+        place, kept = self._rounds.index(done), len(self.value)
+        states = np.repeat(self._states, self._members, axis=0)
+        value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[:kept]
+        self.value[:, place] = value.reshape(kept, PIXELS, PIXELS)
+        action = self._plant.denormalise_action(np.clip(agent.policy(states)[:kept], -1, 1))
+        self.action[:, place] = action.reshape(kept, PIXELS, PIXELS, -1)
+        paths = follow(self._plant, self._frequency, self._members, agent.act)
+        self.path[:, place, : paths.states.shape[1]] = paths.states[:kept]
+        self.greedy[:, place] = paths.reward[:kept]
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Return all arrays by name."""
+        return {"value": self.value, "action": self.action, "path": self.path, "greedy": self.greedy}
+
+
+def axes_facts(plant: OdePlant) -> dict[str, Any]:
+    """Return the axes of surfaces as plain values."""
+    states = zip(
+        plant.state_names, plant.state_units, plant.grid_low, plant.grid_high,
+        plant.periodic, plant.initial_state, plant.reference_state, strict=True,
+    )  # fmt: skip
+    actions = zip(plant.action_names, plant.action_units, plant.action_low, plant.action_high, strict=True)
+    return {
+        "states": [
+            {
+                "name": name, "unit": unit, "low": float(low), "high": float(high),
+                "periodic": bool(around), "initial": float(first), "reference": float(goal),
+            }
+            for name, unit, low, high, around, first, goal in states
+        ],
+        "actions": [
+            {"name": name, "unit": unit, "low": float(low), "high": float(high)} for name, unit, low, high in actions
+        ],
+    }  # fmt: skip
+
+
+KIND = "snapshots"
+
+
+class Snapshots:
+    """Contents of the buffers, and policies, along a run of so many `rounds`.
+
+    Policies are stored for plants of two states that are both observed, in their order (`observe`, all if empty), and
+    for learners that have values and whose greedy action depends on the state only.
+    """
+
+    def __init__(
+        self, plant: Plant, frequency: float, agent: Learner, members: int, rounds: int, observe: Sequence[str] = ()
+    ) -> None:
+        self.rounds = rounds
+        self.contents = Contents(members, rounds)
+        self.plant = plant if isinstance(plant, OdePlant) and has_surfaces(plant) else None
+        self.surfaces: Surfaces | None = None
+        seen = tuple(observe or plant.state_names) == plant.state_names and hasattr(agent, "value")
+        if self.plant is not None and agent.greedy() is agent and seen:
+            self.surfaces = Surfaces(self.plant, frequency, members, rounds)
+
+    def look(self, done: int, agent: Learner, replay: Replay) -> None:
+        """Take a snapshot after `done` rounds, if one is due."""
+        with np.errstate(over="ignore", invalid="ignore"):  # from failed members
+            self.contents.look(done, replay)
+            if self.surfaces is not None:
+                self.surfaces.look(done, agent)
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Return all arrays by name, for a checkpoint; a resumed run writes into them."""
+        return self.contents.arrays() | ({} if self.surfaces is None else self.surfaces.arrays())
+
+    def write(self, path: Path, facts: Mapping[str, Any], reward: NDArray[np.float64], first: int) -> None:
+        """Write the snapshots; of the policies only those of the run of median final reward.
+
+        Args:
+            facts: of the cell.
+            reward: of all training episodes, `[M, E]`.
+            first: number of the first member.
+        """
+        header: dict[str, Any] = {**facts, "rounds": snapshot_rounds(self.rounds)}
+        arrays: dict[str, NDArray[np.generic]] = dict(self.contents.arrays())
+        if self.surfaces is not None and self.plant is not None:
+            chosen = median_seed(reward[: len(self.surfaces.value)])
+            if chosen is not None:
+                header |= {"seed": first + chosen, **axes_facts(self.plant)}
+                arrays |= {name: array[chosen : chosen + 1] for name, array in self.surfaces.arrays().items()}
+        write_record(path, KIND, header, arrays)
+
+
+def median_seed(rewards: NDArray[np.float64]) -> int | None:
+    """Return the run of median final reward among `[seeds, E]`, the lower of two; None if all have failed."""
+    final = rewards[:, -FINAL_EPISODES:].mean(axis=1)
+    ranked = np.argsort(final)[: np.isfinite(final).sum()]  # NaN is sorted to the end
+    return int(ranked[(len(ranked) - 1) // 2]) if len(ranked) else None
+
+
+_KIND: Final = "solved"
+
+
+class Solved(NamedTuple):
+    """A greedy policy of dynamic programming, float64.
+
+    Attributes:
+        value: (1 − γ) times the value, `[X, Y]`.
+        action: physical, `[X, Y, A]`.
+        path: physical states of an episode without noise `[T + 1, 2]`.
+        reward: its mean per step.
+    """
+
+    value: Floats
+    action: Floats
+    path: Floats
+    reward: float
+
+
+def solved_surfaces(plant: Plant, frequency: float, rule: Rule | None, pixels: int = PIXELS) -> Solved | None:
+    """Solve a plant, or read the cached solution; return None for plants without surfaces."""
+    if not isinstance(plant, OdePlant) or not has_surfaces(plant):
+        return None
+    solution = reference_solution(plant, frequency, rule).solution
+    states = pixel_states(plant, pixels).reshape(-1, 2)
+    paths = follow(plant, frequency, 1, solution.greedy)
+    action = plant.denormalise_action(solution.greedy(states)).reshape(pixels, pixels, -1)
+    value = (1 - solution.discount) * solution.value(states).reshape(pixels, pixels)
+    return Solved(value, action, paths.states[0], float(paths.reward[0]))
+
+
+def write_solved(folder: RunFolder, fingerprint: str, frequency: float, solved: Solved) -> None:
+    """Store a solution in a run folder, by plant and rate."""
+    arrays: dict[str, Any] = {"value": solved.value, "action": solved.action, "path": solved.path}
+    write_record(_place(folder, fingerprint, frequency), _KIND, {"reward": solved.reward}, arrays)
+
+
+def read_solved(folder: RunFolder, fingerprint: str, frequency: float) -> Solved | None:
+    """Return the solution that a run folder holds for a plant and rate, or None.
+
+    Raises:
+        UserError: the file is damaged, or holds something else.
+    """
+    path = _place(folder, fingerprint, frequency)
+    if not fingerprint.isalnum() or not path.is_file():
+        return None
+    with open_record(path, _KIND) as record:
+        shapes, reward = record.header.shapes, record.header.facts.get("reward")
+        path_shape, action_shape = shapes.get("path", ()), shapes.get("action", ())
+        due = {"value": (PIXELS, PIXELS), "action": (PIXELS, PIXELS, *action_shape[2:3]), "path": (*path_shape[:1], 2)}
+        if not isinstance(reward, float) or shapes != due or not all(map(all, due.values())):
+            raise UserError(f"{path} does not hold a policy over two states; the same sweep again writes it")
+        value, action, path_states = (record.read(name).astype(np.float64) for name in ("value", "action", "path"))
+    return Solved(value, action, path_states, reward)
+
+
+def _place(folder: RunFolder, fingerprint: str, frequency: float) -> Path:
+    return folder.path / "solved" / f"{fingerprint[:16]}-{frequency:g}Hz.h5"

@@ -1,0 +1,180 @@
+"""Initial policies of learners, and the studies that come with the package."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import operator
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.policies.policy import PolicyFacts, StoredPolicy
+from replaybench.controllers.registry import algorithm_of, name_of
+from replaybench.data.policy_file import digest, members_in, read_policy, take_members
+from replaybench.runtime.atomic import atomic_folder
+from replaybench.runtime.configuration import Name, NonNegativeInt, build
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import located
+
+Weights = dict[str, NDArray[np.generic]]
+
+_MOST_DIFFERENCES: Final = 4
+_OF_REWARDS: Final = ("discount", "reward_scale")
+"""These may differ: values adapt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A `[start.NAME]` table of a study: the policy file whose weights learner NAME begins with.
+
+    All networks are loaded, critics and normalisation too. Optimisers and buffers begin anew.
+
+    Attributes:
+        policy: path of a file that `sweep` or `replay` wrote, or of its folder; or of a run with one grid point, whose
+            blocks of seeds are joined.
+        member: the member that all seeds begin with; if not given, seeds take the members in turn.
+        content: required checksum of the weights, as runs store it in their `study.toml`; any if not given.
+    """
+
+    policy: str
+    member: NonNegativeInt | None = None
+    content: str = ""
+
+    def load_into(self, agent: Learner, seeds: Iterable[int]) -> None:
+        """Load the policy into a population of these seeds.
+
+        Raises:
+            UserError: the file is missing, damaged or foreign, lacks the member, has other content, or does not fit;
+                names the differing settings then.
+        """
+        facts, stored = self._read()
+        weights = self._take(stored, seeds)
+        try:
+            agent.load_weights(weights)
+        except UserError as error:
+            known = build(PolicyFacts, facts, f"the facts of {self.policy}", others=True).policy
+            raise UserError(f"{self.policy}: {error}{_differences(known, agent)}") from None
+
+    def _take(self, stored: Weights, seeds: Iterable[int]) -> Weights:
+        path = Path(self.policy)
+        members = 1 if self.member is not None else members_in(path, stored)
+        return take_members(path, stored, [seed % members if self.member is None else self.member for seed in seeds])
+
+    def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float, seeds: int) -> Start:
+        """Return a copy with its checksum, after a trial with a learner of class `kind`.
+
+        Raises:
+            UserError: as `load_into`, for any of so many seeds.
+        """
+        self.load_into(kind(settings, LearnerSetting(task, 0, [0], frequency)), [0])
+        stored = self._read()[1]
+        self._take(stored, range(seeds))
+        return dataclasses.replace(self, content=digest("", stored))
+
+    def _read(self) -> tuple[dict[str, Any], Weights]:
+        """Return the facts of the first file, and the weights of all."""
+        path = located(Path(self.policy))
+        path = own if (own := path / "policy.safetensors").is_file() else path
+        parts = _blocks(path) if path.is_dir() else [read_policy(path)]
+        try:
+            weights = {name: np.concatenate([part[name] for _, part in parts]) for name in parts[0][1]}
+        except (LookupError, ValueError):
+            raise UserError(f"{path} holds policies that do not belong together; name the file of one") from None
+        if self.content and digest("", weights) != self.content:
+            raise UserError(f"{path} holds another policy than when this run began; restore it, or leave content out")
+        return parts[0][0], weights
+
+
+@dataclass(frozen=True)
+class CellFacts:
+    """What distinguishes the grid points and blocks of seeds of policy files."""
+
+    plant: Name
+    learner: Name
+    strategy: Name
+    noise: float
+    frequency: float
+    first_member: NonNegativeInt
+
+
+@dataclass(frozen=True)
+class BlockFacts:
+    """The facts of a policy file that a sweep wrote."""
+
+    cell: CellFacts
+
+
+def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
+    """Return the facts and weights of a run's policy files in the order of their seeds.
+
+    Raises:
+        UserError: it has none, or those of several grid points.
+    """
+    found = []
+    for path in sorted(run.glob("cells/*/policy.safetensors")):
+        facts, weights = read_policy(path)
+        cell = build(BlockFacts, facts, f"the facts of {path}", others=True).cell
+        found.append((cell.first_member, dataclasses.replace(cell, first_member=0), path, facts, weights))
+    points = {point: path for _, point, path, *_ in found}
+    if not points:
+        raise UserError(f"{run} holds no policies (cells/*/policy.safetensors); name a finished run, or a file")
+    if len(points) > 1:
+        one = next(iter(points))
+        raise UserError(
+            f"{run} holds policies of {len(points)} grid points; name the file of one, as {points[one]} for "
+            f"{one.plant} {one.learner} {one.strategy}"
+        )
+    return [(facts, weights) for *_, facts, weights in sorted(found, key=operator.itemgetter(0))]
+
+
+def _differences(known: StoredPolicy, agent: Learner) -> str:
+    theirs = {"learner": algorithm_of(known.learner), **known.task._asdict(), **known.settings}
+    mine = {"learner": name_of(type(agent)), **agent.task._asdict(), **dataclasses.asdict(agent.config)}
+    there, here = ({key: json.dumps(each.get(key), sort_keys=True) for key in mine} for each in (theirs, mine))
+    unlike = [key for key in mine if key not in _OF_REWARDS and there[key] != here[key]][:_MOST_DIFFERENCES]
+    listed = "; ".join(f"{key} = {there[key]} there, {here[key]} here" for key in unlike)
+    return f" ({listed})" if listed else ""
+
+
+STUDIES: Final = Path(__file__).parents[1] / "studies"
+EXAMPLES: Final = Path(__file__).parents[1] / "examples"
+
+
+def study_file(path: Path) -> Path:
+    """Return the study file at `path`, or else the package's study of this name, in any case.
+
+    Raises:
+        UserError: there is neither.
+    """
+    if path.is_file():
+        return path
+    names = sorted(file.stem for file in STUDIES.glob("*.toml"))
+    for name in names:
+        if name.casefold() == str(path).casefold():
+            return STUDIES / f"{name}.toml"
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a study file in it")
+    raise UserError(f"no such study file: {path}; studies that come with replaybench: {', '.join(names)}")
+
+
+def copy_examples(folder: Path) -> list[Path]:
+    """Copy the package's examples into a new folder; return its files.
+
+    Raises:
+        UserError: `folder` exists, or cannot be written.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} exists already; name a folder that does not")
+    with atomic_folder(folder) as temporary:
+        for path in EXAMPLES.iterdir():
+            if path.is_file():
+                shutil.copyfile(path, temporary / path.name)
+    return sorted(folder.iterdir())

@@ -1,0 +1,188 @@
+"""Scores of runs with bootstrap intervals (BCa, Efron 1987; de Bruin et al. 2018, section 5.1).
+
+Runs are resampled, never episodes. Failed runs (a reward is not finite) have no score and are counted; collapsed runs
+(`dead`, they end below μ_r = 0.2) are scored like any other, and counted too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.runtime.arrays import Floats
+
+Statistic = Literal["mean", "interquartile mean"]
+
+RESAMPLES: Final = 10_000
+_SMALLEST: Final = 1 / (RESAMPLES + 1)
+_ROUNDING: Final = 1e-11  # relative
+
+
+def alike(values: Floats) -> bool:
+    """Return whether the values of a sample `[n]` differ by rounding at most."""
+    return float(np.ptp(values)) <= 1e-12 * max(1.0, float(np.abs(values).max()))
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """A statistic of samples `[...]` and of their resamples, ascending, `[..., RESAMPLES]`; acceleration `[...]`."""
+
+    estimate: Floats
+    resampled: Floats
+    acceleration: Floats
+
+    def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
+        """Return the ends of each sample's BCa interval, `[...]`."""
+        from scipy.special import ndtr, ndtri
+
+        bias = ndtri(self._share(self.estimate))
+        quantiles = bias + ndtri(np.array([(1 - coverage) / 2, (1 + coverage) / 2])).reshape(2, *[1] * bias.ndim)
+        levels = ndtr(bias + quantiles / (1 - self.acceleration * quantiles))
+        low, high = (self._quantile(level) for level in levels)
+        return low, high
+
+    def _share(self, value: Floats) -> Floats:
+        """Return the share of resamples below a value, ties counted half, within (0, 1)."""
+        rounding = _ROUNDING * np.maximum(np.abs(self.resampled[..., 0]), np.abs(self.resampled[..., -1]))
+        below = (self.resampled < (value - rounding)[..., None]).mean(axis=-1)
+        upto = (self.resampled <= (value + rounding)[..., None]).mean(axis=-1)
+        shares: Floats = np.clip((below + upto) / 2, _SMALLEST, 1 - _SMALLEST)
+        return shares
+
+    def _quantile(self, level: Floats) -> Floats:
+        place = level * (RESAMPLES - 1)
+        lower = np.minimum(place.astype(np.int64), RESAMPLES - 2)
+        ends = np.take_along_axis(self.resampled, np.stack([lower, lower + 1], axis=-1), axis=-1)
+        found: Floats = ends[..., 0] + (place - lower) * (ends[..., 1] - ends[..., 0])
+        return found
+
+
+def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
+    """Resample the last axis of `samples` `[..., n]`, of at least two different values."""
+    size = samples.shape[-1]
+    if statistic == "interquartile mean":
+        samples = np.sort(samples, axis=-1)
+    estimate = samples @ weights(size, statistic)
+    without = samples @ _weights(1.0 - np.eye(size), statistic).T
+    deviations = without.mean(axis=-1, keepdims=True) - without
+    # If no single value changes the statistic, only rounding is left.
+    deviations[np.abs(deviations) <= _ROUNDING * np.abs(samples).max(axis=-1, keepdims=True)] = 0.0
+    spread = (deviations**2).sum(axis=-1)
+    acceleration = (deviations**3).sum(axis=-1) / (6 * np.where(spread, spread, 1.0) ** 1.5)
+    return Bootstrap(estimate, np.sort(samples @ _resample_weights(size, statistic).T, axis=-1), acceleration)
+
+
+def interquartile_mean(sample: Floats) -> float:
+    """Return the mean of the middle half of a sample, fractions of runs counted (Agarwal et al. 2021)."""
+    finite = np.sort(sample[np.isfinite(sample)])
+    return float(finite @ weights(finite.size, "interquartile mean")) if finite.size else np.nan
+
+
+def weights(size: int, statistic: Statistic) -> Floats:
+    """Return the weights `[size]` of values in ascending order in a statistic."""
+    found: Floats = _weights(np.ones((1, size)), statistic)[0]
+    return found
+
+
+@lru_cache(maxsize=8)
+def drawn(size: int) -> Floats:
+    """Return how often each of `size` values is drawn in each resample, `[RESAMPLES, size]`."""
+    draws = np.random.Generator(np.random.PCG64(0)).integers(size, size=(RESAMPLES, size))
+    places = draws + size * np.arange(RESAMPLES)[:, None]
+    counts: Floats = np.bincount(places.ravel(), minlength=RESAMPLES * size).reshape(RESAMPLES, size).astype(np.float64)
+    return counts
+
+
+@lru_cache(maxsize=8)
+def _resample_weights(size: int, statistic: Statistic) -> Floats:
+    return _weights(drawn(size), statistic)
+
+
+def _weights(counts: Floats, statistic: Statistic) -> Floats:
+    """Return the weights of values that occur `counts` times `[resample, n]`."""
+    ends = counts.cumsum(axis=-1)
+    total = ends[:, -1:]
+    if statistic == "mean":
+        even: Floats = counts / total
+        return even
+    middle = np.minimum(ends, 0.75 * total) - np.maximum(ends - counts, 0.25 * total)
+    halved: Floats = np.maximum(middle, 0.0) / (0.5 * total)
+    return halved
+
+
+RISE_LEVEL = 0.8
+DEAD_LEVEL = 0.2
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over runs with its 95 % bootstrap interval; `degenerate` if the sample has no spread or one member."""
+
+    mean: float
+    low: float
+    high: float
+    degenerate: bool
+
+    def __str__(self) -> str:
+        return self.text(2)
+
+    def text(self, digits: int) -> str:
+        """Return it as text with so many decimals."""
+        if not np.isfinite(self.mean):
+            return "–"
+        bounds = " (no spread)" if self.degenerate else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        return f"{self.mean:.{digits}f}{bounds}"
+
+
+def interval(sample: Floats, statistic: Statistic = "mean") -> Interval:
+    """Return a statistic with its 95 % BCa interval of the finite values of a sample `[runs]`."""
+    finite = sample[np.isfinite(sample)]
+    center = float(finite.mean()) if statistic == "mean" and finite.size else interquartile_mean(finite)
+    if finite.size < 2 or alike(finite):
+        return Interval(center, center, center, True)
+    low, high = map(float, bootstrap(finite, statistic).interval())
+    return Interval(center, low, high, alike(np.array([low, high])))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of each run `[M]`, NaN for failed runs.
+
+    Attributes:
+        final: mean μ_r of the last episodes (see `last_episodes`).
+        best: μ_r of the best episode.
+        rise: first episode with μ_r ≥ 0.8, the run's length if there is none (`censored`).
+    """
+
+    final: Floats
+    best: Floats
+    rise: Floats
+    failed: NDArray[np.bool_]
+    dead: NDArray[np.bool_]
+    censored: NDArray[np.bool_]
+
+
+def score(mu_r: Floats, failed: NDArray[np.bool_], final: int = 100) -> Scores:
+    """Score learning curves `[M, E]`; the final score is the mean of the last `final` episodes.
+
+    Args:
+        mu_r: normalised curves; all NaN where μ_r is undefined: then scores are NaN, and no run is dead or censored.
+        failed: runs with a reward that is not finite, `[M]`.
+        final: number of episodes in the final score.
+    """
+    measured = np.isfinite(mu_r).all(axis=1) & ~failed
+    reached = mu_r >= RISE_LEVEL
+    rise = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, float(mu_r.shape[1]))
+    ended = mu_r[:, -final:].mean(axis=1)
+    return Scores(
+        final=np.where(measured, ended, np.nan),
+        best=np.where(measured, mu_r.max(axis=1), np.nan),
+        rise=np.where(measured, rise, np.nan),
+        failed=failed,
+        dead=(ended < DEAD_LEVEL) & measured,
+        censored=~reached.any(axis=1) & measured,
+    )

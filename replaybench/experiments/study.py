@@ -1,0 +1,478 @@
+"""A study: a grid of settings, read from TOML and cut into cells.
+
+A cell is one grid point, run as one population of seeds. Its id is a hash of everything that can change its numbers,
+so a run folder can be continued, extended and compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from replaybench.baselines.grid_choice import Rule
+from replaybench.controllers.interface.agent import Actions
+from replaybench.controllers.learner import check_name
+from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled, variant_settings
+from replaybench.data.documents import read_toml
+from replaybench.envs.interface.declarations import seen_states
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import with_equations
+from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
+from replaybench.experiments.schedule import make_task, with_phases
+from replaybench.experiments.start import Start, study_file
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.runtime.configuration import (
+    Count,
+    Discount,
+    Hertz,
+    Name,
+    Noise,
+    NonNegativeInt,
+    RootSeed,
+    Seeds,
+    build,
+    check,
+    merged,
+)
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.source_hash import made_of
+from replaybench.runtime.user_file import canonical, names_from
+from replaybench.runtime.version import NUMERICS_VERSION
+
+GAMMA: Final = ":discount="
+"""Separates a learner's name from its discount."""
+
+Buffers = Literal["final", "compressed", "none"]
+"""How each cell's replay buffer is stored."""
+
+SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episodes": 10}
+"""Keys added since cells were first stored, with the values that older cells have."""
+
+FINAL_EPISODES: Final = 100
+
+AXES = ("plants", "learners", "strategies", "noise", "frequency", "discount")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """One full grid of a study; missing lists are those of the study."""
+
+    plants: tuple[Name, ...] = ()
+    learners: tuple[Name, ...] = ()
+    strategies: tuple[Name, ...] = ()
+    noise: tuple[Noise, ...] = ()
+    frequency: tuple[Hertz, ...] = ()
+    discount: tuple[Discount, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(self, "[[grid]]")
+        _spell(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study file. Every list spans one axis of the grid; with `[[grid]]` tables the study is their union.
+
+    - `noise`: standard deviations of sensor and actuator noise, in normalised units.
+    - `frequency`: control rates in Hz; each plant's own if empty.
+    - `capacity`: experiences that bounded retentions without a capacity of their own (`FIFO(5000)`) hold.
+    - `update_every`: steps between updates, 0 for updates after each episode; each plant's own if not given. With a
+      number of steps, a member begins another episode when one has ended, and an episode of `episodes` is a round of as
+      many steps as the longest has.
+    - `horizon_steps`: steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for those of the run;
+      after them schedules stay at their end.
+    - `evaluate_every_steps`: steps of a member between evaluations without exploration, of `evaluation_episodes`
+      episodes, at the end of a round; 0 for none. Nothing is learned from them.
+    - `discount`: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds, and scales rewards
+      alike (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step, a list of them another axis:
+      learners are then named `DDPG:discount=0.99`. `discount` may also stand in the table of a plant or a learner; a
+      learner's takes precedence.
+    - `reference`: grid of the dynamic programming that scores are relative to: "converged" refines the plant's grid
+      until nothing changes, "paper" takes it as declared; each plant's own choice if not given. Learning does not
+      depend on it.
+    - `replayed_noise`: also store the noise in every experience, and measure how much of it is replayed (table 6).
+    - `observe`: names of the observed states, all if empty; the references of scores observe all.
+    - `device`: where learners that support it are updated: `cpu`, `cuda`, or `cuda:1`.
+    - `folder`: where paths of users' files and policies are looked up first; the study file's if not given.
+    - `learner`, `plant`: tables of settings. A learner may stand several times, with variants (`DDPG:decay`) that have
+      tables of their own.
+    - `start`: by learner, the stored policy that it begins with.
+    """
+
+    name: str
+    plants: tuple[Name, ...] = ()
+    learners: tuple[Name, ...] = ("DDPG",)
+    strategies: tuple[Name, ...] = ()
+    noise: tuple[Noise, ...] = (0.0,)
+    frequency: tuple[Hertz, ...] = ()
+    grid: tuple[Grid, ...] = ()
+    seeds: Seeds = 50
+    episodes: Count = 3000
+    update_every: NonNegativeInt | None = None
+    root_seed: RootSeed = 0
+    block: Count = 50
+    capacity: Count = 10_000
+    greedy_every: Count = 10
+    horizon_steps: NonNegativeInt = 0
+    evaluate_every_steps: NonNegativeInt = 0
+    evaluation_episodes: Count = 10
+    discount: Literal["fixed", "horizon"] | Discount | tuple[Discount, ...] = "fixed"
+    reference: Rule | None = None
+    buffers: Buffers = "final"
+    replayed_noise: bool = False
+    observe: tuple[Name, ...] = ()
+    device: str = "cpu"
+    folder: str = field(default="", compare=False)
+    learner: dict[str, Any] = field(default_factory=dict)
+    plant: dict[str, Any] = field(default_factory=dict)
+    start: dict[str, Start] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check(self, f"study {self.name!r}")
+        check_name(self.device)
+        tables: tuple[Study | Grid, ...] = (self, *self.grid)
+        for table in tables:
+            _spell(table, self.folder)
+        if isinstance(self.discount, int | float):
+            object.__setattr__(self, "discount", (float(self.discount),))
+        if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
+            raise UserError(f"study name {self.name!r} must be usable as a folder name")
+        grids = self.grids()
+        for key, axis in (("learner", "learners"), ("plant", "plants"), ("start", "learners")):
+            names = {name for grid in grids for name in getattr(grid, axis)}
+            for name, table in getattr(self, key).items():
+                if name not in names:
+                    raise unknown(f"name in table [{key}]:", name, names)
+                if not isinstance(table, Mapping | Start):
+                    raise UserError(f"study {self.name!r}: [{key}.{name}] must be a table of settings, not {table!r}")
+        for grid in grids:
+            for axis in AXES:
+                if not getattr(grid, axis) and axis not in ("frequency", "discount"):
+                    raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
+            _check_names(grid)
+
+    def grids(self) -> list[Grid]:
+        """Return the grids, completed by the study's lists."""
+        mine = {axis: getattr(self, axis) for axis in AXES}
+        mine["discount"] = () if isinstance(self.discount, str) else self.discount
+        tables = self.grid or (Grid(),)
+        return [Grid(**{axis: getattr(table, axis) or mine[axis] for axis in AXES}) for table in tables]
+
+    def cells(self) -> list[Cell]:
+        """Cut the study into cells, each once, in the order of its lists.
+
+        Raises:
+            UserError: a name or value that cannot be run.
+        """
+        found: dict[str, Cell] = {}
+        plants: dict[Any, tuple[Plant, str]] = {}  # fingerprints are slow
+        with names_from(self.folder):
+            for plant, learner, strategy, noise, frequency, gamma in itertools.chain(*map(_points, self.grids())):
+                discount = self._discount(plant, learner, gamma)
+                key = plant, *discount.values()
+                if key not in plants:
+                    made = make_plant(plant, **{**self.plant.get(plant, {}), **discount})
+                    plants[key] = made, made.fingerprint()
+                point = self._cell(plant, *plants[key], learner, strategy, noise, frequency, gamma)
+                for first in range(0, self.seeds, self.block):
+                    members = min(self.block, self.seeds - first)
+                    cell = dataclasses.replace(point, first_member=first, members=members)
+                    found.setdefault(cell.id, cell)
+        return list(found.values())
+
+    def _discount(self, plant: str, learner: str, gamma: float | None) -> dict[str, Any]:
+        """Return the plant's changed parameters: the discount of the axis, or of the learner's table."""
+        own, _ = _own_discount(load_learner(learner)[1], self.learner.get(learner, {}))
+        for key, table in ((f"plant.{plant}", self.plant.get(plant, {})), (f"learner.{learner}", own)):
+            if "discount" in table and gamma is not None:
+                raise UserError(f"study {self.name!r}: discount is given for all and in [{key}]; leave one out")
+        return own if gamma is None else {"discount": gamma}
+
+    def _cell(
+        self,
+        plant: str,
+        made: Plant,
+        fingerprint: str,
+        learner: str,
+        strategy: str,
+        noise: float,
+        rate: float | None,
+        gamma: float | None,
+    ) -> Cell:
+        frequency = made.frequency if rate is None else rate
+        steps = made.steps_per_episode(frequency) * self.episodes
+        every = made.update_every if self.update_every is None else self.update_every
+        seen_states(made.name, made.state_names, self.observe)
+        kind, config = load_learner(learner)
+        _, table = _own_discount(config, merged(variant_settings(learner), self.learner.get(learner, {})))
+        settings = build(config, table, f"[learner.{learner}]")
+        parsed = parse(strategy)
+        if parsed.synth is not None:
+            with_equations(made, str(parsed))
+        if every > steps:
+            raise UserError(
+                f"study {self.name!r}: update_every = {every} is more than the {steps} steps of a run, which would "
+                "learn nothing; lower it, or raise episodes"
+            )
+        if self.evaluate_every_steps and not steps // self.episodes <= self.evaluate_every_steps <= steps:
+            raise UserError(
+                f"study {self.name!r}: evaluate_every_steps must be at least the {steps // self.episodes} steps of an "
+                f"episode and at most the {steps} of a run, not {self.evaluate_every_steps}; 0 for no evaluations"
+            )
+        actions = Actions(made.name, len(made.action_names), made.action_choices)
+        kind.check(settings, actions, parsed.refer is not None, self.device)
+        self._check_room(parsed, settings, every)
+        with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
+        mode = self.discount if isinstance(self.discount, str) else "fixed"
+        start = self.start.get(learner)
+        if start is not None:
+            task = make_task(made, frequency, mode, self.observe)
+            start = start.checked(kind, settings, task, frequency, self.seeds)
+        return Cell(
+            sources=made_of(kind, *map(type, parsed.terms)),
+            plant=plant,
+            parameters=made.settings(),
+            fingerprint=fingerprint,
+            learner=learner if gamma is None else f"{learner}{GAMMA}{gamma:.12g}",
+            settings=dataclasses.asdict(settings),
+            strategy=str(parsed),
+            noise=abs(float(noise)),  # −0.0 is 0.0; from Python it may be an int, which reads otherwise in an id
+            frequency=float(frequency),
+            first_member=0,
+            members=min(self.block, self.seeds),
+            root_seed=self.root_seed,
+            episodes=self.episodes,
+            capacity=parsed.room(self.capacity),
+            greedy_every=self.greedy_every,
+            update_every=every,
+            discount=mode,
+            horizon_steps=self.horizon_steps if parsed.anneals else 0,
+            evaluate_every_steps=self.evaluate_every_steps,
+            evaluation_episodes=self.evaluation_episodes if self.evaluate_every_steps else SINCE["evaluation_episodes"],
+            replayed_noise=self.replayed_noise,
+            observe=self.observe,
+            device=self.device,
+            start=start,
+        )
+
+    def _check_room(self, strategy: Strategy, settings: Any, every: int) -> None:
+        """Refuse buffers smaller than a batch, and strategies that need single steps or all states."""
+        segment = getattr(settings, "segment", 1)
+        batch = settings.batch_size * segment
+        if every and segment > 1 and not strategy.retention.bounded:
+            raise UserError(
+                f"{strategy} keeps everything, and how many segments of {segment} steps that is depends on when "
+                "episodes end; use FIFO with a capacity, or update_every = 0"
+            )
+        if self.replayed_noise and segment > 1:
+            raise UserError(
+                f"study {self.name!r}: replayed_noise measures single experiences, and this learner replays "
+                "trajectories; leave it out, or give that learner a study of its own"
+            )
+        capacity = strategy.room(self.capacity)
+        if strategy.retention.bounded and capacity < batch:
+            raise UserError(f"study {self.name!r}, {strategy}: capacity {capacity} is smaller than a batch of {batch}")
+        if strategy.synth is not None and hasattr(settings, "segment"):
+            raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
+        if strategy.synth is not None and self.observe:
+            raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
+
+
+def _points(grid: Grid) -> Iterable[tuple[Any, ...]]:
+    axes = (grid.plants, grid.learners, grid.strategies, grid.noise)
+    return itertools.product(*axes, grid.frequency or (None,), grid.discount or (None,))
+
+
+def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split a learner's table into the plant's discount and the learner's settings, which may include a discount."""
+    if "discount" not in table or "discount" in config.__dataclass_fields__:
+        return {}, dict(table)
+    return {"discount": table["discount"]}, {key: value for key, value in table.items() if key != "discount"}
+
+
+def _check_names(grid: Grid) -> None:
+    for plant in grid.plants:
+        if not plant.startswith(GYMNASIUM):
+            PLANTS.check(plant)
+    for learner in grid.learners:
+        LEARNERS.check(algorithm_of(learner))
+    for strategy in grid.strategies:
+        if ".py:" not in strategy:
+            parse(strategy)
+
+
+def _spell(table: Grid | Study, folder: str = "") -> None:
+    """Canonicalise names and paths within `folder`, so that equal cells have equal ids; change the new object."""
+    spell: dict[str, Callable[[str], str]] = {"plants": PLANTS.spelled, "learners": spelled, "strategies": str}
+    for axis, known in spell.items():
+        object.__setattr__(table, axis, tuple(canonical(known(name), folder) for name in getattr(table, axis)))
+    for key, axis in (("plant", "plants"), ("learner", "learners"), ("start", "learners")):
+        if isinstance(table, Study):
+            named = getattr(table, key).items()
+            object.__setattr__(table, key, {canonical(spell[axis](name), folder): value for name, value in named})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One grid point for one block of seeds: everything that decides its numbers, in plain values.
+
+    Attributes:
+        horizon_steps: steps over which schedules run, 0 for those of the run, or if the strategy has no schedule.
+        sources: digest of the source of users' learners and strategies; empty for the package's own.
+    """
+
+    plant: Name
+    parameters: dict[str, Any]
+    fingerprint: str
+    learner: Name
+    settings: dict[str, Any]
+    strategy: Name
+    noise: float
+    frequency: float
+    first_member: int
+    members: int
+    root_seed: int
+    episodes: int
+    capacity: int
+    greedy_every: int
+    update_every: int
+    discount: str
+    replayed_noise: bool = False
+    observe: tuple[Name, ...] = ()
+    device: str = "cpu"
+    horizon_steps: NonNegativeInt = 0
+    evaluate_every_steps: NonNegativeInt = 0
+    evaluation_episodes: Count = 10
+    sources: str = ""
+    start: Start | None = None
+    numerics: int = NUMERICS_VERSION
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Hash of the content: equal ids mean equal numbers."""
+        settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        if not self.sources:
+            del settings["sources"]
+        for key, before in SINCE.items():
+            if settings[key] == before:
+                del settings[key]
+        if self.start is None:
+            del settings["start"]
+        else:  # independent of the file's path
+            settings["start"] = [self.start.content, self.start.member]
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def kind(self) -> tuple[str | float, ...]:
+        """Equal for cells of one study that differ only in their seeds."""
+        return self.plant, self.learner, self.strategy, self.noise, self.frequency, self.members
+
+    @property
+    def label(self) -> str:
+        """Plant, learner, strategy, noise, rate and seeds, for people."""
+        seeds = f"seeds {self.first_member}–{self.first_member + self.members - 1}"
+        return f"{self.plant} {self.learner} {self.strategy} noise {self.noise:g} {self.frequency:g} Hz {seeds}"
+
+    @property
+    def seeds(self) -> range:
+        """Member numbers."""
+        return range(self.first_member, self.first_member + self.members)
+
+    @property
+    def seed_range(self) -> str:
+        """Member numbers as in tables: `0–7`, or `3`."""
+        return f"{self.seeds[0]}–{self.seeds[-1]}" if self.members > 1 else f"{self.seeds[0]}"
+
+    @functools.cached_property
+    def steps_per_episode(self) -> int:
+        """Steps of the longest episode, and of a round."""
+        return make_plant(self.plant, **self.parameters).steps_per_episode(self.frequency)
+
+    @property
+    def evaluations(self) -> int:
+        """Number of evaluations in a run."""
+        every = self.evaluate_every_steps
+        return self.steps_per_episode * self.episodes // every if every else 0
+
+    @property
+    def final_episodes(self) -> int:
+        """Number of episodes, or rounds, in the final score."""
+        return last_episodes(self.episodes, self.update_every > 0)
+
+    @functools.cached_property
+    def gamma(self) -> float:
+        """Discount of a control step."""
+        return make_task(make_plant(self.plant, **self.parameters), self.frequency, self.discount).discount
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all members in all episodes."""
+        return self.steps_per_episode * self.members * self.episodes
+
+    def make_plant(self) -> Plant:
+        """Return the plant.
+
+        Raises:
+            UserError: its source has changed.
+        """
+        plant = make_plant(self.plant, **self.parameters)
+        if plant.fingerprint() != self.fingerprint:
+            raise UserError(f"plant {self.plant} is not the one this cell was made for; its source has changed")
+        return plant
+
+
+def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
+    """Read a study file, or one that comes with the package, by its name; `overrides` change its keys.
+
+    Raises:
+        UserError: the file is missing, is not TOML, or holds an unknown key or a wrong value.
+    """
+    path = study_file(Path(path))
+    table = read_toml(path)
+    table.setdefault("name", path.stem)
+    if isinstance(folder := table.get("folder", ""), str):
+        table["folder"] = str((path.parent / folder).resolve())
+    return build(Study, changed(table, overrides or {}), str(path))
+
+
+def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a study's table with changed keys, nested tables merged; a single value is a list of one.
+
+    A changed axis replaces that of all grids.
+    """
+    lists = {
+        key: [value]
+        for key, value in changes.items()
+        if key in AXES and key != "discount" and not isinstance(value, list | tuple)
+    }
+    result = merged(table, {**changes, **lists})
+    for grid in result["grid"] if isinstance(result.get("grid"), list) else ():
+        for axis in set(AXES) & set(changes) if isinstance(grid, dict) else ():
+            grid.pop(axis, None)
+    return result
+
+
+def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
+    """Return, by plant, rate and noise, the cell whose references all scores there are relative to.
+
+    Of several discounts it is the one with the greatest.
+    """
+    found: dict[tuple[str, float, float], Cell] = {}
+    for cell in cells:
+        other = found.setdefault((cell.plant, cell.frequency, cell.noise), cell)
+        if other.parameters != cell.parameters and other.gamma < cell.gamma:
+            found[cell.plant, cell.frequency, cell.noise] = cell
+    return found
+
+
+def last_episodes(count: int, rounds: bool) -> int:
+    """Return how many of a run's last training episodes make its final score: 100, or the last tenth of its rounds."""
+    return max(1, count // 10) if rounds else min(FINAL_EPISODES, count)

@@ -1,0 +1,168 @@
+"""The study that a run folder contains, the origin of its cells, and changes of a study."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from replaybench.data.documents import read_json, read_toml
+from replaybench.data.record import read_header
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.study import GAMMA, SINCE, Cell, Study
+from replaybench.runtime.atomic import write_text
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.provenance import ComputeSession, stint_facts, this_code, utc_now
+
+
+def read_stints(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
+    """Return the sessions in the facts of a cell's file.
+
+    Raises:
+        UserError: there are none, or they are damaged.
+    """
+    stints = facts.get("stints")
+    if not isinstance(stints, list) or not stints or not all(isinstance(stint, dict) for stint in stints):
+        raise UserError(f"{path} does not say who computed it")
+    return tuple(build(ComputeSession, stint, f"{path}: stint") for stint in stints)
+
+
+def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
+    """Write the origin of each cell, finished or not, and of the results.
+
+    Seconds are sums over computed cells; a cell that shares another's runs names it.
+    """
+    origins = {cell.id: _origin(folder.cell(cell.id)) for cell in cells}
+    stints = [stint for shared, own in origins.values() if not shared for stint in own]
+    facts = {
+        "study": name,
+        "complete": complete,
+        "started": min((stint.started for stint in stints), default=None),
+        "seconds": round(sum(stint.seconds for stint in stints), 3),
+        "written": {"at": utc_now(), "argv": sys.argv[1:], **dataclasses.asdict(this_code())},
+        "cells": {
+            cell.id: {
+                "cell": dataclasses.asdict(cell),
+                **({"shared_from": origins[cell.id][0]} if origins[cell.id][0] else {}),
+                **stint_facts(origins[cell.id][1]),
+            }
+            for cell in cells
+        },
+    }
+    write_text(folder.provenance, json.dumps(facts, indent=2) + "\n")
+
+
+def shared_from(facts: Mapping[str, Any]) -> str:
+    """Return the id of the cell that was computed in place of this one, from the facts of a file; empty for most."""
+    source = facts.get("shared_from")
+    return source if isinstance(source, str) and source.isprintable() else ""
+
+
+def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
+    """Return the id of the cell that computed the runs in a folder, if another, and the sessions so far."""
+    for name in ("scores", "checkpoint"):
+        path = cell / f"{name}.h5"
+        with contextlib.suppress(UserError):  # missing; damage is reported where the file is needed
+            facts = read_header(path, name).facts
+            return shared_from(facts), read_stints(path, facts)
+    return "", ()
+
+
+def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
+    """Return the study with every setting of its learners and plants written out; its cells are the same.
+
+    Args:
+        home: folder of the new file, if relative paths must be found from there.
+    """
+    known = {name for grid in study.grids() for name in grid.learners}
+    names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
+    learner = {names[cell.id]: dict(cell.settings) for cell in cells}
+    start = {names[cell.id]: cell.start for cell in cells if cell.start is not None}
+    # The discount in a cell's parameters may be its learner's alone.
+    plant = {cell.plant: {k: v for k, v in cell.parameters.items() if k != "discount"} for cell in cells}
+    for tables, given in ((learner, study.learner), (plant, study.plant)):
+        for name, table in tables.items():
+            table |= {key: value for key, value in given.get(name, {}).items() if key == "discount"}
+    named = any(".py:" in name for cell in cells for name in (cell.plant, cell.learner, cell.strategy))
+    folder = os.path.relpath(study.folder or Path.cwd(), home.resolve()) if home and (named or start) else ""
+    return dataclasses.replace(study, learner=learner, plant=plant, start=start, folder=folder)
+
+
+def write_toml(study: Study) -> str:
+    """Return a study as TOML."""
+    table = dataclasses.asdict(study)
+    grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid")]
+    tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
+    sections = [(f"[{key}.{toml_value(name)}]", each) for key in tables for name, each in tables[key].items()]
+    text = _lines({key: value for key, value in table.items() if value or key != "folder"})
+    return text + "".join(f"\n{heading}\n{_lines(each)}" for heading, each in (*grids, *sections))
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    """Return the lines of a table, without None, which TOML does not have."""
+    return "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
+
+
+def toml_value(value: Any) -> str:
+    """Return a value as TOML; tables become inline tables."""
+    if isinstance(value, Mapping):
+        entries = (f"{key} = {toml_value(entry)}" for key, entry in value.items() if entry is not None)
+        return f"{{ {', '.join(entries)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+_MOST_CHANGES: Final = 4
+
+
+def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | None:
+    """Return a notice of what a sweep replaces in a folder of another study; None if there is no other."""
+    if not folder.study.is_file():
+        return None
+    try:
+        before = SINCE | dict(_flat({key: value for key, value in read_toml(folder.study).items() if key != "folder"}))
+    except UserError as error:
+        changes = [str(error)]
+    else:
+        after = dict(_flat(tomllib.loads(write_toml(resolved(study, cells)))))
+        keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+        changes = [f"{key} was {before.get(key, 'not there')}, is {after.get(key, 'not there')}" for key in keys]
+    ids = {cell.id for cell in cells}
+    others = sum(path.parent.name not in ids for path in folder.path.glob("cells/*/scores.h5"))
+    if not changes and (not others or ids == _cells_before(folder)):
+        return None
+    if (more := len(changes) - _MOST_CHANGES) > 0:
+        changes[_MOST_CHANGES:] = [f"{more} further changes"]
+    why = (
+        f" ({'; '.join(changes)})"
+        if changes
+        else " by its cells' ids (made by another version, or with other plant code)"
+    )
+    kept = f"; {others} finished cell(s) of it stay in cells/, outside these results" if others else ""
+    return (
+        f"note: {folder.path} holds another study{why}: study.toml, results.nc, provenance.json and figures are "
+        f"replaced{kept}; choose another --output to keep both"
+    )
+
+
+def _cells_before(folder: RunFolder) -> set[str]:
+    with contextlib.suppress(UserError):
+        cells = read_json(folder.provenance).get("cells")
+        return set(cells) if isinstance(cells, dict) else set()
+    return set()
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,162 @@
+"""Tables of scores and of replayed noise."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from replaybench.baselines.references import no_score
+from replaybench.experiments.comparison import no_learning, reference_rows
+from replaybench.experiments.dataset import AXES, episode_metric, last_of, lengths_vary, runs_there, the_last
+from replaybench.experiments.statistics import Interval, interval
+from replaybench.experiments.text_table import FittedTable
+from replaybench.runtime.quantities import decimals, fixed
+from replaybench.runtime.user_file import shortened
+
+
+def score_tables(data: xr.Dataset) -> list[FittedTable]:
+    """Return a table per plant of all cells with results, each condition's references below its learners."""
+    return [
+        table for plant in data["plant"].values if (table := _score_table(data.sel(plant=plant), _labels(data))).rows
+    ]
+
+
+def _score_table(data: xr.Dataset, labels: dict[tuple[Any, Any], list[str]]) -> FittedTable:
+    table, names, last = _empty_table(data), _names(data), last_of(data)
+    late = data["greedy_episode"].values > data.sizes["episode"] - last
+    steps = lengths_vary(data)
+    rows: list[tuple[list[str], float, float | None, list[str]]] = []  # names, reward, greedy reward, other columns
+    for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
+        here = data.sel(frequency=rate, noise=noise)
+        if not runs_there(here).any():
+            continue
+        where = [f"{float(rate):g}", f"{float(noise):g}"]
+        for learner, strategy in labels:
+            cell = here.sel(learner=learner, strategy=strategy)
+            if not runs_there(cell).any():
+                continue
+            whole = np.isfinite(cell["reward"].values).all(axis=1)  # as for μ_final
+            censored = int(cell["censored"])
+            mean, low, high = (float(cell[f"mu_final_{bound}"]) for bound in ("mean", "low", "high"))
+            others = [
+                *([_mean(cell["episode_steps"].values[whole, -last:], 0)] if steps else []),
+                str(Interval(mean, low, high, degenerate=low == high)),
+                _mean(cell["mu_max_mean"].values),
+                _mean(cell["rise_time_mean"].values, 0) + (f" ({censored} never)" if censored else ""),
+                f"{int(cell['dead'])}/{int(cell['failed'])}",
+            ]
+            final, greedy = cell["reward"].values[whole, -last:], cell["reward_greedy"].values[whole][:, late]
+            rows.append(([*where, *labels[learner, strategy]], _average(final), _average(greedy), others))
+        for _, label, reward, mu in reference_rows(here):
+            called = [*where, *[""] * (len(names) - 1), label]
+            rows.append((called, reward, None, [*[""] * steps, "" if np.isnan(mu) else f"{mu:.2f}", *[""] * 3]))
+    digits = decimals(value for _, *rewards, _ in rows for value in rewards if value is not None)
+    for called, reward, greedy_reward, others in rows:
+        greedy_text = "" if greedy_reward is None else _written(greedy_reward, digits)
+        table.add(*called, _written(reward, digits), greedy_text, *others)
+    return table
+
+
+def noise_tables(data: xr.Dataset) -> list[FittedTable]:
+    """Return a table per plant of the noise in replayed experiences, where it was measured (table 6)."""
+    tables: dict[str, FittedTable] = {}
+    if "replayed_noise" not in data:
+        return []
+    labels, axes = _labels(data), ("plant", "frequency", "noise", "learner", "strategy")
+    for place in itertools.product(*(data[axis].values for axis in axes)):
+        plant, frequency, noise, learner, strategy = place
+        cell = data["replayed_noise"].sel(dict(zip(axes, place, strict=True)))
+        present = cell.dropna("seed", how="all").dropna("signal", how="all")
+        if not present.size:
+            continue
+        if plant not in tables:
+            title = f"{plant}: mean absolute noise in replayed experiences, in units of σ · E|N(0, 1)| [95 %]"
+            signals = [str(signal) for signal in present["signal"].values]
+            headings = ("Hz", "noise", *_names(data), *signals)
+            tables[plant] = FittedTable(headings, _names(data), ("Hz", "noise", *signals), title=title)
+        scale = float(noise) * np.sqrt(2 / np.pi)
+        found = [interval(column / scale if scale else column) for column in present.values.T]
+        shown = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in found]
+        tables[plant].add(f"{float(frequency):g}", f"{float(noise):g}", *labels[learner, strategy], *shown)
+    return list(tables.values())
+
+
+def _average(values: Any) -> float:
+    there = values[~np.isnan(values)]
+    return float(there.mean()) if there.size else np.nan
+
+
+def _written(value: float, digits: int) -> str:
+    return "–" if np.isnan(value) else fixed(value, digits)
+
+
+def _mean(values: Any, digits: int = 2) -> str:
+    return _written(_average(values), digits)
+
+
+def reference_notes(data: xr.Dataset) -> list[str]:
+    """Return lines about the grids of one plant's dynamic programming, and about conditions without μ_r."""
+    notes = []
+    if "reference_grid" in data:
+        for rate in data["frequency"].values:
+            grid = str(data["reference_grid"].sel(frequency=rate).item())
+            notes += [f"dynamic programming at {rate:g} Hz: {grid}"] if grid else []
+    for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
+        here = data.sel(frequency=rate, noise=noise)
+        if note := no_score(float(here["reference_dp"]), float(here["reference_random"])):
+            notes.append(f"{rate:g} Hz, noise {noise:g}: {note}")
+    return notes
+
+
+def _empty_table(data: xr.Dataset) -> FittedTable:
+    scale = "μ_r: 0 = random, 1 = dynamic programming"
+    if not np.isfinite(data["reference_dp"]).any():
+        scale = "no μ_r, because there is no dynamic programming to compare with"
+    over = the_last(data).removeprefix("the ")
+    headline, causes = no_learning(data)
+    headline += "; " * bool(headline)
+    notes = [f"{place}. {cause}" for place, cause in enumerate(causes, 1)]
+    notes = [*(["likely causes, in order:"] if causes else []), *notes, *reference_notes(data)]
+    names = _names(data)
+    first = ("Hz", "noise", *names, "return" if episode_metric(data) == "return" else "reward", "greedy")
+    steps = ["steps"] if lengths_vary(data) else []
+    headings = (*first, *steps, f"μ_final ({over})", "μ_max", "rise 0.8", "dead/failed")
+    return FittedTable(
+        headings,
+        names=names,
+        right=[heading for heading in headings if heading not in names],
+        droppable=("rise 0.8", "dead/failed", "μ_max", *steps, "greedy"),
+        title=f"{data['plant'].item()}: {headline}mean over seeds, μ_final [95 %] ({scale})",
+        caption="\n".join(notes),
+    )
+
+
+def _labels(data: xr.Dataset) -> dict[tuple[Any, Any], list[str]]:
+    """Return the short names of rows by learner and strategy, in the columns of `_names`."""
+    learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
+    several = len(learners) > 1
+    names = itertools.product(learners, strategies)
+    return {(i, j): [learners[i], strategies[j]] if several else [strategies[j]] for i, j in names}
+
+
+def _names(data: xr.Dataset) -> list[str]:
+    return ["learner", "strategy"] if data.sizes["learner"] > 1 else ["strategy"]
+
+
+def score_columns(data: xr.Dataset) -> dict[str, list[Any]]:
+    """Return the scores and references of all cells that were run as columns by name, a row for each cell."""
+    there = runs_there(data).any("seed").transpose(*AXES)
+    names = [name for name in data.data_vars if set(data[name].dims) == set(AXES)]
+    names += [name for name in data.data_vars if str(name).startswith("reference_") and data[name].ndim]
+    places = np.argwhere(there.values)
+    columns: dict[str, list[Any]] = {
+        axis: data[axis].values[places[:, number]].tolist() for number, axis in enumerate(AXES)
+    }
+    columns["seeds"] = runs_there(data).sum("seed").transpose(*AXES).values[tuple(places.T)].tolist()
+    for name in names:
+        values = data[name].broadcast_like(there).transpose(*AXES).values
+        columns[str(name)] = values[tuple(places.T)].tolist()
+    return columns

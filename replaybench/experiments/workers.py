@@ -1,0 +1,369 @@
+"""Worker processes on this machine or on a Dask cluster.
+
+Tasks go down the pipe, progress and results come up. No queue or semaphore is shared, so nothing remains of the
+processes however they end. A worker whose pipe closes ends too. A lost worker loses its task only, which is repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
+from concurrent.futures import wait as wait_for_futures
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any, Final
+
+from replaybench.experiments.interruption import STOPPED_AT_ONCE, Interrupted, interruptions
+from replaybench.experiments.progress import Round
+from replaybench.experiments.tasks import Finish, Job, Watch
+from replaybench.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+ATTEMPTS: Final = 3
+_TICK: Final = 0.2
+_PATIENCE: Final = 10.0
+_STOP: Final = "stop"
+_END: Final = "end"
+_UNGUARDED: Final = 77
+"""Exit status of a worker that would have started a sweep while it imported the main script."""
+_GUARD: Final = 'if __name__ == "__main__":'
+_THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
+    """Run tasks in `count` processes of one thread each.
+
+    Raises:
+        Interrupted: on Ctrl-C or SIGTERM, after running cells have written their checkpoints.
+        KeyboardInterrupt: on a second Ctrl-C, at once.
+        UserError: a task's worker died several times. As after any failure, other cells write checkpoints first.
+    """
+    with interruptions() as seen:
+        with contextlib.closing(_WorkerPool(tasks, watch, finish)) as crew:
+            _run(crew, count, seen)
+        if seen:
+            raise Interrupted(seen[0])
+
+
+def _run(crew: _WorkerPool, count: int, seen: list[KeyboardInterrupt]) -> None:
+    fault = None
+    try:
+        while crew.unfinished and not seen:
+            crew.hand_out(count)
+            crew.listen()
+    except Exception as error:
+        fault = error
+    if crew.unfinished or fault:
+        if crew.stop() and not fault:
+            print("stopping: running cells write a checkpoint first", file=sys.stderr, flush=True)
+        asked = 0 if fault else 1
+        while crew.busy and len(seen) == asked:
+            try:
+                crew.listen()
+            except Exception as error:
+                fault = fault or error
+        if len(seen) > asked:
+            raise KeyboardInterrupt(STOPPED_AT_ONCE)
+        raise fault or Interrupted(seen[0])
+
+
+def leave_if_imported() -> None:
+    """End this process if it is a worker that is just importing the script that started it.
+
+    The script would otherwise start a sweep in every worker; the main process explains that.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(_UNGUARDED)
+
+
+class _WorkerPool:
+    def __init__(self, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
+        self.waiting = deque(tasks)
+        self._workers: list[_Worker] = []
+        self._watch, self._finish = watch, finish
+        self._lost: Counter[str] = Counter()
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self.waiting or self.busy)
+
+    @property
+    def busy(self) -> list[_Worker]:
+        return [worker for worker in self._workers if worker.task]
+
+    def hand_out(self, count: int) -> None:
+        """Give tasks to idle workers, `count` workers in all."""
+        while self.waiting:
+            worker = next((each for each in self._workers if not each.task), None)
+            if worker is None:
+                if len(self._workers) >= count:
+                    return
+                worker = _Worker()
+                self._workers.append(worker)
+            worker.task = self.waiting.popleft()
+            worker.send(worker.task)
+
+    def listen(self) -> None:
+        """Receive the messages of a moment."""
+        by_pipe = {worker.pipe: worker for worker in self._workers}
+        for pipe in wait(list(by_pipe), _TICK):
+            worker = by_pipe[pipe]  # type: ignore[index]
+            try:
+                message, content = worker.pipe.recv()
+            except (EOFError, OSError):
+                self._reap(worker)
+                continue
+            if message == "ready":
+                worker.ready = True
+                continue
+            task = worker.task
+            assert task is not None
+            if message == "progress":
+                self._watch(task.key, content)
+                continue
+            worker.task = None
+            if message == "failed":
+                raise content
+            if content is not None:  # None: the cell was stopped
+                self._finish(task.key, content)
+
+    def _reap(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        died = worker.kill()
+        if (task := worker.task) is None:
+            return
+        if not worker.ready and died == f"exit status {_UNGUARDED}":
+            raise UserError(
+                "the script calls replaybench.sweep as it is imported, and workers import it; "
+                f"put the call under {_GUARD!r}"
+            )
+        self._lost[task.key] += 1
+        if self._lost[task.key] == ATTEMPTS:
+            raise UserError(_why_lost(worker.ready, died))
+        self.waiting.appendleft(task)
+
+    def stop(self) -> bool:
+        """Request checkpoints; return whether any will come. Kill workers whose tasks write none."""
+        self.waiting.clear()
+        for worker in self.busy:
+            if worker.task and worker.task.stops:
+                worker.send(_STOP)
+            else:
+                self._workers.remove(worker)
+                worker.kill()
+        return bool(self.busy)
+
+    def close(self) -> None:
+        """End all workers; idle ones exit by themselves."""
+        for worker in self._workers:
+            if worker.task:
+                worker.kill()
+            else:
+                worker.send(_END)
+        for worker in self._workers:
+            worker.end(_PATIENCE)
+
+
+def _why_lost(ready: bool, died: str) -> str:
+    if not died.startswith("exit status"):
+        return (
+            f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
+            "use fewer --workers or a smaller block"
+        )
+    if ready:
+        return f"a worker process ended {ATTEMPTS} times at the same task ({died}); its output, if any, is above"
+    return (
+        f"a worker process ended {ATTEMPTS} times before it began ({died}); its output is above; a script "
+        f"that calls replaybench.sweep must be a file, which workers import, with all that it does under {_GUARD!r}"
+    )
+
+
+class _Worker:
+    """A process, and the pipe to it.
+
+    Attributes:
+        task: its current task.
+        ready: whether it has sent anything.
+    """
+
+    def __init__(self) -> None:
+        for name in _THREADS:
+            os.environ.setdefault(name, "1")
+        context = multiprocessing.get_context("spawn")
+        self.task: Job | None = None
+        self.ready = False
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,))
+        with _signals_blocked():
+            self._process.start()
+        theirs.close()
+
+    def send(self, order: Job | str) -> None:
+        with contextlib.suppress(OSError):  # `listen` notices that it is dead
+            self.pipe.send(order)
+
+    def kill(self) -> str:
+        """End the process and return how it ended."""
+        self.end(0.5)  # let it end by itself first, for the right exit status
+        code = self._process.exitcode or 0
+        return signal.Signals(-code).name if code < 0 else f"exit status {code}"
+
+    def end(self, patience: float) -> None:
+        """Wait some seconds for the end of the process, then kill it."""
+        self.pipe.close()
+        self._process.join(patience)
+        self._process.kill()
+        self._process.join()
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Let processes that start in this block inherit blocked Ctrl-C and SIGTERM."""
+    resource_tracker.ensure_running()  # if it started within, it would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(pipe: Connection) -> None:
+    _send(pipe, "ready", None)
+    tasks: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+    stop = threading.Event()
+    threading.Thread(target=_receive, args=(pipe, tasks, stop), daemon=True).start()
+
+    def report(state: Round) -> bool:
+        _send(pipe, "progress", state)
+        return not stop.is_set()
+
+    while (task := tasks.get()) is not None:
+        try:
+            answer = "done", task.function(*task.arguments, report)
+        except Exception as error:
+            if not isinstance(error, UserError):
+                error.add_note("".join(traceback.format_exception(error)))
+            answer = "failed", error
+        _send(pipe, *answer)
+
+
+def _send(pipe: Connection, message: str, content: Any) -> None:
+    try:
+        pipe.send((message, content))
+    except OSError:
+        os._exit(1)  # the coordinator is gone
+
+
+def _receive(pipe: Connection, tasks: queue.SimpleQueue[Job | None], stop: threading.Event) -> None:
+    """Receive orders; end this process when the coordinator is gone."""
+    while True:
+        try:
+            order = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(1)
+        if order == _STOP:
+            stop.set()
+        else:
+            tasks.put(None if order == _END else order)
+
+
+_CLUSTER_TICK = 0.2
+
+
+def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
+    """Run tasks on the workers of the scheduler at an address; these report no progress.
+
+    Raises:
+        Interrupted: on Ctrl-C or SIGTERM.
+        UserError: the extra is not installed, no scheduler answers, the cluster is lost, or a task raised it there.
+    """
+    futures: dict[Future[Any], str] = {}
+    with _executor(address) as executor:
+        try:
+            for task in tasks:
+                futures[executor.submit(task.function, *task.arguments, unwatched)] = task.key
+            pending = set(futures)
+            while pending:
+                done, pending = wait_for_futures(pending, timeout=_CLUSTER_TICK, return_when=FIRST_COMPLETED)
+                faults = []
+                for future in done:
+                    try:
+                        # Drop it at once: a cell from a cluster returns its whole buffer.
+                        finish(futures.pop(future), _result(future))
+                    except Exception as error:  # results of other tasks are stored first
+                        faults.append(error)
+                if faults:
+                    raise faults[0]
+        except BaseException as error:
+            for future in futures:
+                future.cancel()
+            if isinstance(error, KeyboardInterrupt):
+                raise Interrupted(error) from None
+            raise
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except UserError as error:
+        raise UserError(f"on a worker of the cluster: {error}") from error
+
+
+def unwatched(_: Round) -> bool:
+    """Ignore a round, and never ask to stop."""
+    return True
+
+
+def check_cluster(address: str) -> None:
+    """Raise `UserError` unless a scheduler answers at an address."""
+    with _client(address):
+        pass
+
+
+@contextlib.contextmanager
+def _executor(address: str) -> Iterator[Executor]:
+    try:
+        with _client(address) as client, client.get_executor(pure=False) as executor:
+            yield executor
+    except Exception as error:
+        if isinstance(error, CancelledError) or type(error).__module__.startswith("distributed"):
+            raise UserError(
+                f"the cluster gave up ({type(error).__name__}); finished cells are kept, see its scheduler's and "
+                "workers' logs, then run again"
+            ) from error
+        raise
+
+
+def _client(address: str) -> Client:
+    try:
+        from distributed import Client
+        from distributed.comm.addressing import parse_address, parse_host_port
+        from distributed.comm.registry import get_backend
+        from distributed.security import Security
+    except ImportError:
+        raise UserError("--cluster needs the extra: pip install 'replaybench[cluster]'") from None
+    try:
+        # A client that fails over an address leaves a traceback behind at exit.
+        scheme, place = parse_address(address)
+        get_backend(scheme)
+        if scheme in ("tcp", "tls"):
+            parse_host_port(place)
+        if scheme in ("tls", "wss") and Security().get_connection_args("client").get("ssl_context") is None:
+            raise ValueError("certificates are missing, which Dask's configuration names under distributed.comm.tls")
+        client = Client(address, timeout="10s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"no Dask scheduler answers at {address!r}: {error}; give tcp://HOST:PORT") from None
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a loss is reported in one line
+    return client

@@ -1,0 +1,262 @@
+"""`BufferStream`: replay from a buffer file that does not fit into memory.
+
+It is block-shuffled, not uniform over the buffer: at any time, batches come from a few contiguous blocks of each
+member's slots. Over a pass every experience is replayed equally often in the mean. No strategy applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.storage.columns import Columns, Indices, State, gather
+from replaybench.replay.storage.schema import open_buffer
+from replaybench.replay.strategies.interface import Context
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import Stream, next_below
+
+BLOCK_ROWS = 1024
+HELD_BLOCKS = 16
+
+
+class BufferStream:
+    """Batches from a buffer file.
+
+    The n slots of a member are cut into ⌈n / `block_rows`⌉ contiguous blocks of equal size, to one row. A pass goes
+    through all blocks of a member in random order, a new one each time. `held` blocks are in memory; batches are drawn
+    from their rows uniformly, with replacement. The block held longest gives way to the next one of the pass each time
+    `replays` · rows held / `held` draws were made (to a batch), so every block stays for `held` such turns, and each of
+    its experiences is drawn `replays` times per pass in the mean. The first blocks held are the end of a pass before
+    the first, so that this holds from the start. A member of at most `held` blocks is held whole and drawn uniformly.
+
+    Memory is M · held · block_rows · (4 · numbers in a row + 4) bytes for the blocks, 4 bytes for every `block_rows`
+    slots of the file, and 1/4096 of the file's size for its checksums.
+
+    Args:
+        path: a buffer file.
+        batch_size: B.
+        root: root seed.
+        members: member numbers `[M]` of the learners; they seed the draws.
+        recordings: which of the file's members each learner replays; None takes them in turn, by member number.
+        replays: how often each experience is drawn per pass, in the mean.
+        block_rows, held: size and number of blocks; more of both is closer to uniform replay.
+
+    Attributes:
+        columns: the blocks held.
+        passes: how far each member has come.
+
+    Raises:
+        UserError: the file is damaged, is no buffer, or lacks such a recording.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        batch_size: int,
+        root: int,
+        members: Sequence[int],
+        *,
+        recordings: Sequence[int] | None = None,
+        replays: float = 1.0,
+        block_rows: int = BLOCK_ROWS,
+        held: int = HELD_BLOCKS,
+    ) -> None:
+        if min(batch_size, block_rows, held) < 1 or not 0 < replays < np.inf:
+            raise UserError("a stream needs a batch size, block rows, held blocks and replays above 0")
+        if recordings is not None and len(recordings) != len(members):
+            raise ValueError(f"{len(members)} members replay {len(recordings)} recordings; name one for each")
+        self._stack = ExitStack()
+        file = self._stack.enter_context(open_buffer(path))
+        try:
+            file.check_recordings(recordings or ())
+        except BaseException:
+            self.close()
+            raise
+        self.record = file.record
+        turns = [member % file.members for member in members]
+        self.recordings = turns if recordings is None else list(recordings)
+        self.count = file.count[self.recordings]
+        m, self.block_rows, self.held, self.replays = len(members), block_rows, held, replays
+        self.columns = Columns(m, held * block_rows, file.facts.fields, file.steps)
+        self._lengths = np.zeros((m, held * block_rows), np.uint16) if file.steps > 1 else None
+        self.passes = ShuffledBlocks(Stream(root, members, "stream"), -(-self.count // block_rows))
+        self._drawn, self._oldest = np.zeros(m), np.zeros(m, np.int64)
+        self._number = np.full((m, held), -1)
+        self._start, self._size = np.zeros((m, held), np.int64), np.zeros((m, held), np.int64)
+        for member in range(m):
+            for slot, number in enumerate(self.passes.last(member, held)):
+                self._load(member, slot, number)
+        self._make_batch(batch_size)
+
+    def _make_batch(self, b: int) -> None:
+        m = len(self.recordings)
+        self._slot, self._idx = np.zeros((m, b), np.int64), np.zeros((m, b), np.int64)
+        self._serial, self._gathered = np.zeros((m, b), np.uint32), np.zeros((m, b, self.columns.rows.shape[2]), "f4")
+        self._views = self.columns.views(self._gathered)
+        stored = (self.count > 0).astype(np.float32)
+        self._weight, self._rate_factor = np.repeat(stored[:, None], b, axis=1), stored
+        self._probability = np.repeat(1.0 / np.maximum(self.count, 1)[:, None], b, axis=1)
+
+    def sample(self, context: Context | None = None) -> ReplayBatch:
+        """Draw a batch for every member; its arrays are overwritten by the next one.
+
+        `idx` are slots of the file, `probability` the chance of a draw over a whole pass. A recording that holds
+        nothing gives rows of zeros with weights and learning-rate factor 0.
+        """
+        context = context or Context()
+        self._advance()
+        _draw(self.passes.stream.state, self._start, self._size, self.block_rows, self._slot, self._idx)
+        gather(self.columns.rows, self.columns.serial, self._slot, self._gathered, self._serial)
+        self._drawn += self._slot.shape[1]
+        return ReplayBatch(
+            columns=self._views,
+            idx=self._idx,
+            serial=self._serial,
+            probability=self._probability,
+            weight=self._weight,
+            actor_weight=self._weight,
+            rate_factor=self._rate_factor,
+            length=None if self._lengths is None else np.take_along_axis(self._lengths, self._slot, axis=1),
+            update=context.update,
+            updates_in_phase=context.updates_in_phase,
+        )
+
+    def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats32]) -> None:
+        """Nothing is kept: no strategy applies."""
+
+    def __iter__(self) -> Iterator[ReplayBatch]:
+        """Yield batches without end."""
+        while True:
+            yield self.sample()
+
+    def state_dict(self) -> State:
+        """Return what a resumed stream needs to draw the same batches; the blocks held are read again."""
+        return {
+            **self.passes.state_dict(),
+            "stream_drawn": self._drawn,
+            "stream_oldest": self._oldest,
+            "stream_blocks": self._number,
+        }
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from `state_dict` of a stream with the same arguments."""
+        held = np.asarray(state["stream_blocks"])
+        for name, array in self.state_dict().items():
+            array[...] = state[name]
+        for member, slot in np.argwhere(held >= 0):
+            self._load(int(member), int(slot), int(held[member, slot]))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _advance(self) -> None:
+        """Replace the blocks that have been held for their time."""
+        for m in np.flatnonzero(self.passes.blocks > self.held).tolist():
+            while self._drawn[m] >= (due := self.replays * self._size[m].sum() / self.held):
+                self._drawn[m] -= due
+                self._load(m, int(self._oldest[m]), self.passes.following(m))
+                self._oldest[m] = (self._oldest[m] + 1) % self.held
+
+    def _load(self, m: int, slot: int, number: int) -> None:
+        """Read block `number` of member m's recording into a slot of memory."""
+        count, blocks = int(self.count[m]), int(self.passes.blocks[m])
+        start, stop = number * count // blocks, (number + 1) * count // blocks
+        self._number[m, slot], self._start[m, slot], self._size[m, slot] = number, start, stop - start
+        place = slice(slot * self.block_rows, slot * self.block_rows + stop - start)
+
+        def read(name: str) -> NDArray[Any]:
+            return self.record.read(name, member=self.recordings[m], rows=slice(start, stop))
+
+        for name in self.columns.fields:
+            self.columns.column(name)[m, place] = read(name)
+        self.columns.serial[m, place] = read("serial")
+        if self._lengths is not None:
+            self._lengths[m, place] = read("length")
+
+
+@kernel
+def _draw(
+    stream: NDArray[np.uint64], start: Indices, size: Indices, block_rows: int, slot: Indices, idx: Indices
+) -> None:
+    """Draw rows held, uniformly: their places in memory and their slots in the file, `[M, B]` each."""
+    for m in range(slot.shape[0]):
+        total = size[m].sum()
+        for b in range(slot.shape[1]):
+            at, block = next_below(stream[m], total), 0
+            while at >= size[m, block] and block < size.shape[1] - 1:
+                at -= size[m, block]
+                block += 1
+            slot[m, b] = block * block_rows + at
+            idx[m, b] = start[m, block] + at
+
+
+class ShuffledBlocks:
+    """Passes of each member through its own blocks; at first, a pass has just come to its end.
+
+    Args:
+        stream: the members' random numbers.
+        blocks: int64 `[M]`, number of blocks of each.
+
+    Attributes:
+        order: uint32 `[M, K]`, the present pass.
+        place: int64 `[M]`, how much of it is done.
+        begun: int64 `[M]`, passes begun after the first.
+    """
+
+    def __init__(self, stream: Stream, blocks: NDArray[np.int64]) -> None:
+        self.stream, self.blocks = stream, blocks
+        self.order = np.tile(np.arange(blocks.max(initial=0), dtype=np.uint32), (len(blocks), 1))
+        self.place, self.begun = blocks.copy(), np.zeros(len(blocks), np.int64)
+        for m in range(len(blocks)):
+            self._shuffle(m)
+
+    def last(self, m: int, number: int) -> list[int]:
+        """Return the last blocks of member m's present pass, at most `number`, in their order."""
+        blocks: list[int] = self.order[m, max(0, self.blocks[m] - number) : self.blocks[m]].tolist()
+        return blocks
+
+    def following(self, m: int) -> int:
+        """Return the next block of member m, of a new pass where one is over."""
+        if self.place[m] == self.blocks[m]:
+            self._shuffle(m)
+            self.place[m], self.begun[m] = 0, self.begun[m] + 1
+        self.place[m] += 1
+        return int(self.order[m, self.place[m] - 1])
+
+    def state_dict(self) -> State:
+        """Return what changes, the random numbers included."""
+        return {
+            "stream_stream": self.stream.state,
+            "stream_order": self.order,
+            "stream_place": self.place,
+            "stream_begun": self.begun,
+        }
+
+    def _shuffle(self, m: int) -> None:
+        _shuffle(self.stream.state[m], self.order[m, : self.blocks[m]])
+
+
+@kernel
+def _shuffle(stream: NDArray[np.uint64], order: NDArray[np.uint32]) -> None:
+    """Bring `order` into random order in place (Fisher and Yates)."""
+    for i in range(order.size - 1, 0, -1):
+        j = next_below(stream, i + 1)
+        order[i], order[j] = order[j], order[i]

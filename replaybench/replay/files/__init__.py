@@ -1,1 +1,0 @@
-"""Buffers as files: read, continued, streamed."""

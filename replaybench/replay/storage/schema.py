@@ -1,0 +1,182 @@
+"""Buffer files, checked before anything uses them: their facts by one schema, their arrays by one table of shapes.
+
+Checksums detect damage, not intent. All readers of buffers open them here and may then rely on types, shapes and
+counts. Values are not checked: that would take a pass over the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+
+from replaybench.data.record import Record, open_record
+from replaybench.replay.storage.slots import STEP, Unit
+from replaybench.runtime.configuration import Count, Hertz, Name, Noise, NonNegativeInt, RootSeed, Within, build
+from replaybench.runtime.errors import UserError
+
+Width = Annotated[int, Within(1, 1_000_000)]
+
+_PER_MEMBER: Final = {"count": "i8", "collected": "i8", "offers": "i8", "updates": "i8", "episode_begins": "u1"}
+_PER_SLOT: Final = {
+    "serial": "u4",
+    "episode": "u4",
+    "step": "u4",
+    "length": "u2",
+    "td_error": "f4",
+    "priority": "f4",
+    "replays": "u2",
+    "synthetic": "u1",
+}
+KINDS: Final = _PER_MEMBER | _PER_SLOT
+"""Types of the arrays that buffer files know, by name."""
+_COLUMNS: Final = (
+    *("observation", "next_observation", "action", "reward", "terminated"),
+    *("exploration", "sensor_noise", "actuator_noise"),
+)
+_NEEDED: Final = ("serial", "count", "collected", "offers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What matters to others of the cell that filled a buffer."""
+
+    learner: Name
+    settings: dict[str, Any]
+    discount: Literal["fixed", "horizon"] = "fixed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferFacts:
+    """The facts of a buffer file (docs/buffer-format.md); only its fields are in all of them."""
+
+    fields: dict[str, Width]
+    order: tuple[str, ...] = ()
+    source: str | None = None
+    plant: Name | None = None
+    parameters: dict[str, float | str] = field(default_factory=dict)
+    plant_fingerprint: str | None = None
+    frequency: Hertz | None = None
+    noise: Noise | None = None
+    observe: tuple[Name, ...] = ()
+    strategy: Name | None = None
+    unit: Unit = STEP
+    capacity: Count | None = None
+    batch_size: Width | None = None
+    root_seed: RootSeed | None = None
+    members: tuple[NonNegativeInt, ...] = ()
+    traces: tuple[str, ...] = ()
+    window: Width = 1
+    cell: Origin | None = None
+    reward_final: tuple[float, ...] = ()
+    reward_greedy: tuple[float, ...] = ()
+    version: str | None = None
+
+
+class BufferFile:
+    """An open buffer file that is what a buffer is.
+
+    Attributes:
+        record: the file.
+        facts: what it says of itself.
+        shapes: those of its arrays, without those that keep nothing.
+        steps: most steps in a slot; 1 where experiences are stored one by one.
+        slots: N, of each member.
+        count, collected, offers: int64 `[M]`: slots filled, experiences collected, slots' worth offered to retention.
+
+    Raises:
+        UserError: its facts or arrays are not those of a buffer, or contradict each other.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.record, self.path = record, record.path
+        self.facts = build(BufferFacts, record.header.facts, f"the facts of {self.path}", others=True)
+        # A strategy that has no use for an array's places keeps none of them: `Synth` with a refresh of 1.
+        unused = {name for name, shape in record.header.shapes.items() if name == "synthetic" and shape[1:] == (0,)}
+        self.shapes = {name: shape for name, shape in record.header.shapes.items() if name not in unused}
+        if self.facts.order and sorted(self.facts.order) != sorted(self.facts.fields):
+            raise UserError(f"the facts of {self.path}: order must name each of the fields once")
+        self._check_shapes()
+        self.count, self.collected, self.offers = (record.read(name) for name in ("count", "collected", "offers"))
+        self._check_counts()
+
+    @property
+    def members(self) -> int:
+        """Number of members M."""
+        return len(self.count)
+
+    def fact(self, name: str) -> Any:
+        """Return a fact that must be there.
+
+        Raises:
+            UserError: it is not.
+        """
+        value = getattr(self.facts, name)
+        if value is None:
+            raise UserError(f"the facts of {self.path}: {name!r} is missing")
+        return value
+
+    def check_recordings(self, numbers: Sequence[int]) -> None:
+        """Raise `UserError` unless experiences are stored and these recordings are there."""
+        if not self.count.any():
+            raise UserError(f"{self.path} holds no experiences")
+        for number in numbers:
+            if not 0 <= number < self.members:
+                raise UserError(f"{self.path} holds recordings 0 to {self.members - 1}, not {number}")
+
+    def _check_shapes(self) -> None:
+        for name in (*_NEEDED, *self.facts.fields):
+            if name not in self.shapes:
+                raise UserError(f"{self.path} lacks {name}, which a buffer file needs")
+        for name in _COLUMNS:
+            if name in self.shapes and name not in self.facts.fields:
+                raise UserError(f"{self.path} holds {name}, but does not name it among its fields")
+        serial = self.shapes["serial"]
+        columns = {len(self.shapes[name]): self.shapes[name] for name in self.facts.fields}
+        if len(serial) != 2 or not serial[0] or not columns or set(columns) - {3, 4} or len(columns) > 1:
+            raise UserError(f"{self.path} lacks what a buffer file needs: members, slots, and columns of one form")
+        self.slots, shape = serial[1], next(iter(columns.values()))
+        self.steps = shape[2] if len(shape) == 4 else 1
+        if self.steps > 1 and "length" not in self.shapes:
+            raise UserError(f"{self.path} lacks the lengths of its units of {self.steps} steps")
+        for name, found in self.shapes.items():
+            due = self._due(name, shape[2:-1])
+            kind = np.dtype(self.record.header.dtypes[name])
+            if due is not None and (found, kind) != due:
+                raise UserError(f"{self.path}: {name} is {kind} of shape {found}, not {due[1]} of shape {due[0]}")
+
+    def _due(self, name: str, steps: tuple[int, ...]) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+        """Return the shape and type that an array must have; None where a strategy or learner decides."""
+        members, slots = self.shapes["serial"]
+        if name in self.facts.fields:
+            return (members, slots, *steps, self.facts.fields[name]), np.dtype("f4")
+        if name in _PER_SLOT:
+            return (members, slots), np.dtype(_PER_SLOT[name])
+        if name in _PER_MEMBER:
+            return (members,), np.dtype(_PER_MEMBER[name])
+        if name == "episode_starts":
+            found = self.shapes[name]
+            return (members, found[1] if len(found) > 1 else 0), np.dtype("u4")
+        return None
+
+    def _check_counts(self) -> None:
+        for m, (stored, offers, collected) in enumerate(zip(self.count, self.offers, self.collected, strict=True)):
+            if not 0 <= stored <= min(offers, self.slots) or offers > collected:
+                raise UserError(
+                    f"{self.path}: member {m} stores {stored} of {offers} offers of {collected} experiences in "
+                    f"{self.slots} slots"
+                )
+        numbers = self.facts.members
+        if numbers and len(set(numbers)) != self.members:
+            raise UserError(f"{self.path} names {len(set(numbers))} different members and holds {self.members}")
+
+
+@contextmanager
+def open_buffer(path: Path) -> Iterator[BufferFile]:
+    """Open a buffer file; raises as `open_record` and `BufferFile` do."""
+    with open_record(path, "buffer") as record:
+        yield BufferFile(record)

@@ -1,0 +1,155 @@
+"""Slots of a buffer: what a unit (step, segment, episode) is, what is evicted, and noise statistics.
+
+Strategies that favour large TD errors also favour noisy samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.replay.storage.columns import State
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
+
+_MOST: Final = np.iinfo(np.uint16).max
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Up to `steps` successive steps of one episode; with `episode` the whole of it, which must not be longer."""
+
+    steps: int = 1
+    episode: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= _MOST:
+            raise UserError(f"a unit of replay has at least 1 and at most {_MOST} steps, not {self.steps}")
+
+
+STEP = Unit()
+
+
+def segment(steps: int) -> Unit:
+    """Return the unit of n successive steps; the last one of an episode may be shorter."""
+    return Unit(steps)
+
+
+def episode(most: int) -> Unit:
+    """Return the unit of whole episodes of at most this many steps."""
+    return Unit(most, episode=True)
+
+
+class Assembly:
+    """The units under way.
+
+    Attributes:
+        rows: float32 `[M, steps · W]`, what has been collected of each member's present unit.
+        filled: int64 `[M]`, its steps so far.
+        length: uint16 `[M, N]`, the steps of each stored unit.
+    """
+
+    def __init__(self, unit: Unit, members: int, capacity: int, width: int) -> None:
+        self.unit, self.width = unit, width
+        self.rows = np.zeros((members, unit.steps * width), np.float32)
+        self.filled = np.zeros(members, np.int64)
+        self.length = np.zeros((members, capacity), np.uint16)
+
+    def extend(self, row: Floats32, active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Append a step `[M, W]` of each active member; return whose unit is complete `[M]`."""
+        if self.unit.episode and (active & (self.filled == self.unit.steps)).any():
+            raise OverflowError(f"an episode is longer than the {self.unit.steps} steps of its unit of replay")
+        steps = self.rows.reshape(len(self.rows), -1, self.width)
+        steps[active, self.filled[active]] = row[active]
+        self.filled += active
+        full = self.filled == self.unit.steps if not self.unit.episode else ended
+        complete: NDArray[np.bool_] = active & (full | ended)
+        return complete
+
+    def finish(self, complete: NDArray[np.bool_], slots: NDArray[np.int64]) -> None:
+        """Note the lengths of the complete units, stored in `slots` `[M]` (−1: nowhere), and begin anew."""
+        stored = np.flatnonzero(complete & (slots >= 0))
+        self.length[stored, slots[stored]] = self.filled[stored]
+        self.rows[complete] = 0
+        self.filled[complete] = 0
+
+    def lengths(self, idx: NDArray[np.int64]) -> NDArray[np.uint16]:
+        """Return the steps `[M·U, B]` of the units in slots idx `[M·U, B]`, U successive rows of each member."""
+        length: NDArray[np.uint16] = np.take_along_axis(self.length, idx.reshape(len(self.length), -1), axis=1)
+        return length.reshape(idx.shape)
+
+    def state_dict(self, stored: int) -> State:
+        """Return the units under way, and the lengths of the stored ones."""
+        return {"unit_rows": self.rows, "unit_filled": self.filled, "length": self.length[:, :stored]}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`.
+
+        Raises:
+            ValueError: a unit under way is longer than units are.
+        """
+        filled = np.asarray(state["unit_filled"])
+        if ((filled < 0) | (filled > self.unit.steps - (not self.unit.episode))).any():
+            raise ValueError(f"a unit under way does not fit into {self.unit.steps} steps")
+        self.rows[:], self.filled[:] = state["unit_rows"], filled
+        self.length[:, : state["length"].shape[1]] = state["length"]
+
+
+def mean_over_steps(values: Floats32, length: NDArray[np.uint16]) -> Floats32:
+    """Return the mean `[M, B]` of `values` `[M, B, steps]` over each unit's own steps `[M, B]`."""
+    own = np.arange(values.shape[2]) < length[:, :, None]
+    total = np.where(own, values, 0).sum(axis=2)
+    mean: Floats32 = (total / np.maximum(length, 1)).astype(np.float32)
+    return mean
+
+
+FIELDS = ("sensor_noise", "actuator_noise")
+
+
+class NoiseTally:
+    """Mean absolute noise, in normalised units, over all experiences replayed so far.
+
+    Attributes:
+        total: float64 `[M, S + A]`, summed.
+        replays: int64 `[M]`, experiences that each member has replayed.
+    """
+
+    def __init__(self, members: int, states: int, actions: int) -> None:
+        self.total = np.zeros((members, states + actions))
+        self.replays = np.zeros(members, np.int64)
+
+    def count(self, sensor_noise: Floats32, actuator_noise: Floats32, stored: NDArray[np.bool_]) -> None:
+        """Count batches with noise `[M·U, B, S]` and `[M·U, B, A]`, U successive rows of each member.
+
+        It is zero for members that have nothing `stored` `[M]`.
+        """
+        states, members = sensor_noise.shape[2], len(self.total)
+        _add(self.total[:, :states], sensor_noise.reshape(members, -1, states))
+        _add(self.total[:, states:], actuator_noise.reshape(members, -1, actuator_noise.shape[2]))
+        self.replays += sensor_noise.shape[0] // members * sensor_noise.shape[1] * stored
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the mean `[M, S + A]`; NaN before the first replay."""
+        with np.errstate(invalid="ignore"):
+            return self.total / self.replays[:, None]
+
+    def state_dict(self, stored: int) -> State:
+        """Return the sums."""
+        return {"noise_total": self.total, "noise_replays": self.replays}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`."""
+        self.total[:], self.replays[:] = state["noise_total"], state["noise_replays"]
+
+
+@kernel
+def _add(total: NDArray[np.float64], noise: Floats32) -> None:
+    for m in range(noise.shape[0]):
+        for b in range(noise.shape[1]):
+            for d in range(noise.shape[2]):
+                total[m, d] += abs(noise[m, b, d])

@@ -1,0 +1,173 @@
+"""Attentive experience replay (Sun et al. 2020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.replay.storage.columns import Indices, borrow, request
+from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling
+from replaybench.replay.strategies.uniform import Annealed
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import next_below
+
+
+@dataclass(frozen=True)
+class AER(Annealed):
+    """Of ⌈λB⌉ distinct experiences drawn uniformly, replay the B whose states are most like the agent's.
+
+    Likeness is the cosine between the stored and the attended observation, 0 with a zero vector; ties go by draw
+    order, in which the batch comes. λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run, and
+    multiplies the learning rate. Where fewer are stored than are to be drawn, all of them are candidates.
+    """
+
+    needs_state = True
+    importance_undefined = "the chances of its draws are not known"
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningAER(self, view)
+
+
+class _Scratch(NamedTuple):
+    """Room for a draw of n candidates.
+
+    Attributes:
+        slots: candidates of one member and the next, `[2, n]`.
+        likeness: theirs to the attended state, `[n]`.
+        norm: their squared norms, `[n]`.
+        seen: int64 `[2^q]`, a hash table of what has been drawn; entries below `turn` << 32 are old.
+        turn: int64 `[1]`.
+        pool: int64 `[2n]`, slots to be drawn from without replacement where few are stored.
+    """
+
+    slots: NDArray[np.int64]
+    likeness: NDArray[np.float64]
+    norm: NDArray[np.float64]
+    seen: NDArray[np.int64]
+    turn: NDArray[np.int64]
+    pool: NDArray[np.int64]
+
+
+def _scratch(n: int) -> _Scratch:
+    table = np.full(1 << (4 * n).bit_length(), -1, np.int64)
+    turn, pool = np.zeros(1, np.int64), np.zeros(2 * n, np.int64)
+    return _Scratch(np.zeros((2, n), np.int64), np.zeros(n), np.zeros(n), table, turn, pool)
+
+
+class _RunningAER(RunningSampling):
+    def __init__(self, description: AER, view: BufferView) -> None:
+        super().__init__(view)
+        self.description, self.columns = description, view.columns
+        self.scratch = _scratch(0)
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        if context.state is None:
+            raise ValueError("AER needs to know the state that each agent attends to: Context(state=[M, S])")
+        widening = self.description.factor(context.progress)
+        wanted = math.ceil(widening * draws.idx.shape[1])
+        if wanted > self.scratch.likeness.size:
+            self.scratch = _scratch(wanted)
+        draws.rate_factor[:] = widening
+        span = self.columns.spans["observation"]
+        rows, serial, state = self.columns.rows, self.columns.serial, np.ascontiguousarray(context.state)
+        _draw_alike(self.stream.state, rows, serial, span.start, state, count, wanted, self.scratch, draws)
+
+
+@kernel
+def _draw_alike(
+    stream: NDArray[np.uint64],
+    rows: Floats32,
+    serial: NDArray[np.uint32],
+    first: int,
+    state: Floats32,
+    count: Indices,
+    wanted: int,
+    scratch: _Scratch,
+    draws: Draws,
+) -> None:
+    own, members = borrow(scratch), draws.idx.shape[0]
+    for ahead in range(members + 1):
+        if ahead < members:  # a member's states are on their way while those of the one before are compared
+            slots = scratch.slots[ahead & 1]
+            _draw_distinct(stream[ahead], count[ahead], min(wanted, count[ahead]), slots, own)
+            for i in range(min(wanted, count[ahead])):
+                request(rows, (ahead * rows.shape[1] + slots[i]) * rows.shape[2] + first)
+        if ahead == 0:
+            continue
+        m, n = ahead - 1, min(wanted, count[ahead - 1])
+        slots = scratch.slots[m & 1]
+        _compare(rows, m, first, state[m], n, slots, own)
+        _keep_best(n, slots, own, draws.idx[m])
+        for b in range(draws.idx.shape[1]):
+            request(serial, m * serial.shape[1] + draws.idx[m, b])  # their rows are at hand already
+            draws.probability[m, b] = np.nan
+
+
+@kernel
+def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None:
+    """Fill `kept` `[B]` with the most alike of n candidates in draw order, from the start again if they are fewer."""
+    count, likeness = min(kept.size, n), scratch.likeness
+    bar = np.partition(likeness[:n], n - count)[n - count]  # what the best of them reach
+    above = 0
+    for i in range(n):
+        above += likeness[i] > bar
+    ties, b = count - above, 0
+    for i in range(n):
+        tied = likeness[i] == bar
+        keep = (likeness[i] > bar) | (tied & (ties > 0))
+        ties -= tied
+        kept[min(b, kept.size - 1)] = slots[i] if keep else kept[min(b, kept.size - 1)]
+        b += keep
+    for i in range(count, kept.size):
+        kept[i] = kept[i - count]
+
+
+@kernel
+def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indices, scratch: _Scratch) -> None:
+    """Draw n of `count` slots without replacement: again where one repeats, or from a pool where many would."""
+    if count < 2 * n:
+        for i in range(count):
+            scratch.pool[i] = i
+        for i in range(n):
+            j = i + next_below(stream, count - i)
+            scratch.pool[i], scratch.pool[j] = scratch.pool[j], scratch.pool[i]
+            slots[i] = scratch.pool[i]
+        return
+    scratch.turn[0] += 1
+    mark, mask = scratch.turn[0] << 32, scratch.seen.size - 1
+    for i in range(n):
+        repeated = True
+        while repeated:
+            slot, repeated = next_below(stream, count), False
+            place = (slot * 0x9E3779B1 >> 7) & mask
+            while scratch.seen[place] >= mark and not repeated:
+                repeated = scratch.seen[place] == mark | slot
+                place = (place + 1) & mask
+        scratch.seen[place] = mark | slot
+        slots[i] = slot
+
+
+@kernel
+def _compare(rows: Floats32, m: int, first: int, state: Floats32, n: int, slots: Indices, scratch: _Scratch) -> None:
+    """Fill in the cosine between `state` `[S]` and the stored state of each candidate."""
+    own = 0.0
+    for s in range(state.size):
+        own += np.float64(state[s]) * np.float64(state[s])
+    for i in range(n):
+        product, norm = 0.0, 0.0
+        for s in range(state.size):
+            stored = np.float64(rows[m, slots[i], first + s])
+            product += stored * np.float64(state[s])
+            norm += stored * stored
+        scratch.likeness[i], scratch.norm[i] = product, norm
+    for i in range(n):  # apart, so that roots and quotients are taken several at a time
+        scale = np.sqrt(own * scratch.norm[i])
+        likeness = scratch.likeness[i] / scale
+        # A zero vector has no direction, and a failed member's NaN no likeness.
+        likeness = likeness if (scale > 0) & (likeness == likeness) else 0.0
+        scratch.likeness[i] = likeness

@@ -1,0 +1,203 @@
+"""Modifiers of what enters a buffer: `Drop` and synthetic experiences (de Bruin et al. 2018, sections 6.2 to 6.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.replay.storage.columns import Indices, State
+from replaybench.replay.strategies.interface import BufferView, Drawing, Term
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import next_double
+
+BASE_FREQUENCY: Final = 50.0
+
+
+@dataclass(frozen=True)
+class Drop(Term):
+    """Discard each offer with this probability; "rate" drops 1 − 50/f at f Hz, nothing at 50 Hz and below."""
+
+    probability: float | Literal["rate"] = "rate"
+    always_written = True  # a bare `Drop` would not say how much
+
+    def __post_init__(self) -> None:
+        if self.probability != "rate" and not (isinstance(self.probability, int | float) and 0 <= self.probability < 1):
+            raise UserError(f"Drop({self.probability}): give a probability in [0, 1), or rate for 1 − 50/f")
+
+    def at(self, frequency: float) -> Drop:
+        """Return the same with its probability at this control rate [Hz]."""
+        if self.probability != "rate":
+            return self
+        return Drop(max(0.0, 1.0 - BASE_FREQUENCY / frequency))
+
+
+class RunningDrop(Drawing):
+    """Decides for a population which offers reach the buffer."""
+
+    def __init__(self, description: Drop, view: BufferView) -> None:
+        if isinstance(description.probability, str):
+            raise UserError("Drop(rate) needs the control rate: write parse(…).at(frequency)")
+        super().__init__(view, "drop")
+        self.probability = description.probability
+
+    def filter(self, offered: NDArray[np.bool_]) -> None:
+        """Set `offered` `[M]` to False where the offer is discarded; members without an offer draw nothing."""
+        _drop(self.stream.state, self.probability, offered)
+
+
+@kernel
+def _drop(stream: NDArray[np.uint64], probability: float, offered: NDArray[np.bool_]) -> None:
+    for m in range(offered.size):
+        if offered[m] and next_double(stream[m]) < probability:
+            offered[m] = False
+
+
+class Model(Protocol):
+    """Plant and policy, as `Synth` needs them."""
+
+    def possible(self, action: Floats32) -> Floats32:
+        """Return the actions `[M, A]` that the learner can take in place of ones drawn uniformly from the box."""
+
+    def simulate(
+        self, observation: Floats32, action: Floats32
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+        """Return next observation `[M, S]`, reward `[M]` and terminated `[M]`, without noise."""
+
+    def explore(self, observation: Floats32) -> tuple[Floats32, Floats32, Mapping[str, Floats32]]:
+        """Return the policy's action `[M, A]` with the exploration of the present step, ‖a − π‖₁ `[M]`, and extras.
+
+        Extras, `[M, width]` by field, describe how the action was drawn.
+        """
+
+    def deviation(self, observation: Floats32, action: Floats32) -> Floats32:
+        """Return ‖a − π(s)‖₁ `[M]`."""
+
+
+@dataclass(frozen=True)
+class Synth(Term):
+    """Replace experiences by synthetic ones (de Bruin et al. 2018, section 6.2).
+
+    With probability `state` a uniformly drawn state takes the place of s, and a becomes the policy's action there,
+    exploration included; with probability `action` an action drawn uniformly from those that the learner can take
+    takes the place of a. Next state and reward come from the plant's model, without noise. With `refresh` below 1
+    (section 6.3.1) a slot that holds a synthetic experience is, when its turn to be overwritten comes, renewed by
+    another synthetic one with that probability and else left as it is, and other slots get no synthetic experience any
+    more, so that their share stays.
+    """
+
+    state: float = 0.0
+    action: float = 0.0
+    refresh: float = 1.0
+    keywords = True
+
+    def __post_init__(self) -> None:
+        for name in ("state", "action", "refresh"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"Synth: {name} is a probability, not {getattr(self, name):g}")
+        if not 0 < self.state + self.action <= 1:
+            raise UserError(
+                "Synth: state and action are probabilities, e.g. Synth(state=0.1); their sum lies in (0, 1]"
+            )
+
+
+class RunningSynth(Drawing):
+    """Alters a population's offers.
+
+    Attributes:
+        synthetic: bool `[M, N]`, what each slot holds; only kept where `refresh` asks for it.
+    """
+
+    def __init__(self, description: Synth, view: BufferView, model: Model | None) -> None:
+        if model is None:
+            raise UserError("Synth needs a plant with a model (simulate); this one has none: leave Synth out")
+        super().__init__(view, "synthesis")
+        self.description, self.model, self.columns = description, model, view.columns
+        members = len(view.members)
+        self.synthetic = np.zeros((members, view.capacity if description.refresh < 1 else 0), np.bool_)
+
+    def alter(self, row: Floats32, slots: Indices, fresh: NDArray[np.bool_]) -> None:
+        """Make some of the experiences `row` `[M, W]`, which are about to be stored in `slots` `[M]`, synthetic.
+
+        `fresh` `[M]` says which slots are empty. A slot that is not to be renewed becomes −1.
+        """
+        views = {name: row[:, span] for name, span in self.columns.spans.items()}
+        observation, action = views["observation"].copy(), views["action"].copy()
+        kind = np.zeros(len(slots), np.int8)
+        own = self.description
+        _choose(
+            self.stream.state, own.state, own.action, own.refresh, self.synthetic, slots, fresh, kind,
+            observation, action,
+        )  # fmt: skip
+        if not kind.any():
+            return
+        explored, deviation, extras = self.model.explore(observation)
+        of_state, of_action = kind == 1, kind == 2
+        action[of_action] = self.model.possible(action)[of_action]
+        action[of_state] = explored[of_state]
+        deviation = np.where(of_state, deviation, self.model.deviation(observation, action))
+        successor, reward, terminated = self.model.simulate(observation, action)
+        made: dict[str, NDArray[Any]] = {
+            "observation": observation, "action": action, "reward": reward[:, None], "next_observation": successor,
+            "terminated": terminated[:, None], "exploration": deviation[:, None],
+        }  # fmt: skip
+        for name, view in views.items():
+            if name in made:
+                view[kind > 0] = made[name][kind > 0]
+            elif name in extras:
+                view[of_state] = extras[name][of_state]
+            else:
+                view[of_state if name == "sensor_noise" else kind > 0] = 0  # a model has no noise
+
+    def state_dict(self, stored: int) -> State:
+        """Return the stream, and which of the `stored` slots are synthetic."""
+        kept = {"synthetic": self.synthetic[:, :stored].view(np.uint8)} if self.description.refresh < 1 else {}
+        return {**super().state_dict(stored), **kept}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`."""
+        super().load_state_dict(state)
+        if self.description.refresh < 1:
+            self.synthetic[:, : state["synthetic"].shape[1]] = state["synthetic"].astype(np.bool_)
+
+
+@kernel
+def _choose(
+    stream: NDArray[np.uint64],
+    of_state: float,
+    of_action: float,
+    refresh: float,
+    synthetic: NDArray[np.bool_],
+    slots: Indices,
+    fresh: NDArray[np.bool_],
+    kind: NDArray[np.int8],
+    observation: Floats32,
+    action: Floats32,
+) -> None:
+    """Choose each experience's kind (1: state drawn anew, 2: action) and draw its state or action."""
+    for m in range(slots.size):
+        if slots[m] < 0:
+            continue
+        draw = next_double(stream[m])
+        if refresh < 1.0 and not fresh[m]:
+            if not synthetic[m, slots[m]]:
+                continue
+            draw *= of_state + of_action  # of the two kinds, in their proportion
+            if next_double(stream[m]) >= refresh:
+                slots[m] = -1
+                continue
+        if draw < of_state:
+            kind[m] = 1
+            for s in range(observation.shape[1]):
+                observation[m, s] = 2.0 * next_double(stream[m]) - 1.0
+        elif draw < of_state + of_action:
+            kind[m] = 2
+            for a in range(action.shape[1]):
+                action[m, a] = 2.0 * next_double(stream[m]) - 1.0
+        if refresh < 1.0:
+            synthetic[m, slots[m]] = kind[m] > 0

@@ -1,1 +1,0 @@
-"""What enters a buffer."""

@@ -1,0 +1,338 @@
+"""Interfaces of retention, sampling and weighting, and of their running forms."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.replay.orders.rank_order import RankOrder
+from replaybench.replay.storage.columns import Columns, Indices, State
+from replaybench.replay.storage.traces import EpisodeStarts, Traces
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
+from replaybench.runtime.user_file import name_in_file
+
+
+class BufferView(NamedTuple):
+    """The buffer that a strategy works for.
+
+    Attributes:
+        root, members: seed of the study and member numbers `[M]`.
+        capacity: slots of each member.
+        bounded: whether the buffer has a size of its own; a FULL buffer is only as large as its run needs.
+        in_turn: whether slots are filled and overwritten in turn, so that their order is that of age.
+        columns: what is stored; strategies only read it.
+        orders: rank orders by metric; strategies only draw from them.
+        episodes: where episodes began; strategies only read it.
+        traces: what the learner derives along episodes, None if it does not; strategies only read it.
+    """
+
+    root: int
+    members: Sequence[int]
+    capacity: int
+    bounded: bool
+    in_turn: bool
+    columns: Columns
+    orders: Mapping[str, RankOrder]
+    episodes: EpisodeStarts
+    traces: Traces | None
+
+    def stream(self, purpose: str) -> Stream:
+        """Return the members' random streams for a purpose."""
+        return Stream(self.root, self.members, purpose)
+
+
+class Context(NamedTuple):
+    """What a strategy may depend on besides the stored experiences.
+
+    Attributes:
+        update, updates_in_phase: which update of its phase this is, from 0, and of how many.
+        progress: 0 at the first episode of the run, 1 at its end.
+        state: the state `[M, S]` that each agent attends to, as it was observed; None where nothing asks for it.
+        updates_before: how many updates of the whole run came before this one; `Replay` fills it in.
+    """
+
+    update: int = 0
+    updates_in_phase: int = 1
+    progress: float = 0.0
+    state: Floats32 | None = None
+    updates_before: int = 0
+
+
+class Running:
+    """A part of a strategy at work; by default it holds no state."""
+
+    def stored(self, slots: Indices) -> None:
+        """Called after an experience was stored in `slots[m]` of each member (−1: none)."""
+
+    def state_dict(self, stored: int) -> State:
+        """Return the arrays that a resumed run needs, those per slot cut to the `stored` slots in use."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`: what comes next is identical."""
+
+
+class Drawing(Running):
+    """A part that draws at random, from a stream of its own for each member.
+
+    Args:
+        view: the buffer.
+        purpose: what the draws are for; it names the stream.
+    """
+
+    def __init__(self, view: BufferView, purpose: str) -> None:
+        self.stream = view.stream(purpose)
+        self._key = f"{purpose}_stream"
+
+    def state_dict(self, stored: int) -> State:
+        """Return the stream."""
+        return {self._key: self.stream.state}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`."""
+        self.stream.state[:] = state[self._key]
+
+
+@dataclass(frozen=True)
+class Term:
+    """Base class of everything that the notation names."""
+
+    name: ClassVar[str] = ""
+    """How the notation calls it; the class's own name if empty."""
+    second: ClassVar[str] = ""
+    """The field, a term itself, that is written behind a plus, under the second part of `name`."""
+    always_written: ClassVar[bool] = False
+    """Whether values are written although they are the default."""
+    keywords: ClassVar[bool] = False
+    """Whether a value alone is not enough to say which it is."""
+    no_parameters: ClassVar[str] = ""
+    """What to tell somebody who gives it one, where it takes none."""
+
+    @classmethod
+    def written_name(cls) -> str:
+        """Return how the notation calls it; a class in a user's file by the file and its name."""
+        return name_in_file(cls) or cls.name or cls.__name__
+
+    @classmethod
+    def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Return the fields that are written in its brackets, by name; those that all of a kind have come last."""
+        fields = sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True)
+        return {field.name: field for field in fields if field.name != cls.second}
+
+    @classmethod
+    def kinds(cls, parameter: str) -> tuple[Any, ...]:
+        """Return the types that a parameter may have: the parts of its union, or its only type."""
+        hint = typing.get_type_hints(cls)[parameter]
+        return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+
+    def __str__(self) -> str:
+        first, _, second = self.written_name().partition("+")
+        behind = f"+{second}{getattr(self, self.second).in_brackets()}" if self.second else ""
+        return f"{first}{self.in_brackets()}{behind}"
+
+    def in_brackets(self) -> str:
+        """Write those parameters that differ from their defaults."""
+        fields = self.parameters()
+        changed = {
+            name: self._plain(name)
+            for name, field in fields.items()
+            if self.always_written or getattr(self, name) != field.default
+        }
+        if not changed:
+            return ""
+        if list(changed) == list(fields)[:1] and not self.keywords:
+            return f"({next(iter(changed.values()))})"
+        return "(" + ", ".join(f"{name}={value}" for name, value in changed.items()) + ")"
+
+    def _plain(self, parameter: str) -> str:
+        value = getattr(self, parameter)
+        if value is None or isinstance(value, bool | str):
+            return str(value).lower()
+        number = int(value) if int in self.kinds(parameter) else float(value)
+        return repr(number).replace("e+", "e")  # a plus would begin a modifier
+
+
+class Draws(NamedTuple):
+    """What a sampler fills in.
+
+    Attributes:
+        idx: slots int64 `[M, B]`.
+        probability: chance of each draw, float64 `[M, B]`; NaN where it is not known.
+        rate_factor: factor on each member's learning rate, float32 `[M]`.
+    """
+
+    idx: Indices
+    probability: NDArray[np.float64]
+    rate_factor: Floats32
+
+
+class Usage(NamedTuple):
+    """How a buffer has been used so far.
+
+    Attributes:
+        updates: batches drawn, the present one included; phase_end: those drawn when its phase will be over.
+        offers, stored: experiences offered and stored at present, `[M]`.
+    """
+
+    updates: int
+    phase_end: int
+    offers: Indices
+    stored: Indices
+
+
+class RunningWeighting(Running, ABC):
+    """Weighs the batches of a population."""
+
+    @abstractmethod
+    def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats32) -> None:
+        """Fill weight `[M, B]`."""
+
+
+@dataclass(frozen=True)
+class Weighting(Term, ABC):
+    """A weight for each replayed experience."""
+
+    by_probability: ClassVar[bool] = False
+    """Whether weights are made from the probabilities of the draws."""
+    slot_bytes: ClassVar[int] = 0
+    """About how many bytes a slot costs it."""
+
+    all_networks = False
+    """Whether all networks' losses are weighted, or the critic's only."""
+
+    @property
+    def steady(self) -> bool:
+        """Whether weights do not depend on the progress of the run."""
+        return False
+
+    @abstractmethod
+    def start(self, view: BufferView) -> RunningWeighting:
+        """Return the running form."""
+
+
+_MOST: Final = 1_000_000_000
+"""Experiences in a buffer, as in studies."""
+
+
+class RunningRetention(Running, ABC):
+    """Chooses slots for a population whose buffers are full."""
+
+    @abstractmethod
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        """Fill `slots[m]` for every member whose entry is −2 (its buffer is full): a slot, or −1 for 'discard'.
+
+        `offers` `[M]` counts each member's offers, the present one included.
+        """
+
+
+@dataclass(frozen=True)
+class Retention(Term, ABC):
+    """A retention strategy.
+
+    Attributes:
+        capacity: experiences that a bounded retention has room for, in place of the study's; None for that one.
+    """
+
+    capacity: int | None = field(default=None, kw_only=True)
+
+    bounded: ClassVar[bool] = True
+    """False if nothing is ever discarded: the buffer then grows to the number of experiences offered."""
+    in_turn: ClassVar[bool] = False
+    """Whether slots are filled and overwritten in turn, so that their order is that of age."""
+    orders: ClassVar[tuple[str, ...]] = ()
+    """Metrics by which slots must be kept in rank order."""
+    traces: ClassVar[tuple[str, ...]] = ()
+    """Traces that the learner must keep."""
+    slot_bytes: ClassVar[int] = 0
+    """About how many bytes a slot costs it beside rank orders."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.in_turn = vars(cls).get("in_turn", False)  # a promise about a class's own slots is not inherited
+
+    def __post_init__(self) -> None:
+        if self.capacity is not None and not (self.bounded and 1 <= self.capacity <= _MOST):
+            allowed = f"a whole number from 1 to {_MOST}" if self.bounded else "left out: it keeps everything"
+            raise UserError(f"{self.written_name()}: capacity must be {allowed}, not {self.capacity}")
+
+    @classmethod
+    def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Return the fields that are written in its brackets, by name; `capacity` where there is one."""
+        return {name: found for name, found in super().parameters().items() if cls.bounded or name != "capacity"}
+
+    @abstractmethod
+    def start(self, view: BufferView) -> RunningRetention:
+        """Return the running form."""
+
+
+FEEDBACK: Final = ("td_error", "rate", "phase")
+"""What a sampling may not do without; see `Sampling.feedback`."""
+
+
+class RunningSampling(Drawing, ABC):
+    """Draws for a population."""
+
+    def __init__(self, view: BufferView) -> None:
+        super().__init__(view, "sampling")
+
+    @abstractmethod
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        """Fill `draws`, given the numbers of experiences stored and offered `[M]`; each stores at least one."""
+
+    def annotate(self, idx: Indices, td_error: Floats32) -> None:
+        """Use |δ| `[M, B]` of the experiences in slots idx `[M, B]`; an idx below 0 is to be skipped."""
+
+
+@dataclass(frozen=True)
+class Sampling(Term, ABC):
+    """A sampling strategy."""
+
+    orders: ClassVar[tuple[str, ...]] = ()
+    """Metrics by which slots must be kept in rank order."""
+    needs_state: ClassVar[bool] = False
+    """Whether draws depend on the state that the agent attends to."""
+    feedback: ClassVar[tuple[str, ...]] = ()
+    """What it needs while a learner trains: of `td_error`, `rate` (else `rate_factor` is ignored) and `phase`."""
+    independent: ClassVar[bool] = False
+    """Whether draws depend neither on each other nor on the update, so that batches can be drawn ahead."""
+    steady: ClassVar[bool] = False
+    """Whether draws do not depend on the progress of the run."""
+    by_place: ClassVar[bool] = False
+    """Whether draws depend on the buffer's capacity, or on where experiences lie in it, if only by rounding."""
+    importance_undefined: ClassVar[str] = ""
+    """Why importance weights of these draws make no sense; empty if they do."""
+
+    weighting: ClassVar[Weighting | None] = None
+    """The weighting that belongs to it, unless another is named."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for promise in ("independent", "steady"):  # about a class's own draws: not inherited
+            setattr(cls, promise, vars(cls).get(promise, False))
+
+    @property
+    def needs_phase(self) -> bool:
+        """Whether draws depend on the place of an update in a phase whose length the schedule decides."""
+        return False
+
+    def in_phases(self, updates: int) -> Sampling:
+        """Return the same strategy with phases of so many updates; only where `needs_phase`."""
+        raise NotImplementedError
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        """Return about how many bytes a slot costs it beside rank orders; `in_turn` as in `BufferView`."""
+        return 0
+
+    @abstractmethod
+    def start(self, view: BufferView) -> RunningSampling:
+        """Return the running form."""

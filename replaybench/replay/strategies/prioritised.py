@@ -1,0 +1,209 @@
+"""Prioritised sampling: PER by rank and PERprop in proportion to the TD error (Schaul et al. 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.replay.orders.priority_sums import (
+    SumState,
+    make_sums,
+    sum_rebuild,
+    sum_search,
+    sum_set,
+    sum_total,
+    sum_update,
+)
+from replaybench.replay.orders.rank_law import Sums, first_sums, rank_at, rank_in_segment, segment_edges
+from replaybench.replay.orders.rank_order import order_select_many
+from replaybench.replay.orders.rank_tree import OrderState
+from replaybench.replay.storage.columns import Indices, State
+from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import next_double
+
+# The smallest normal number: under a large α, a priority of 0 would never be drawn again.
+_LEAST: Final = np.float32(2.0**-126)
+
+
+@dataclass(frozen=True)
+class PERprop(Sampling):
+    """Proportional prioritised replay: P ∝ p = (|δ| + ε)^α, new experiences get the largest p so far.
+
+    All priority is cut into B equal parts and one experience is drawn from each. A |δ| that is not finite counts as
+    the largest p.
+    """
+
+    alpha: float = 0.6
+    epsilon: float = 1e-6
+    feedback = ("td_error",)
+    by_place = steady = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < np.inf:
+            raise UserError(f"PERprop({self.alpha:g}): α must be a finite number ≥ 0")
+        if not 0 < self.epsilon < np.inf:
+            raise UserError(f"PERprop: epsilon must be a finite number above 0, not {self.epsilon:g}")
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return 5
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningPERprop(self, view)
+
+
+class _RunningPERprop(RunningSampling):
+    def __init__(self, description: PERprop, view: BufferView) -> None:
+        super().__init__(view)
+        self.description = description
+        self.sums = make_sums(len(view.members), view.capacity)
+        self.largest = np.ones(len(view.members), np.float32)
+
+    def stored(self, slots: Indices) -> None:
+        _set_largest(self.sums, self.largest, slots)
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        _draw_proportional(self.sums, self.stream.state, draws)
+
+    def annotate(self, idx: Indices, td_error: Floats32) -> None:
+        rule = self.description
+        _set_priorities(self.sums, self.largest, idx, td_error, rule.alpha, rule.epsilon)
+
+    def state_dict(self, stored: int) -> State:
+        own = {"priority": self.sums.leaf[:, :stored], "priority_largest": self.largest}
+        return {**super().state_dict(stored), **own}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        super().load_state_dict(state)
+        priority = read_priority(state)
+        self.sums.leaf[:] = 0
+        self.sums.leaf[:, : priority.shape[1]] = priority
+        self.largest[:] = state["priority_largest"]
+        for m in range(len(self.largest)):
+            sum_rebuild(self.sums, m)
+
+
+def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
+    """Return the priorities `[M, n]` of a saved state.
+
+    Raises:
+        ValueError: one is negative or not finite, so that there is no drawing by them.
+    """
+    priority: Floats32 = state["priority"]
+    if not ((priority >= 0) & (priority < np.inf)).all():
+        raise ValueError("a priority is negative or not finite")
+    return priority
+
+
+@kernel
+def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilon: float) -> Any:
+    """Return p of a |δ|, and remember it if it is the largest so far."""
+    priority = np.float32((abs(np.float64(td_error)) + epsilon) ** alpha)
+    if not priority < np.inf:
+        return largest[m]
+    priority = max(priority, _LEAST)
+    largest[m] = max(largest[m], priority)
+    return priority
+
+
+@kernel
+def _set_largest(sums: SumState, largest: Floats32, slots: Indices) -> None:
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            sum_set(sums, m, slots[m], largest[m])
+
+
+@kernel
+def _set_priorities(
+    sums: SumState, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float, epsilon: float
+) -> None:
+    priority = np.empty(idx.shape[1], np.float32)
+    for m in range(idx.shape[0]):
+        for b in range(idx.shape[1]):
+            if idx[m, b] >= 0:
+                priority[b] = priority_of(td_error[m, b], largest, m, alpha, epsilon)
+        sum_update(sums, m, idx[m], priority)
+
+
+@kernel
+def _draw_proportional(sums: SumState, stream: NDArray[np.uint64], draws: Draws) -> None:
+    members, batch = draws.idx.shape
+    target = np.empty(batch)
+    for m in range(members):
+        total = sum_total(sums, m)
+        for b in range(batch):
+            target[b] = total * ((b + next_double(stream[m])) / batch)
+        sum_search(sums, m, target, draws.idx[m])
+        for b in range(batch):
+            draws.probability[m, b] = sums.leaf[m, draws.idx[m, b]] / total
+
+
+@dataclass(frozen=True)
+class PER(Sampling):
+    """Rank-based prioritised replay: P ∝ rank^−α by |δ| as last seen, infinite before the first use (eq. 7).
+
+    The ranks, always current, are cut into B segments of equal cumulative probability, each at least one rank
+    wide, and one experience is drawn uniformly from each (Schaul et al. 2016). While there are fewer ranks than that,
+    each sample is drawn by rank^−α from its B-th of the probability.
+    """
+
+    alpha: float = 0.7
+    orders = ("td_error",)
+    feedback = ("td_error",)
+    steady = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < np.inf:
+            raise UserError(f"PER({self.alpha:g}): α must be a finite number ≥ 0")
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningPER(self.alpha, view)
+
+
+class _RunningPER(RunningSampling):
+    def __init__(self, alpha: float, view: BufferView) -> None:
+        super().__init__(view)
+        self.alpha, self.order, self.head = alpha, view.orders["td_error"].state, first_sums(alpha)
+        self.edges = np.zeros((0, 0), np.int64)
+        self.edges_for = np.zeros(0, np.int64)
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        members, batch = draws.idx.shape
+        if self.edges.shape != (members, batch + 1):
+            self.edges, self.edges_for = np.zeros((members, batch + 1), np.int64), np.zeros(members, np.int64)
+        law = self.head, self.alpha, self.edges_for, self.edges
+        _draw_stratified(self.order, self.stream.state, *law, count, draws)
+
+
+@kernel
+def _draw_stratified(
+    order: OrderState,
+    stream: NDArray[np.uint64],
+    head: Sums,
+    alpha: float,
+    edges_for: Indices,
+    edges: Indices,
+    count: Indices,
+    draws: Draws,
+) -> None:
+    members, segments = draws.idx.shape
+    ranks = np.empty(segments, np.int64)
+    for m in range(members):
+        if count[m] < segments:
+            for b in range(segments):
+                share = (b + next_double(stream[m])) / segments
+                ranks[b], draws.probability[m, b] = rank_at(head, alpha, count[m], share)
+        else:
+            if edges_for[m] != count[m]:
+                segment_edges(head, alpha, count[m], edges[m])
+                edges_for[m] = count[m]
+            for b in range(segments):
+                ranks[b], width = rank_in_segment(edges[m], b, next_double(stream[m]))
+                draws.probability[m, b] = 1.0 / (segments * width)
+        order_select_many(order, m, ranks, draws.idx[m])

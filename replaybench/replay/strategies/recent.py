@@ -1,0 +1,305 @@
+"""Sampling of recent experience: ERE and ERE+PER (Wang & Ross 2019)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.replay.orders.priority_sums import (
+    AgeLog,
+    AgeState,
+    Cover,
+    SumState,
+    age_place,
+    age_renew,
+    cover_range,
+    cover_room,
+    cover_search,
+    make_sums,
+    sum_rebuild,
+    sum_search,
+    sum_set,
+    sum_update,
+)
+from replaybench.replay.storage.columns import Indices, State
+from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.prioritised import PERprop, priority_of, read_priority
+from replaybench.replay.strategies.weighting import IS
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import next_below, next_double
+
+
+@dataclass(frozen=True)
+class ERE(Sampling):
+    """Update k of the K of a phase draws from the newest c_k = max(N·η^(k·1000/K), c_min) experiences.
+
+    With `phase` every K = `phase` updates of the run are one, whenever they are done; else phases are the schedule's.
+    η moves linearly from `eta` to `last` over the run. N is the buffer's size; a FULL buffer has none, so there N is
+    what it stores. c_min is min(5000, N/200) unless given: the paper's 5000 for its buffer of 10⁶. c_k is rounded
+    down and clipped to what is stored. With `reverse` a phase goes the other way, from the newest to all (section 4.2).
+    """
+
+    eta: float = 0.996
+    c_min: int | None = None
+    last: float = 1.0
+    phase: int | None = None
+    reverse: bool = False
+    feedback: ClassVar[tuple[str, ...]] = ("phase",)
+    by_place = True
+    importance_undefined = "all draws of a batch have equal chances, so all its weights would be equal"
+
+    def __post_init__(self) -> None:
+        for eta in (self.eta, self.last):
+            if not 0 < eta <= 1:
+                raise UserError(f"ERE: η must lie in (0, 1], not {eta:g}")
+        if self.c_min is not None and self.c_min < 1:
+            raise UserError(f"ERE: c_min must be at least 1, not {self.c_min}")
+        if self.phase is not None and self.phase < 2:
+            raise UserError(f"ERE: a phase must be at least 2 updates long, not {self.phase}")
+
+    @property
+    def needs_phase(self) -> bool:
+        return self.phase is None
+
+    def in_phases(self, updates: int) -> ERE:
+        return dataclasses.replace(self, phase=updates)
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return 0 if in_turn else 15
+
+    def newest(self, context: Context, capacity: int | None, count: Indices) -> Indices:
+        """Return c_k `[M]` for buffers that store `count` `[M]`; capacity None means as large as that."""
+        eta = self.eta + (self.last - self.eta) * context.progress
+        k, updates = context.update + 1, context.updates_in_phase
+        if self.phase is not None:
+            k, updates = context.updates_before % self.phase + 1, self.phase
+        if self.reverse:
+            k = updates + 1 - k
+        share = eta ** (k * 1000 / updates)
+        if capacity is not None:
+            least = min(5000.0, capacity / 200) if self.c_min is None else float(self.c_min)
+            return np.minimum(count, max(1, int(min(max(capacity * share, least), capacity))))
+        floor = np.minimum(5000, count / 200) if self.c_min is None else self.c_min
+        newest: Indices = np.clip(np.maximum(count * share, floor), 1, count).astype(np.int64)
+        return newest
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningRing(self, view) if view.in_turn else _RunningLog(self, view)
+
+
+class RunningERE(RunningSampling):
+    """What the running forms share."""
+
+    def __init__(self, description: ERE, view: BufferView) -> None:
+        super().__init__(view)
+        self.description, self.view = description, view
+
+    def newest(self, context: Context, count: Indices) -> Indices:
+        """Return c_k `[M]`."""
+        return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
+
+
+class _RunningRing(RunningERE):
+    """Where the order of slots is that of age."""
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        _draw_ring(self.stream.state, self.newest(context, count), offers, self.view.capacity, draws)
+
+
+@kernel
+def _draw_ring(stream: NDArray[np.uint64], newest: Indices, offers: Indices, capacity: int, draws: Draws) -> None:
+    for m in range(draws.idx.shape[0]):
+        head = (offers[m] - 1) % capacity
+        for b in range(draws.idx.shape[1]):
+            slot = head - next_below(stream[m], newest[m])
+            draws.idx[m, b] = slot if slot >= 0 else slot + capacity
+            draws.probability[m, b] = 1.0 / newest[m]
+
+
+class _RunningLog(RunningERE):
+    """Where any slot may be renewed."""
+
+    def __init__(self, description: ERE, view: BufferView) -> None:
+        super().__init__(description, view)
+        self.ages = AgeLog(len(view.members), view.capacity)
+
+    def stored(self, slots: Indices) -> None:
+        _renew(self.ages.state, slots)
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        _draw_log(self.stream.state, self.ages.state, self.newest(context, count), count, draws)
+
+    def state_dict(self, stored: int) -> State:
+        return {**super().state_dict(stored), **self.ages.state_dict(stored)}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        super().load_state_dict(state)
+        self.ages.load_state_dict(state)
+
+
+@kernel
+def _renew(ages: AgeState, slots: Indices) -> None:
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            age_renew(ages, m, slots[m])
+
+
+@kernel
+def _draw_log(stream: NDArray[np.uint64], ages: AgeState, newest: Indices, count: Indices, draws: Draws) -> None:
+    batch = draws.idx.shape[1]
+    rank = np.empty(batch)
+    for m in range(draws.idx.shape[0]):
+        for b in range(batch):
+            rank[b] = count[m] - 1 - next_below(stream[m], newest[m]) + 0.5
+        sum_search(ages.used, m, rank, draws.idx[m])
+        for b in range(batch):
+            draws.idx[m, b] = ages.slot_at[m, draws.idx[m, b]]
+            draws.probability[m, b] = 1.0 / newest[m]
+
+
+_PRIORITIES: Final = PERprop()
+
+
+@dataclass(frozen=True)
+class EREPER(ERE):
+    """ERE whose draws among the newest c_k are proportional to priority, one from each of B equal parts of it by age.
+
+    Unless another weighting is named, that of Algorithm 2 is in force.
+    """
+
+    priorities: PERprop = _PRIORITIES
+    name = "ERE+PER"
+    second = "priorities"
+    feedback = ("phase", "td_error")
+    importance_undefined = ""
+    weighting = IS(0.6, 0.6, normalise=True, all_networks=True)
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return super().slot_bytes(in_turn) + 6
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningEREPER(self, view)
+
+
+class _RunningEREPER(RunningERE):
+    """Without an age log the positions of the sum tree are slots."""
+
+    def __init__(self, description: EREPER, view: BufferView) -> None:
+        super().__init__(description, view)
+        members = len(view.members)
+        self.priorities = description.priorities
+        self.largest = np.ones(members, np.float32)
+        self.ages = AgeLog(members, 0 if view.in_turn else view.capacity, weighted=True)
+        self.sums = make_sums(members, view.capacity) if view.in_turn else self.ages.state.priority
+
+    def stored(self, slots: Indices) -> None:
+        _store(self.sums, self.ages.state, self.largest, slots)
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        newest = self.newest(context, count)
+        if self.view.in_turn:
+            _draw_ring_by_priority(self.stream.state, self.sums, newest, offers, self.view.capacity, draws)
+        else:
+            _draw_log_by_priority(self.stream.state, self.ages.state, newest, count, draws)
+
+    def annotate(self, idx: Indices, td_error: Floats32) -> None:
+        rule = self.priorities.alpha, self.priorities.epsilon
+        _set_priorities(self.sums, self.ages.state, self.largest, idx, td_error, *rule)
+
+    def state_dict(self, stored: int) -> State:
+        own: State = {"priority_largest": self.largest}
+        if self.view.in_turn:
+            own["priority"] = self.sums.leaf[:, :stored]
+        else:
+            place = self.ages.state.place_of[:, :stored]
+            own["priority"] = np.where(place < 0, 0, np.take_along_axis(self.sums.leaf, np.maximum(place, 0), axis=1))
+            own |= self.ages.state_dict(stored)
+        return {**super().state_dict(stored), **own}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        super().load_state_dict(state)
+        self.largest[:] = state["priority_largest"]
+        self.sums.leaf[:] = 0
+        if not self.view.in_turn:
+            self.ages.load_state_dict(state)
+        for m, priority in enumerate(read_priority(state)):
+            stored = len(priority)
+            position = np.arange(stored) if self.view.in_turn else self.ages.state.place_of[m, :stored]
+            self.sums.leaf[m, position[position >= 0]] = priority[position >= 0]
+            sum_rebuild(self.sums, m)
+
+
+@kernel
+def _position(ages: AgeState, m: int, slot: int) -> int:
+    return int(ages.place_of[m, slot]) if ages.place_of.shape[1] else slot
+
+
+@kernel
+def _store(sums: SumState, ages: AgeState, largest: Floats32, slots: Indices) -> None:
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            if ages.place_of.shape[1]:
+                age_renew(ages, m, slots[m])
+            sum_set(sums, m, _position(ages, m, slots[m]), largest[m])
+
+
+@kernel
+def _set_priorities(
+    sums: SumState, ages: AgeState, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float, epsilon: float
+) -> None:
+    batch = idx.shape[1]
+    position, priority = np.empty(batch, np.int64), np.empty(batch, np.float32)
+    for m in range(idx.shape[0]):
+        for b in range(batch):
+            position[b] = -1
+            if idx[m, b] >= 0:
+                position[b] = _position(ages, m, idx[m, b])
+                priority[b] = priority_of(td_error[m, b], largest, m, alpha, epsilon)
+        sum_update(sums, m, position, priority)
+
+
+@kernel
+def _draw_ring_by_priority(
+    stream: NDArray[np.uint64], sums: SumState, newest: Indices, offers: Indices, capacity: int, draws: Draws
+) -> None:
+    cover = cover_room(sums)
+    for m in range(draws.idx.shape[0]):
+        head, tail = (offers[m] - 1) % capacity, (offers[m] - newest[m]) % capacity
+        if tail <= head:
+            nodes = cover_range(sums, m, tail, head + 1, cover, 0)
+        else:
+            nodes = cover_range(sums, m, tail, capacity, cover, 0)
+            nodes = cover_range(sums, m, 0, head + 1, cover, nodes)
+        _draw_covered(stream[m], sums, m, cover, nodes, draws)
+
+
+@kernel
+def _draw_log_by_priority(
+    stream: NDArray[np.uint64], ages: AgeState, newest: Indices, count: Indices, draws: Draws
+) -> None:
+    cover = cover_room(ages.priority)
+    for m in range(draws.idx.shape[0]):
+        tail = age_place(ages, m, count[m], newest[m] - 1)
+        nodes = cover_range(ages.priority, m, tail, ages.end[m], cover, 0)
+        _draw_covered(stream[m], ages.priority, m, cover, nodes, draws)
+        for b in range(draws.idx.shape[1]):
+            draws.idx[m, b] = ages.slot_at[m, draws.idx[m, b]]
+
+
+@kernel
+def _draw_covered(stream: NDArray[np.uint64], sums: SumState, m: int, cover: Cover, nodes: int, draws: Draws) -> None:
+    """Draw a position from each of B equal parts of the covered priority."""
+    batch, within = draws.idx.shape[1], cover.upto[nodes]
+    target = np.empty(batch)
+    for b in range(batch):
+        target[b] = within * ((b + next_double(stream)) / batch)
+    cover_search(sums, m, cover, nodes, target, draws.idx[m])
+    for b in range(batch):
+        draws.probability[m, b] = sums.leaf[m, draws.idx[m, b]] / within

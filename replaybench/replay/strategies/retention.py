@@ -1,0 +1,283 @@
+"""Retention strategies: FIFO, FULL, Resv, TDE, Expl and FarPol (de Bruin et al. 2018, section 7.1).
+
+Novati & Koumoutsakos (2019) drop the oldest episodes, which is `FIFO`; their public code can also drop the episode
+with the largest fraction of far-policy steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.replay.orders.rank_law import Sums, first_sums, rank_at, rank_in_segment, segment_edges
+from replaybench.replay.orders.rank_order import order_select, order_size
+from replaybench.replay.orders.rank_tree import OrderState
+from replaybench.replay.storage.columns import Indices, State
+from replaybench.replay.strategies.interface import BufferView, Drawing, Retention, RunningRetention
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import kernel
+from replaybench.runtime.streams import next_below, next_double
+
+
+@dataclass(frozen=True)
+class FIFO(Retention):
+    """First in, first out: the oldest experience is overwritten."""
+
+    in_turn = True
+
+    def start(self, view: BufferView) -> RunningRetention:
+        return _RunningFIFO()
+
+
+class _RunningFIFO(RunningRetention):
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        np.copyto(slots, (offers - 1) % capacity, where=slots == -2)
+
+
+@dataclass(frozen=True)
+class FULL(Retention):
+    """Keep everything (the FULL DB of de Bruin et al. 2018)."""
+
+    bounded = False
+    in_turn = True
+    no_parameters = "FULL keeps everything and has no capacity; FIFO, Resv, TDE and Expl have the study's or their own"
+
+    def start(self, view: BufferView) -> RunningRetention:
+        return _RunningFULL()
+
+
+class _RunningFULL(RunningRetention):
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        raise OverflowError("a FULL buffer was offered more experiences or units than it has room for")
+
+
+@dataclass(frozen=True)
+class Resv(Retention):
+    """Reservoir sampling (Vitter 1985): every experience offered so far is kept with equal probability.
+
+    Experience number i enters a full buffer with probability C/i and overwrites a uniformly drawn victim.
+    """
+
+    def start(self, view: BufferView) -> RunningRetention:
+        return _RunningResv(view, "retention")
+
+
+class _RunningResv(Drawing, RunningRetention):
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        _reservoir(self.stream.state, offers, capacity, slots)
+
+
+@kernel
+def _reservoir(state: NDArray[np.uint64], offers: Indices, capacity: int, slots: Indices) -> None:
+    for m in range(slots.size):
+        if slots[m] == -2:
+            place = next_below(state[m], offers[m])
+            slots[m] = place if place < capacity else -1
+
+
+_FEWEST_SEGMENTS: Final = 3
+_RANKS_PER_SEGMENT: Final = 500
+
+
+@dataclass(frozen=True)
+class _Ranked(Retention):
+    """Overwrite by rank: the experience with the r-th smallest metric is the victim with P ∝ r^−α (eq. 7).
+
+    `segments` cuts the ranks into that many parts of equal probability and draws uniformly inside one of them;
+    "authors" takes max(3, C/500) of them, as the authors' code does, None draws from rank^−α exactly, which differs
+    at the extreme head only. Of equal metrics the oldest experience's counts as the smallest, as in the authors' sorted
+    list: those of a learner that rarely explores are nearly all 0.
+    """
+
+    alpha: float = 1.0
+    segments: int | Literal["authors"] | None = "authors"
+    slot_bytes = 10  # of equal metrics the oldest comes first: the order keeps ages, too
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        if not 0 <= self.alpha < np.inf:
+            raise UserError(f"{name}({self.alpha:g}): α must be a finite number ≥ 0")
+        if not (self.segments in ("authors", None) or (isinstance(self.segments, int) and self.segments >= 1)):
+            raise UserError(f"{name}: segments must be a whole number ≥ 1, authors or none, not {self.segments}")
+
+    def start_by(self, metric: str, view: BufferView) -> RunningRetention:
+        """Return the running form that takes its victims by this metric."""
+        rule = max(_FEWEST_SEGMENTS, view.capacity // _RANKS_PER_SEGMENT)
+        segments = rule if self.segments == "authors" else int(self.segments or 0)
+        order = view.orders[metric].state
+        return _RunningRanked(self.alpha, min(segments, view.capacity), order, view)
+
+
+@dataclass(frozen=True)
+class TDE(_Ranked):
+    """Overwrite experiences with small TD error, |δ| as last seen, infinite before the first use (section 7.1)."""
+
+    orders = ("td_error",)
+
+    def start(self, view: BufferView) -> RunningRetention:
+        return self.start_by("td_error", view)
+
+
+@dataclass(frozen=True)
+class Expl(_Ranked):
+    """Overwrite experiences with little exploration: ‖a − π(s)‖₁ at collection, never recomputed (section 7.1)."""
+
+    orders = ("exploration",)
+
+    def start(self, view: BufferView) -> RunningRetention:
+        return self.start_by("exploration", view)
+
+
+class _RunningRanked(Drawing, RunningRetention):
+    def __init__(self, alpha: float, segments: int, order: OrderState, view: BufferView) -> None:
+        super().__init__(view, "retention")
+        self.order, self.alpha = order, alpha
+        self.head = first_sums(alpha)
+        self.edges = np.zeros(segments + 1, np.int64)
+        self.edges_for = 0
+
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        if self.edges_for != capacity and self.edges.size > 1:
+            segment_edges(self.head, self.alpha, capacity, self.edges)
+            self.edges_for = capacity
+        _ranked_victims(self.order, self.stream.state, self.head, self.alpha, self.edges, slots)
+
+
+@kernel
+def _ranked_victims(
+    order: OrderState, stream: NDArray[np.uint64], head: Sums, alpha: float, edges: Indices, slots: Indices
+) -> None:
+    for m in range(slots.size):
+        if slots[m] != -2:
+            continue
+        size = order_size(order, m)
+        if edges.size > 1:
+            place = next_double(stream[m]) * (edges.size - 1)
+            rank, _ = rank_in_segment(edges, int(place), place - int(place))
+        else:
+            rank, _ = rank_at(head, alpha, size, next_double(stream[m]))
+        slots[m] = order_select(order, m, size - 1 - min(rank, size - 1))
+
+
+@dataclass(frozen=True)
+class FarPol(Retention):
+    """Drop the episode with the largest fraction of far-policy steps, from its oldest step to its newest.
+
+    The next one is chosen when it is gone; of equal ones the oldest, and never the episode under way unless nothing
+    else is stored. The learner says with its trace `far` (0 or 1) which steps are far-policy.
+    """
+
+    traces = ("far",)
+    slot_bytes = 4
+
+    def start(self, view: BufferView) -> RunningRetention:
+        return _RunningFarPol(view)
+
+
+class _RunningFarPol(RunningRetention):
+    """Victims of a population.
+
+    Attributes:
+        victim: int64 `[M, 2]`, serial numbers of the first step that is being dropped and of the one after the last.
+        queue: int32 `[M, N]`, slots of the victim that are still to be dropped, the oldest last.
+        waiting: int64 `[M]`, how many; −1 where they have to be looked up, after loading.
+    """
+
+    def __init__(self, view: BufferView) -> None:
+        assert view.traces is not None  # `Replay` refuses this retention without
+        members = len(view.members)
+        self.serial, self.episodes = view.columns.serial, view.episodes
+        self.far = view.traces.view("far")
+        self.victim = np.zeros((members, 2), np.int64)
+        self.queue = np.zeros((members, view.capacity), np.int32)
+        self.waiting = np.zeros(members, np.int64)
+
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        starts, known = self.episodes.starts, self.episodes.known
+        _oldest_of_farthest(starts, known, self.serial, self.far, self.victim, self.queue, self.waiting, slots)
+
+    def state_dict(self, stored: int) -> State:
+        return {"far_victim": self.victim}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`.
+
+        Raises:
+            ValueError: the victim is nothing that was collected.
+        """
+        victim = np.asarray(state["far_victim"], np.int64)
+        collected = np.asarray(state["collected"], np.int64)
+        if ((victim < 0) | (victim > collected[:, None] + 1)).any() or (victim[:, 0] > victim[:, 1]).any():
+            raise ValueError("the episode to be dropped is none that was collected")
+        self.victim[:], self.waiting[:] = victim, -1
+
+
+@kernel
+def _oldest_of_farthest(
+    starts: NDArray[np.uint32],
+    known: NDArray[np.int64],
+    serial: NDArray[np.uint32],
+    far: Floats32,
+    victim: NDArray[np.int64],
+    queue: NDArray[np.int32],
+    waiting: NDArray[np.int64],
+    slots: Indices,
+) -> None:
+    """Fill in the slots of the oldest steps of the victims of all members whose entry is −2."""
+    for m in range(slots.size):
+        if slots[m] != -2:
+            continue
+        if waiting[m] < 0:
+            waiting[m] = _line_up(serial[m], victim[m], queue[m])
+        if waiting[m] == 0:
+            _choose(starts[m, : known[m]], serial[m], far[m], victim[m])
+            waiting[m] = _line_up(serial[m], victim[m], queue[m])
+        waiting[m] -= 1
+        slots[m] = queue[m, waiting[m]]
+
+
+@kernel
+def _choose(
+    starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: NDArray[np.float32], victim: NDArray[np.int64]
+) -> None:
+    """Choose one member's next victim; the last of its episodes, which began at `starts`, is under way."""
+    under_way = starts.size - 1
+    steps, strayed = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.int64)
+    episode, newest = 0, 0
+    for slot in range(serial.size):
+        number = int(serial[slot])
+        # Neighbouring slots mostly hold neighbouring steps.
+        if number < starts[episode] or (episode < under_way and number >= starts[episode + 1]):
+            episode = int(np.searchsorted(starts, number, side="right")) - 1
+        steps[episode] += 1
+        strayed[episode] += far[slot] > 0
+        newest = max(newest, number)
+    chosen = -1
+    for episode in range(under_way):
+        if steps[episode] > 0 and (chosen < 0 or strayed[episode] * steps[chosen] > strayed[chosen] * steps[episode]):
+            chosen = episode
+    if chosen < 0:
+        chosen = under_way
+    victim[0] = starts[chosen]
+    victim[1] = starts[chosen + 1] if chosen < under_way else newest + 1
+
+
+@kernel
+def _line_up(serial: NDArray[np.uint32], victim: NDArray[np.int64], queue: NDArray[np.int32]) -> int:
+    """Put the slots of one member's victim into its queue, the oldest step last; return how many they are."""
+    slot_of = np.full(victim[1] - victim[0], -1, np.int32)
+    for slot in range(serial.size):
+        if victim[0] <= serial[slot] < victim[1]:
+            slot_of[serial[slot] - victim[0]] = slot
+    waiting = 0
+    for step in range(slot_of.size - 1, -1, -1):
+        if slot_of[step] >= 0:
+            queue[waiting] = slot_of[step]
+            waiting += 1
+    return waiting

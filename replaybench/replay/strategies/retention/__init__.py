@@ -1,1 +1,0 @@
-"""What a full buffer keeps."""

@@ -1,1 +1,0 @@
-"""How what is replayed is weighted."""

@@ -1,0 +1,287 @@
+"""All figures of a run, and the command `figures`."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import numpy as np
+import xarray as xr
+from rich.console import Console
+
+from replaybench.baselines.references import normalise, reference
+from replaybench.data.documents import read_toml
+from replaybench.data.run_folder import RunFolder, runs_within
+from replaybench.experiments.dataset import assemble, runs_there, without_rewards
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.statistics import Interval, interval
+from replaybench.experiments.study import Cell, read_study, reference_cells
+from replaybench.reports.figures.curves import REFERENCES, Curve, read_others, series_curves
+from replaybench.reports.figures.distributions import paired_differences, performance_profiles
+from replaybench.reports.figures.learning_curves import draw_curve, learning_curves, length_curves, metric_curves
+from replaybench.reports.figures.maps import advantage_map, condition_map
+from replaybench.reports.figures.scores import response, score_bars
+from replaybench.reports.figures.style import (
+    KINDS,
+    MU_LABEL,
+    PALETTE,
+    PAPER,
+    RAW_LABELS,
+    SCREEN,
+    Look,
+    Series,
+    add_legend,
+    caption_of,
+    condition,
+    file_names,
+    legend_width,
+    new_figure,
+    plant_name,
+    save,
+    style,
+    whole_numbers,
+)
+from replaybench.reports.figures.surfaces import policy_surfaces
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.atomic import write_text
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import ImportRefusedError, imports_only
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from replaybench.exchange.offline_scores import OfflineScores
+    from replaybench.reports.figures.curves import OtherCurve
+
+
+def draw_figures(
+    data: xr.Dataset,
+    folder: RunFolder,
+    cells: Sequence[Cell],
+    look: Look = SCREEN,
+    output: Path | None = None,
+    in_steps: bool = False,
+    others: Sequence[OtherCurve] = (),
+) -> list[Path]:
+    """Draw all figures of a sweep.
+
+    Args:
+        data: dataset of `results.assemble`.
+        folder: run folder; policies are read from the folders of its cells.
+        cells: cells of the study; without any, policies are not drawn.
+        look: medium; figures for print have their captions in `captions.txt`.
+        output: folder to write into; the run's folder of figures by default.
+        in_steps: whether learning curves are drawn over environment steps.
+        others: curves from elsewhere to draw over the learning curves.
+
+    Returns:
+        The path of each; on screens, of the PNG files, next to which are SVG files of the same names.
+    """
+    drawn, captions = [], []
+    plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
+    with style(look):
+        for plant, name in zip(plants, file_names(plants), strict=True):
+            mine = _of_plant(data, plant)
+            if not mine["reward"].notnull().any():
+                continue
+            for group, draw in _DRAWN.items():
+                curves = group == "learning_curves"
+                figure = learning_curves(mine, in_steps, others) if curves else draw(mine, folder, cells)
+                if figure is not None:
+                    drawn.append(save(figure, output, f"{group}-{name}"))
+                    captions.append(f"{drawn[-1].name}: {caption_of(figure)}\n")
+    if look.columns and drawn:
+        drawn.append(output / "captions.txt")
+        write_text(drawn[-1], "\n".join(captions))
+    return drawn
+
+
+def _of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
+    """Return one plant's part, cut to the strategies, learners, noise levels and rates that it was run with."""
+    mine = data.sel(plant=plant)
+    for axis in ("learner", "strategy", "noise", "frequency"):
+        there = runs_there(mine)
+        mine = mine.isel({axis: there.any([other for other in there.dims if other != axis]).values})
+    return mine
+
+
+_DRAWN: Final[dict[str, Callable[[xr.Dataset, RunFolder, Sequence[Cell]], Figure | None]]] = {
+    "learning_curves": lambda data, folder, cells: learning_curves(data),
+    "episode_steps": lambda data, folder, cells: length_curves(data),
+    "scores": lambda data, folder, cells: score_bars(data),
+    "differences": lambda data, folder, cells: paired_differences(data),
+    "conditions": lambda data, folder, cells: condition_map(data),
+    "advantage": lambda data, folder, cells: advantage_map(data),
+    "profiles": lambda data, folder, cells: performance_profiles(data),
+    "response_noise": lambda data, folder, cells: response(data, "noise"),
+    "response_frequency": lambda data, folder, cells: response(data, "frequency"),
+    "metrics": lambda data, folder, cells: metric_curves(data),
+    "policies": lambda data, folder, cells: policy_surfaces(data, folder, cells) if cells else None,
+}
+"""Functions that draw the figures of one plant, by the beginning of their file names."""
+
+
+def remove_figures(folder: RunFolder) -> None:
+    """Remove the figures of the results in a run folder, and no other file.
+
+    Raises:
+        UserError: the results are damaged, so that the names of the figures are not known.
+    """
+    if not folder.results.is_file():
+        return
+    names = file_names([str(plant) for plant in read_results(folder.results)["plant"].values])
+    for place in (folder.figures, folder.figures / "paper"):
+        for group, name, suffix in itertools.product(_DRAWN, names, KINDS):
+            (place / f"{group}-{name}{suffix}").unlink(missing_ok=True)
+    (folder.figures / "paper" / "captions.txt").unlink(missing_ok=True)
+
+
+class OfflineSeries(NamedTuple):
+    """Series of an offline replay, in μ_r if it is defined, else raw rewards.
+
+    Attributes:
+        series: name and appearance of the learners.
+        runs: learners that did not fail, `[N, K]`.
+        curve: their mean over the updates; None if all failed.
+        levels: by label, what they are compared with.
+        references: the known references, by name.
+    """
+
+    series: Series
+    runs: Floats
+    curve: Curve | None
+    levels: dict[str, Interval]
+    references: dict[str, float]
+
+
+def offline_series(scores: OfflineScores) -> OfflineSeries:
+    """Return the series of an offline replay, from which its figure and its report are drawn."""
+    reference = scores.reference
+
+    def scale(reward: Any) -> Floats:
+        return normalise(reward, reference) if reference.usable else np.asarray(reward, np.float64)
+
+    series = Series("", scores.label, scores.label, PALETTE[0], "o", "-", "")
+    runs = scale(scores.reward[np.isfinite(scores.reward).all(axis=1)])
+    curves = [
+        curve._replace(episode=scores.updates.astype(np.float64)) for _, curve in series_curves([(series, runs)], 1)
+    ]
+    levels = {label: interval(scale(values)) for label, values in scores.levels().items()}
+    known = {name: float(scale(getattr(reference, name.removeprefix("reference_")))) for name in REFERENCES}
+    references = {name: level for name, level in known.items() if np.isfinite(level)}
+    return OfflineSeries(series, runs, curves[0] if curves else None, levels, references)
+
+
+@style()
+def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
+    """Draw the rewards of a population that learns from a stored buffer; return the path of the PNG."""
+    reference, (series, runs, curve, levels, references) = scores.reference, offline_series(scores)
+    label = f"offline: {series.label}"
+    labels = [label, *levels, *(label for label, _ in REFERENCES.values())]
+    caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}: "
+    caption += "one learner." if len(runs) == 1 else f"mean of {len(runs)} learners, 95 % band, each learner."
+    if failed := len(scores.reward) - len(runs):
+        caption += f" Failed, not drawn: {failed} of {len(scores.reward)}."
+    title = f"{plant_name(reference.plant)}: learning offline from a stored buffer"
+    figure = new_figure(5.0 + legend_width(labels), 3.4, title, caption)
+    axes = figure.subplots()
+    if curve is not None:
+        draw_curve(axes, replace(series, label=label), curve)
+        axes.plot(scores.updates, runs.T, color=series.color, alpha=0.25, linewidth=0.6, zorder=2)
+    handles = list(axes.lines[:1])
+    for (name, found), color in zip(levels.items(), PALETTE[1:], strict=False):
+        axes.axhspan(found.low, found.high, color=color, alpha=0.15, linewidth=0)
+        handles.append(axes.axhline(found.mean, color=color, linewidth=1.3, label=name))
+    for name, level in references.items():
+        look: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": REFERENCES[name][1], "zorder": 1}
+        handles.append(axes.axhline(level, label=REFERENCES[name][0], **look))
+    last = max(1, int(scores.updates[-1]))
+    axes.set_xlim(0, last)
+    axes.xaxis.set_major_locator(whole_numbers(5, last))
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
+    axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.episode_metric])
+    axes.grid(axis="y")
+    add_legend(figure, handles)
+    return [save(figure, folder, "offline")]
+
+
+LOOKS: Final = {"screen": SCREEN, "paper": PAPER}
+
+
+def show_figures(
+    console: Console,
+    run: Path,
+    style: str,
+    suffix: Literal["pdf", "png", "svg"] | None,
+    output: Path | None,
+    in_steps: bool = False,
+    overlay: Sequence[str] = (),
+) -> None:
+    """Draw the figures of a run folder and print their paths.
+
+    Raises:
+        UserError: the run holds no results, or is damaged.
+    """
+    if run.is_file():
+        there = shlex.quote(str(run.parent))
+        raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {there}")
+    folder, look, others = RunFolder(run), LOOKS[style], read_others(overlay)
+    if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
+        raise UserError(
+            runs_within(run)
+            or f"{run} holds no results.nc and no finished cell; run `replaybench sweep` into it first, or name "
+            "another run folder"
+        )
+    if suffix is not None:
+        look = dataclasses.replace(look, formats=(suffix,))
+    cells = _cells(console, folder)
+    data = read_results(folder.results) if folder.results.is_file() else _of_finished_cells(console, folder, cells)
+    if others and (several := [axis for axis in ("plant", "noise", "frequency") if data.sizes[axis] > 1]):
+        raise UserError(f"--overlay needs results of one plant, noise and rate; {run} has several ({several[0]})")
+    place = output or folder.figures / ("paper" if look.columns else ".")
+    drawn = draw_figures(data, folder, cells, look, place, in_steps, others)
+    if not drawn:
+        raise without_rewards(folder.results, data, "figures need")
+    for path in drawn:
+        print(f"{'captions' if path.suffix == '.txt' else 'figure  '} {path}")
+
+
+def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:
+    """Assemble the results of a killed sweep; its references are read from the cache or computed."""
+    if not cells:
+        raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
+    console.print("no results.nc, as after a kill: finished cells are drawn", highlight=False)
+    rule = read_study(folder.study).reference
+    done = [cell for cell in cells if (folder.cell(cell.id) / "scores.h5").is_file()]
+    finished = reference_cells(done)  # at these points, though another cell may decide the discount there
+    known = {
+        point: reference(cell.make_plant(), cell.frequency, cell.noise, rule)
+        for point, cell in reference_cells(cells).items()
+        if point in finished
+    }
+    return assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
+
+
+def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
+    """Return the cells whose policies are drawn: none if the study is missing, outdated or names Python files."""
+    if not folder.study.is_file():
+        console.print("the study file is gone from the run folder: policies are not drawn", highlight=False)
+        return ()
+    read_toml(folder.study)  # one that is damaged is an error
+    try:
+        with imports_only():
+            return read_study(folder.study).cells()
+    except ImportRefusedError:
+        console.print(
+            "its study names Python files: policies are not drawn; `replaybench sweep` draws them", markup=False
+        )
+        return ()
+    except UserError as error:  # of an older version, whose settings had other names
+        console.print(f"policies are not drawn, for its study cannot be run here: {error}", markup=False)
+        return ()

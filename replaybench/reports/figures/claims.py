@@ -1,0 +1,272 @@
+"""Claims as a forest plot, and the command `claims`."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files, judge, read_claims
+from replaybench.evidence.claims_evidence import Evidence, Finding, find, read_evidence
+from replaybench.experiments.effects import p_text
+from replaybench.reports.figures.style import GREY, PALETTE, check_figure, new_figure, style, write_figure
+from replaybench.runtime.atomic import refuse_existing, write_text
+from replaybench.runtime.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LOOKS: Final[dict[Word, tuple[str, str]]] = {
+    "reproduced": ("o", PALETTE[2]),
+    "contradicted": ("X", PALETTE[1]),
+    "smaller than relevant": ("s", PALETTE[0]),
+    "undecided": ("d", "0.55"),
+}
+"""Marker and colour of a verdict."""
+_CAPTION: Final = (
+    "Interquartile means of the differences of paired seeds, with 95 % BCa intervals, in units of the smallest effect "
+    "of interest (dashed). The expected direction is to the right. "
+    "The band is where a claim expects no more, or no difference."
+)
+_WIDTH: Final = 8.8
+_LETTERS: Final = 72
+"""In a line of a statement."""
+_LINE, _GAP = 0.145, 0.13
+"""Inches of a line of a statement, and between statements."""
+
+
+def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figure:
+    """Draw the claims that were run, the papers one below the other."""
+    run = [(family.paper, [verdict for verdict in verdicts if verdict.effect.n]) for family, verdicts in families]
+    papers = [(paper, verdicts) for paper, verdicts in run if verdicts]
+    if not papers:
+        raise UserError("these runs hold the cells of no claim: there is nothing to draw")
+    words = Counter(verdict.word for _, verdicts in papers for verdict in verdicts)
+    counted = ", ".join(f"{words[word]} {word}" for word in LOOKS if words[word])
+    heights = [sum(_height(verdict.claim) for verdict in verdicts) for _, verdicts in papers]
+    room = sum(heights) + 0.32 * len(papers) + 0.45
+    figure = new_figure(_WIDTH, room, f"Published claims, judged by runs: {counted}", _CAPTION)
+    panels = figure.subplots(len(papers), 1, squeeze=False, sharex=True, height_ratios=heights).ravel()
+    for axes, (paper, verdicts) in zip(panels, papers, strict=True):
+        axes.set_title(paper, loc="left", weight="bold")
+        _draw(axes, verdicts)
+    panels[-1].set_xlabel("effect, in units of the smallest effect of interest (logarithmic beyond ±1)")
+    return figure
+
+
+def _lines(claim: Claim) -> list[str]:
+    statement = claim.statement.replace(" %", "\N{NO-BREAK SPACE}%")
+    fewest = len(textwrap.wrap(statement, _LETTERS))
+    narrower = (textwrap.wrap(statement, letters) for letters in range(_LETTERS // 3, _LETTERS + 1))
+    return next(lines for lines in narrower if len(lines) <= fewest)
+
+
+def _height(claim: Claim) -> float:
+    return _LINE * len(_lines(claim)) + _GAP
+
+
+def _draw(axes: Axes, verdicts: Sequence[Verdict]) -> None:
+    axes.set_xscale("symlog", linthresh=1.0, linscale=0.8)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
+    axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
+    axes.axvline(1, color="0.5", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    axes.grid(axis="x", color="0.93", linewidth=0.7)
+    axes.tick_params(axis="y", length=0)
+    top, places, bands = 0.0, [], []
+    for verdict in verdicts:
+        height = _height(verdict.claim)
+        places.append(top + height / 2)
+        if verdict.claim.expects not in ("more", "less"):
+            bands.append((verdict.claim.expects, top + 0.04, top + height - 0.04))
+        _mark(axes, verdict, places[-1])
+        top += height
+    left, right = axes.get_xlim()
+    left, right = min(left, -1.5), max(right, 1.5)
+    for expects, begin, end in bands:
+        axes.fill_between([-1.0 if expects == "same" else left, 1.0], begin, end, color="0.9", linewidth=0, zorder=0)
+    axes.set_xlim(left, right)
+    axes.set_ylim(top, 0.0)
+    axes.set_yticks(places, ["\n".join(_lines(verdict.claim)) for verdict in verdicts])
+    axes.tick_params(axis="y", labelsize=7.5, labelcolor="0.15")
+
+
+def _mark(axes: Axes, verdict: Verdict, place: float) -> None:
+    marker, color = LOOKS[verdict.word]
+    scale = verdict.claim.upwards / verdict.claim.relevance
+    ends = [scale * end for end in verdict.effect.interval()]
+    if all(map(math.isfinite, ends)):
+        axes.plot(ends, (place, place), color=color, linewidth=1.7, zorder=2)
+    axes.plot(scale * verdict.effect.estimate, place, marker=marker, color=color, markersize=5.5, zorder=3)
+    axes.annotate(
+        f"{verdict.word}, n = {verdict.effect.n}", (1.0, place), xycoords=("axes fraction", "data"), xytext=(4, 0),
+        textcoords="offset points", va="center", fontsize=7.5, color=color if verdict.word != "undecided" else GREY,
+    )  # fmt: skip
+
+
+_STYLES: Final[dict[Word, str]] = {
+    "reproduced": "green",
+    "contradicted": "red",
+    "smaller than relevant": "cyan",
+    "undecided": "yellow",
+    "not run": "dim",
+}
+
+
+def show_claims(
+    console: Console,
+    paths: Sequence[Path],
+    papers: Sequence[str],
+    output: Path | None,
+    figure: Path | None,
+    claim: str | None = None,
+) -> None:
+    """Test the claims of papers by runs and print a table a paper; write them as JSON, and draw them, if asked.
+
+    With the name of a `claim`, only that one is shown; it is judged among all of its paper.
+    """
+    if output is not None:
+        refuse_existing(output)
+    if figure is not None:
+        if not paths:
+            raise UserError("--figure draws verdicts by runs: name run folders")
+        check_figure(figure)
+    runs = [read_evidence(path) for path in paths]
+    families = [read_claims(name) for name in papers or claim_files()]
+    if claim is not None:
+        names = {each.id for family in families for each in family.claim}
+        if claim not in names:
+            raise unknown("claim", claim, names)
+    records: list[dict[str, Any]] = []
+    words: Counter[Word] = Counter()
+    drawn = []
+    for family in families:
+        verdicts, findings = judged(family, runs)
+        pairs = [pair for pair in zip(verdicts, findings, strict=True) if claim in (None, pair[0].claim.id)]
+        if not pairs:
+            continue
+        words.update(verdict.word for verdict, _ in pairs)
+        drawn.append((family, [verdict for verdict, _ in pairs]))
+        if not runs or any(found for _, found in pairs):
+            console.print(_table(family, pairs, everything=not runs))
+        records += [record(family.paper, *pair) for pair in pairs]
+    counted = ", ".join(f"{words[word]} {word}" for word in _STYLES if words[word])
+    console.print(f"{sum(words.values())} claims: {counted}", highlight=False)
+    if not runs:
+        console.print("to test them, run their presets (replaybench reproduce --list), then name the run folders")
+    if output is not None:
+        write_text(output, json.dumps(records, indent=1, ensure_ascii=False) + "\n")
+        print(f"claims   {output}")
+    if figure is not None:
+        with style():
+            write_figure(claims_figure(drawn), figure)
+        print(f"figure   {figure}")
+
+
+def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:
+    """Return the verdicts on one paper's claims by runs, and the findings behind them."""
+    findings = [find(claim, runs) for claim in family.claim]
+    return judge(family.claim, [None if found is None else found.effect for found in findings]), findings
+
+
+def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
+    """Return a table of a paper's claims: those that were run with results, or all of them without."""
+    shown = [pair for pair in pairs if everything or pair[1] is not None]
+    caption = (
+        "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "
+        "false, and if it were true (!), by sign-flip tests, Holm's over all claims of a paper"
+    )
+    if rest := len(pairs) - len(shown):
+        caption += f"; {rest} claims not run"
+    table = Table(title=family.paper, box=box.SIMPLE_HEAD, expand=True, show_lines=True)
+    table.add_column("claim", ratio=1)
+    table.add_column("expected", min_width=12, max_width=18)
+    if everything:
+        table.add_column("cells of", no_wrap=True)
+        for verdict, _ in shown:
+            table.add_row(_described(verdict.claim), expected(verdict.claim), verdict.claim.preset)
+        return table
+    table.caption, table.caption_justify = caption, "left"
+    for heading in ("effect [95 %]", "n", "p"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for verdict, found in shown:
+        low, high = verdict.effect.interval()
+        effect = f"{verdict.effect.estimate:+.3f} [{low:+.3f}, {high:+.3f}]" if verdict.effect.n else "–"
+        if verdict.claim.printed:
+            effect += f"\n[dim]{escape(verdict.claim.printed)}[/]"
+        seeds = str(verdict.effect.n) + (f" ({found.failed} failed)" if found is not None and found.failed else "")
+        word = f"[{_STYLES[verdict.word]}]{verdict.word}[/]"
+        if verdict.word == "undecided":
+            word += f"\n{still_needed(verdict)}"
+        both = f"{p_text(verdict.supports)}\n{p_text(verdict.refutes)} !"
+        table.add_row(_described(verdict.claim), expected(verdict.claim), effect, seeds, both, word)
+    return table
+
+
+def _described(claim: Claim) -> str:
+    return f"[bold]{escape(claim.id)}[/]\n{escape(claim.statement)} [dim]{escape(claim.source)}[/]"
+
+
+_NAMES: Final = {"final": "μ_final", "best": "μ_max", "rise": "episodes to 0.8", "greedy": "greedy μ_r"}
+_DIRECTIONS: Final = {
+    "more": "higher by ≥ {}",
+    "less": "lower by ≥ {}",
+    "not more": "not {} higher",
+    "not less": "not {} lower",
+    "same": "within ±{}",
+}
+
+
+def expected(claim: Claim) -> str:
+    """Return what the paper expects, and the smallest effect of interest."""
+    kind, _, name = claim.measure.partition(" ")
+    measure = _NAMES.get(claim.measure) or (f"{kind} of {name}" if kind == "noise" else name or kind)
+    if claim.logarithm:
+        measure = f"log10 {measure}"
+    than = f" than {claim.level:g}" if claim.level else ""
+    return f"{measure} {_DIRECTIONS[claim.expects].format(f'{claim.relevance:g}')}{than}"
+
+
+def still_needed(verdict: Verdict) -> str:
+    """Return how many more seeds would decide a claim, at the measured effect."""
+    more = verdict.more_seeds
+    if verdict.effect.n < 2:
+        return "one seed tells nothing" if verdict.effect.n else "no seed is left to compare"
+    if verdict.effect.sd == 0:
+        return "the runs are alike"
+    if verdict.split:
+        return f"few runs make the mean, {replace(verdict.effect, statistic='mean').estimate:+.3g}"
+    return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
+
+
+def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any]:
+    """Return a verdict as plain values; a claim that was not run has no numbers."""
+    kept = ("id", "source", "statement", "preset", "measure", "expects", "relevance", "printed")
+    row = {"paper": paper} | {name: getattr(verdict.claim, name) for name in kept} | {"verdict": verdict.word}
+    if found is not None:
+        low, high = verdict.effect.interval()
+        row |= {
+            "effect": verdict.effect.estimate if verdict.effect.n else None,
+            "statistic": verdict.effect.statistic,
+            "interval": [low, high] if np.isfinite(low) else None,
+            "n": verdict.effect.n,
+            "failed": found.failed,
+            "episodes": found.episodes,
+            "runs": found.runs,
+            "supports": verdict.supports,
+            "refutes": verdict.refutes,
+            "more_seeds": verdict.more_seeds,
+        }
+    return row

@@ -1,0 +1,245 @@
+"""Smoothed learning curves with bands, also from CSV files, and reference lines.
+
+Such a file is Stable-Baselines3's `monitor.csv`, or a CSV with the columns `step` (environment steps so far) and
+`return` (sum of an episode's rewards).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from replaybench.experiments.comparison import LABELS
+from replaybench.experiments.dataset import episode_metric, mu_r
+from replaybench.reports.figures.style import GREY, Series, minus
+from replaybench.runtime.arrays import Floats
+from replaybench.runtime.errors import UserError, no_such_file, shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+CROWDED: Final = 5
+"""With more series than this, bands would hide each other and are not drawn."""
+EPISODE_LABELS: Final = ("training episode", "round of training")
+FLOOR: Final = -0.5
+"""μ_r of early episodes may be far below; views of curves begin here unless curves end lower."""
+_RESAMPLES: Final = 1000
+_MOST_POINTS: Final = 600
+_POINTS: Final = 200
+_LARGEST: Final = 100_000_000
+"""Largest file that is read [bytes]."""
+
+
+class Curve(NamedTuple):
+    """A mean learning curve `[P]` over the centres of its windows, and its 95 % band (None for a single run)."""
+
+    episode: Floats
+    mean: Floats
+    band: tuple[Floats, Floats] | None
+
+
+def moving_mean(rewards: Floats, window: int) -> Floats:
+    """Return the mean of every whole window along the last axis, `[..., E]` → `[..., E - window + 1]`."""
+    # A running sum would lose the digits of all rewards that follow a huge one.
+    found: Floats = np.lib.stride_tricks.sliding_window_view(rewards, window, axis=-1).mean(axis=-1)
+    return found
+
+
+def smoothing_window(episodes: int) -> int:
+    """Return the odd number of episodes to average over: about a sixtieth of the run, at most 25."""
+    return min(25, 1 + 2 * (episodes // 120))
+
+
+def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Curve:
+    """Average runs `[N, E]` over windows and runs, at `most` points; the band is a percentile bootstrap over runs."""
+    smooth = moving_mean(rewards, window)
+    episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
+    stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))
+    stride = max(stride, -(-smooth.shape[1] // most) if most else 1)
+    smooth, episode = smooth[:, ::stride], episode[::stride]
+    runs = len(smooth)
+    mean: Floats = smooth.mean(axis=0)
+    if runs < 2:
+        return Curve(episode, mean, None)
+    draws = np.random.Generator(np.random.PCG64(0)).multinomial(runs, np.full(runs, 1 / runs), _RESAMPLES)
+    low, high = np.percentile(draws @ smooth / runs, (2.5, 97.5), axis=0)
+    return Curve(episode, mean, (low, high))
+
+
+def series_curves(
+    runs: Iterable[tuple[Series, Floats]], window: int, most: int | None = None
+) -> list[tuple[Series, Curve]]:
+    """Return the curve of each series from its runs `[N, E]` without failed ones; none of a series without runs."""
+    sound = ((one, rewards[np.isfinite(rewards).all(axis=1)]) for one, rewards in runs)
+    return [(one, learning_curve(rewards, window, most)) for one, rewards in sound if len(rewards)]
+
+
+def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
+    """Return the range of a view of μ_r curves: all of them, except how far below −0.5 they begin."""
+    late = min(mean[-max(2, len(mean) // 5) :].min() for mean in means)
+    low = min(late, max(FLOOR, min(mean.min() for mean in means)))
+    return float(low), float(max(mean.max() for mean in means))
+
+
+@dataclass(frozen=True)
+class OtherCurve:
+    """Runs of another program under one label.
+
+    Attributes:
+        label: text of the legend.
+        runs: of each run the environment steps after its episodes `[K]`, their returns `[K]`, and their lengths `[K]`
+            [steps] if the file has them.
+    """
+
+    label: str
+    runs: tuple[tuple[Floats, Floats, Floats | None], ...]
+
+    def scaled(self, data: xr.Dataset, normalised: bool) -> Curve:
+        """Return the mean over runs and its band in the unit of a panel, smoothed as the sweep's own curves.
+
+        Raises:
+            UserError: the runs have no steps in common.
+        """
+        begin = max(steps[0] for steps, _, _ in self.runs)
+        end = min(steps[-1] for steps, _, _ in self.runs)
+        if begin > end:
+            raise UserError(f"--overlay: the runs of {self.label} have no steps in common")
+        grid = np.linspace(begin, end, _POINTS)
+        rows = []
+        for steps, rewards, lengths in self.runs:
+            if episode_metric(data) == "mean reward":
+                rewards = rewards / (float(data["whole_steps"]) if lengths is None else lengths)
+            if normalised:
+                rewards = mu_r(data, xr.DataArray(rewards, dims="episode")).values
+            window = smoothing_window(len(steps))
+            rows.append(np.interp(grid, moving_mean(steps, window), moving_mean(rewards, window)))
+        return learning_curve(np.array(rows), 1)._replace(episode=grid)
+
+
+def read_others(entries: Sequence[str]) -> tuple[OtherCurve, ...]:
+    """Read curves given as LABEL=FILE; files with the same label are runs of one curve.
+
+    Raises:
+        UserError: an entry has another form, or a file is missing or holds no curve.
+    """
+    runs: dict[str, list[tuple[Floats, Floats, Floats | None]]] = {}
+    for entry in entries:
+        label, equals, path = entry.partition("=")
+        if not (equals and label and path):
+            raise UserError(f"--overlay takes LABEL=FILE, as in 'SB3 SAC=monitor.csv', not {shown(entry)}")
+        runs.setdefault(label, []).append(_read(Path(path)))
+    return tuple(OtherCurve(label, tuple(found)) for label, found in runs.items())
+
+
+def _read(path: Path) -> tuple[Floats, Floats, Floats | None]:
+    if not path.is_file():
+        raise no_such_file(path)
+    if path.stat().st_size > _LARGEST:
+        raise UserError(f"{path} has more than {_LARGEST / 1e6:g} MB; thin it out")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is no text in UTF-8") from None
+    rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
+    names = [name.strip().casefold() for name in rows[0]] if rows else []
+    monitor = {"r", "l"} <= set(names)
+    wanted = ("l", "r") if monitor else ("step", "return")
+    if missing := [name for name in wanted if name not in names]:
+        raise UserError(f"{path} has no column {missing[0]!r}: a curve needs step and return, or SB3's r and l")
+    first, second = (np.array([_number(path, row, names.index(name)) for row in rows[1:]]) for name in wanted)
+    if not first.size:
+        raise UserError(f"{path} has no row of data")
+    if monitor:
+        return np.cumsum(first), second, first
+    if (np.diff(first) < 0).any():
+        raise UserError(f"{path}: its steps do not ascend")
+    return first, second, None
+
+
+def _number(path: Path, row: Sequence[str], place: int) -> float:
+    text = row[place] if place < len(row) else ""
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value):
+        raise UserError(f"{path}: {shown(text)} is no finite number")
+    return value
+
+
+_DASHES: Final[dict[str, Any]] = {
+    "reference_dp": "-",
+    "reference_dp_averaged": (0, (8, 1.5)),
+    "reference_dp_observer": (0, (8, 1.5, 1, 1.5)),
+    "reference_lqr": (0, (5, 2)),
+    "reference_zero": (0, (1, 1.5)),
+    "reference_random": (0, (5, 1.5, 1, 1.5)),
+}
+REFERENCES: Final = {name: (LABELS[name], dashes) for name, dashes in _DASHES.items()}
+ALWAYS: Final = ("reference_random", "reference_dp")
+"""References that every view contains."""
+_REACH_UP, _REACH_DOWN = 0.5, 0.15
+"""Views grow by at most these parts of their height to contain another reference."""
+_MARGIN: Final = 0.04
+_LINE: Final[dict[str, Any]] = {"color": "0.45", "linewidth": 0.9}
+
+
+def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]]) -> set[str]:
+    """Draw the references of panels that share a range of rewards, which grows to hold them; return those drawn.
+
+    Random control and dynamic programming are always in view, others if they are near. A reference that is drawn in
+    one panel and is far outside the range of another is written into the latter.
+
+    Args:
+        panels: axes with their curves drawn, and the levels of the known references by name.
+    """
+    if not panels:
+        return set()
+    low, high = np.mean([axes.get_ylim() for axes, _ in panels], axis=0).tolist()
+    reach = low - _REACH_DOWN * (high - low), high + _REACH_UP * (high - low)
+    margin = _MARGIN * (high - low)
+    every = [level for _, levels in panels for level in levels.items()]
+    for name, level in every:
+        if name in ALWAYS or reach[0] <= level <= reach[1]:
+            low, high = min(low, level - margin), max(high, level + margin)
+    drawn = {name for name, level in every if low <= level <= high}
+    for axes, levels in panels:
+        axes.set_ylim(low, high)
+        outside = {"above": "", "below": ""}
+        for name in (name for name in levels if name in drawn):
+            label, dashes = REFERENCES[name]
+            if low <= (level := levels[name]) <= high:
+                axes.axhline(level, linestyle=dashes, zorder=1, **_LINE)
+            else:
+                outside["above" if level > high else "below"] += f"{label}: {minus(f'{level:.3g}')}\n"
+        for where, text in outside.items():
+            look: dict[str, Any] = {"size": 7, "color": GREY, "transform": axes.transAxes, "zorder": 5}
+            y, side = (0.98, "top") if where == "above" else (0.03, "bottom")
+            if text:
+                axes.text(0.02, y, f"{where}: {text.strip()}", ha="left", va=side, **look)
+    return drawn
+
+
+def draw_at_bars(axes: Axes, group: int, width: float, levels: Mapping[str, float]) -> set[str]:
+    """Draw the references of a group of bars across it, two of them always, others in view; return those drawn."""
+    low, high = axes.get_ylim()
+    drawn = {name for name, level in levels.items() if name in REFERENCES and (name in ALWAYS or low <= level <= high)}
+    for name in drawn:
+        ends = group - width / 2, group + width / 2
+        axes.plot(ends, (levels[name], levels[name]), linestyle=REFERENCES[name][1], zorder=3.5, **_LINE)
+    return drawn
+
+
+def reference_handles(names: set[str]) -> list[Line2D]:
+    """Return the handles of these references for a legend."""
+    from matplotlib.lines import Line2D
+
+    known = {name: look for name, look in REFERENCES.items() if name in names}
+    return [Line2D([], [], linestyle=dashes, label=label, **_LINE) for label, dashes in known.values()]

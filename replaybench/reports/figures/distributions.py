@@ -1,0 +1,168 @@
+"""Paired differences and performance profiles (Agarwal et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import xarray as xr
+
+from replaybench.experiments.comparison import final_scores, first_comparison, scaled
+from replaybench.experiments.dataset import episode_metric, runs_there, the_last
+from replaybench.experiments.effects import SIGNIFICANT, profile, profile_band
+from replaybench.reports.figures.style import (
+    GREY,
+    MU,
+    RAW_LABELS,
+    add_legend,
+    all_series,
+    condition,
+    legend_lines,
+    new_panels,
+    panel_width,
+    panels_across,
+    span,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def paired_differences(data: xr.Dataset) -> Figure | None:
+    """Draw by how much each strategy of one plant is ahead of the study's first; return None without comparisons.
+
+    Learners, noise levels or rates are compared if strategies do not vary.
+    """
+    rows, baseline, axis = first_comparison(data) or ([], "", "strategy")
+    rows = [row for row in rows if row.effect is not None and row.effect.n > 1]
+    places = list(dict.fromkeys((row.noise, row.frequency) for row in rows))
+    if not places:
+        return None
+    drawn = {(row.learner, row.strategy) for row in rows}
+    series = {(one.learner, one.strategy): one for one in all_series(data) if (one.learner, one.strategy) in drawn}
+    labels = [one.label for one in series.values()]
+
+    def draw(axes: Axes, noise: float, rate: float) -> list[int]:
+        axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
+        axes.grid(axis="x")
+        axes.tick_params(axis="y", length=0)
+        pairs = []
+        for row in rows:
+            key, effect = (row.learner, row.strategy), row.effect
+            one, place = series[key], list(series).index(key)
+            if (row.noise, row.frequency) != (noise, rate) or effect is None:
+                continue
+            pairs.append(effect.n)
+            if row.same:
+                axes.text(0, place, " same runs", va="center", color=GREY, size=8)
+                continue
+            ends, face = effect.interval(), one.color if row.chance < SIGNIFICANT else "white"
+            if np.isfinite(ends).all():
+                axes.plot(ends, (place, place), color=one.color, linewidth=1.6, zorder=2)
+            mark: dict[str, Any] = {"marker": one.marker, "color": one.color, "markerfacecolor": face}
+            axes.plot(effect.estimate, place, markersize=5, zorder=3, **mark)
+        return pairs
+
+    baseline = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
+    caption = f"Over {the_last(data, 'training')}, exploration included. Mean differences of paired seeds (marks) "
+    caption += "with 95 % BCa intervals; filled if p < 0.05 (paired sign-flip test, Holm within a panel). n: pairs."
+    if any(row.same for row in rows):
+        caption += " Same runs: equal rewards in all episodes, as with buffers that never fill."
+    title, height, extra = f"compared with {baseline}", 0.75 + 0.24 * len(series), 0.062 * max(map(len, labels))
+    figure, panels = draw_conditions(data, title, caption, places, draw, height, extra=extra, of="difference in ")
+    panels[0, 0].set_yticks(range(len(series)), labels)
+    panels[0, 0].set_ylim(len(series) - 0.4, -0.6)
+    return figure
+
+
+_LEVELS: Final = 300
+_BANDS: Final = 4
+"""With more series than this, bands would hide each other and are not drawn."""
+
+
+def draw_conditions(
+    data: xr.Dataset,
+    title: str,
+    caption: str,
+    places: Sequence[tuple[float, float]],
+    draw: Callable[[Axes, float, float], Iterable[int]],
+    height: float,
+    *,
+    extra: float = 0.0,
+    of: str = "",
+    labels: Sequence[str] = (),
+) -> tuple[Figure, Any]:
+    """Draw a panel for each condition; panels in μ_r have the same range along x, the axis of scores.
+
+    Args:
+        places: noise and control rate of each panel.
+        draw: draws a panel at a noise and control rate, and returns the numbers of runs for its title.
+        height: of a panel [inch]; extra: width in addition to that of the panels.
+        of: beginning of the label of the x axis.
+        labels: of the legend.
+
+    Returns:
+        The figure, and its panels `[rows, columns]`.
+    """
+    across = panels_across(len(places))
+    shape = -(-len(places) // across), across
+    size = panel_width(across) * across + extra, height * shape[0]
+    figure, panels = new_panels(data, title, caption, size, shape, labels, sharey=True)
+    alike: list[Axes] = []
+    for axes, (noise, rate) in zip(panels.flat, places, strict=False):
+        axes.set_title(f"{condition(noise, rate)}, n = {span(draw(axes, noise, rate))}", color=GREY)
+        normalised = bool(scaled(data).sel(noise=noise, frequency=rate))
+        alike += [axes] * normalised
+        axes.set_xlabel(of + (MU if normalised else RAW_LABELS[episode_metric(data)]))
+        axes.locator_params(axis="x", nbins=4 if across > 2 else 6)  # small differences have long numbers
+    ends = [axes.get_xlim() for axes in alike]
+    for axes in alike:
+        axes.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
+    for axes in panels.flat[len(places) :]:
+        axes.axis("off")
+    return figure, panels
+
+
+def performance_profiles(data: xr.Dataset) -> Figure | None:
+    """Draw one plant's profiles, a panel for each noise and control rate; return None for single runs."""
+    scores, series = final_scores(data), all_series(data)
+    run = runs_there(data)
+    places = [
+        (float(noise), float(rate))
+        for noise in data["noise"].values
+        for rate in data["frequency"].values
+        if run.sel(noise=noise, frequency=rate).sum("seed").max() > 1
+    ]
+    if not places:
+        return None
+    banded = len(series) <= _BANDS
+
+    def draw(axes: Axes, noise: float, rate: float) -> list[int]:
+        here = scores.sel(noise=noise, frequency=rate)
+        finite = here.values[np.isfinite(here.values)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+        room = 0.04 * (high - low) or 0.05
+        levels = np.linspace(low - room, high + room, _LEVELS)
+        counts = []
+        for one in series:
+            sample = here.sel(one.where).values[run.sel({"noise": noise, "frequency": rate, **one.where}).values]
+            if len(sample):
+                counts.append(len(sample))
+                mean = profile(sample, levels)
+                axes.plot(levels, mean, color=one.color, linestyle=one.dashes, linewidth=1.4, zorder=3)
+            if len(sample) and banded:
+                axes.fill_between(levels, *profile_band(sample, levels), color=one.color, alpha=0.12, linewidth=0)
+        axes.grid()
+        return counts
+
+    caption = f"Share of runs above a level over {the_last(data, 'training')}, exploration included; failed runs are "
+    caption += f"above none. n: runs of each.{' Bands: 95 % for each level by itself.' * banded}"
+    labels = [one.label for one in series]
+    figure, panels = draw_conditions(data, "performance profiles", caption, places, draw, 2.9, labels=labels)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("share of runs above")
+    panels[0, 0].set_ylim(-0.03, 1.03)
+    add_legend(figure, legend_lines(series, width=1.4))
+    return figure

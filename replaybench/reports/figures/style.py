@@ -1,0 +1,369 @@
+"""Style of figures: palette, captions, legends, files.
+
+A strategy keeps its colour and marker in every figure of a dataset, and a learner its dashes. Figures are Matplotlib
+objects outside pyplot: no window and no global state.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import xarray as xr
+
+from replaybench.experiments.dataset import runs_there
+from replaybench.runtime.atomic import atomic_path
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
+
+KINDS: Final = (".png", ".svg", ".pdf")
+"""Suffixes of figure files."""
+_DATES: Final[dict[str, str]] = {".svg": "Date", ".pdf": "CreationDate"}
+
+
+def check_figure(path: Path) -> None:
+    """Check that a figure can be written to a path, before anything is computed.
+
+    Raises:
+        UserError: the suffix is not one of `KINDS`, or the file exists already.
+    """
+    if path.suffix.lower() not in KINDS:
+        raise UserError(f"--figure must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, not be {str(path)!r}")
+    if path.exists():
+        raise UserError(f"{path} exists already; remove it or choose another --figure")
+
+
+def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = "") -> None:
+    """Write a figure atomically in the format of the path's suffix; equal figures give equal bytes.
+
+    Args:
+        dpi: dots per inch of pixel formats.
+        description: text to write into a PNG's metadata.
+    """
+    suffix = path.suffix.lower()
+    metadata: dict[str, Any] = {_DATES[suffix]: None} if suffix in _DATES else {}
+    if description:
+        metadata["Description"] = description
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=suffix[1:], dpi=dpi, metadata=metadata)
+
+
+# Okabe and Ito's colours, safe for colour-blind readers; their yellow is too pale for lines and is made darker.
+PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#2b2b2b", "#8c7a00")
+MARKERS: Final = ("o", "s", "D", "^", "v", "P", "X", "*")
+DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+HATCHES: Final = ("", "////", "....", "xxxx")
+GREY: Final = "0.35"
+MU: Final = r"$\mu_r$"
+MU_LABEL: Final = f"{MU}  (0 = random, 1 = DP)"
+RAW_LABELS: Final = {"mean reward": "raw mean reward per step", "return": "return"}
+"""Axis label of raw rewards, by the plant's `episode_metric`."""
+
+_STYLE: Final[dict[Any, Any]] = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "0.4",
+    "axes.linewidth": 0.8,
+    "xtick.color": "0.25",
+    "ytick.color": "0.25",
+    "axes.axisbelow": True,
+    "grid.color": "0.92",
+    "grid.linewidth": 0.7,
+    "hatch.linewidth": 0.6,
+    "lines.solid_capstyle": "round",
+    "mathtext.fontset": "dejavusans",
+    "svg.hashsalt": "replaybench",  # equal data give equal bytes
+    "figure.facecolor": "white",
+}
+_TITLE_SIZE, _CAPTION_SIZE = 11.5, 8.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """Medium of the figures.
+
+    Attributes:
+        formats: file formats that each figure is written in; `save` returns the path of the last.
+        dpi: dots per inch of pixel formats.
+        columns: allowed widths [inch], without title and caption; if empty, any width, and both are drawn.
+        changes: Matplotlib settings that differ from those of the screen.
+    """
+
+    formats: tuple[str, ...]
+    dpi: int = 150
+    columns: tuple[float, ...] = ()
+    changes: Mapping[Any, Any] = field(default_factory=dict)
+
+
+SCREEN: Final = Look(("svg", "png"))
+PAPER: Final = Look(
+    ("pdf",),
+    dpi=600,
+    columns=(89 / 25.4, 183 / 25.4),
+    changes={
+        **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), 7),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 6.5),
+        "axes.linewidth": 0.6,
+        "pdf.fonttype": 42,  # TrueType, embedded: journals refuse Matplotlib's Type 3
+        "ps.fonttype": 42,
+    },
+)
+"""For print: columns of 89 and 183 mm (Nature; those of IEEE and Elsevier are within 4 %), text of 7 points."""
+
+_LOOK: Final = ContextVar("look", default=SCREEN)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One learner with one strategy, and its appearance in every figure."""
+
+    learner: str
+    strategy: str
+    label: str
+    color: str
+    marker: str
+    dashes: Any
+    hatch: str
+
+    @property
+    def face(self) -> str:
+        """Fill colour of its markers: white for dashed lines, whose colour and marker another series may share."""
+        return self.color if self.dashes == "-" else "white"
+
+    @property
+    def where(self) -> dict[str, str]:
+        """Its coordinates in a dataset."""
+        return {"learner": self.learner, "strategy": self.strategy}
+
+
+def all_series(data: xr.Dataset) -> list[Series]:
+    """Return the pairs of learner and strategy that have runs, failed ones included, in the order of the study.
+
+    Colours distinguish strategies and dashes learners; the other way round if there are more learners.
+    """
+    present = runs_there(data)
+    learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
+    names = shortened(learners) | shortened(strategies)
+    found = []
+    for (i, learner), (j, strategy) in itertools.product(enumerate(learners), enumerate(strategies)):
+        if not present.sel(learner=learner, strategy=strategy).any():
+            continue
+        color, line = (i, j) if len(learners) > len(strategies) else (j, i)
+        line += min(len(learners), len(strategies)) * (color // len(PALETTE))
+        found.append(
+            Series(
+                learner=learner,
+                strategy=strategy,
+                label=f"{names[learner]} {names[strategy]}" if len(learners) > 1 else names[strategy],
+                color=PALETTE[color % len(PALETTE)],
+                marker=MARKERS[(color + line // len(DASHES)) % len(MARKERS)],
+                dashes=DASHES[line % len(DASHES)],
+                hatch=HATCHES[line % len(HATCHES)],
+            )
+        )
+    return found
+
+
+@contextmanager
+def style(look: Look = SCREEN) -> Iterator[None]:
+    """Draw and write figures in the style of this project while the context lasts."""
+    import matplotlib
+
+    before = _LOOK.set(look)
+    try:
+        with matplotlib.rc_context({**_STYLE, **look.changes}):
+            yield
+    finally:
+        _LOOK.reset(before)
+
+
+def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
+    """Return an empty figure with its title and caption above `width` × `height` inches for the panels.
+
+    A figure for print has the width of the best-fitting column; its title and caption are returned by `caption_of`.
+    """
+    from matplotlib.figure import Figure
+
+    if columns := _LOOK.get().columns:
+        wide = columns[width > 2 * columns[0]]
+        figure = Figure(figsize=(wide, height * min(1.0, max(0.75, 1.15 * wide / width))), layout="constrained")
+        figure.set_label(f"{title}. {caption}")
+        return figure
+    unbroken = re.sub(r" (?=%)| (?=[=<≥] )|(?<= [=<≥]) ", "\u00a0", caption)  # numbers stay with their signs
+    lines = textwrap.wrap(unbroken, max(30, int(width * 72 / (0.56 * _CAPTION_SIZE))))
+    titles = textwrap.wrap(title, max(20, int(width * 72 / (0.62 * _TITLE_SIZE))))
+    head = ((0.6 + 1.3 * len(titles)) * _TITLE_SIZE + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
+    total = height + head
+    figure = Figure(figsize=(width, total), layout="constrained")
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0.0, 0.0, 1.0, height / total), w_pad=0.06, h_pad=0.06)
+    heading: dict[str, Any] = {"va": "top", "size": _TITLE_SIZE, "weight": "bold", "linespacing": 1.15}
+    figure.text(0.1 / width, 1 - 0.09 / total, "\n".join(titles), **heading)
+    below = 0.09 + (0.2 + 1.3 * len(titles)) * _TITLE_SIZE / 72
+    text = "\n".join(lines)
+    figure.text(0.1 / width, 1 - below / total, text, va="top", size=_CAPTION_SIZE, color=GREY, linespacing=1.25)
+    return figure
+
+
+def new_panels(
+    data: xr.Dataset,
+    title: str,
+    caption: str,
+    size: tuple[float, float],
+    shape: tuple[int, int] = (1, 1),
+    labels: Sequence[str] = (),
+    **shared: Any,
+) -> tuple[Figure, Any]:
+    """Return a figure of one plant and its panels, `[rows, columns]`.
+
+    Args:
+        data: dataset of one plant, whose name begins the title.
+        size: width and height [inch] of all panels together.
+        labels: of the legend, for which room is added.
+        shared: axes that panels share, as arguments of `subplots`.
+    """
+    width, height = size
+    if labels and not _LOOK.get().columns:
+        width, height = width + legend_width(labels), max(height, 0.7 + 0.195 * len(labels))
+    figure = new_figure(width, height, f"{plant_name(str(data['plant'].item()))}: {title}", caption)
+    return figure, figure.subplots(*shape, squeeze=False, **shared)
+
+
+def legend_width(labels: Sequence[str]) -> float:
+    """Return the inches that a legend of these labels needs next to the panels."""
+    return 0.0 if _LOOK.get().columns else 0.75 + 0.062 * max(map(len, labels), default=0)
+
+
+def luminance(color: Sequence[float]) -> float:
+    """Return the relative luminance of a colour (sRGB), as WCAG defines it: 0 is black, 1 white."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def broken(text: str, most: int) -> str:
+    """Break a name between its parts into lines of at most `most` characters, if no part is longer."""
+    lines = [""]
+    for part in re.split(r"(?<=[*+,) ])|(?=\[)", text):
+        if lines[-1] and len(lines[-1] + part) > most:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.strip() for line in lines)
+
+
+def caption_of(figure: Figure) -> str:
+    """Return the caption of a figure for print."""
+    return str(figure.get_label()).replace(MU, "μ_r")
+
+
+def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
+    """Add a legend right of the panels; in print, below them."""
+    if not _LOOK.get().columns:
+        figure.legend(handles=list(handles), loc="outside right center", handlelength=2.4, labelspacing=0.7)
+        return
+    width, height = figure.get_size_inches()
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    across = max(1, min(len(handles), int(width / (0.5 + 0.05 * longest))))
+    figure.set_size_inches(width, height + 0.15 * -(-len(handles) // across))
+    figure.legend(handles=list(handles), loc="outside lower center", ncols=across, handlelength=2.4)
+
+
+def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 1.8) -> list[Any]:
+    """Return the legend's handles of series that are drawn as lines, with their markers if `marked`."""
+    from matplotlib.lines import Line2D
+
+    found = []
+    for one in series:
+        mark: dict[str, Any] = {"marker": one.marker, "markersize": 4, "markerfacecolor": one.face} if marked else {}
+        found.append(Line2D([], [], color=one.color, linestyle=one.dashes, linewidth=width, label=one.label, **mark))
+    return found
+
+
+def panel_width(columns: int) -> float:
+    """Return the width [inch] of one of `columns` panels side by side."""
+    return {1: 5.0, 2: 3.7, 3: 3.1}.get(columns, max(2.2, 10 / columns))
+
+
+def panels_across(count: int) -> int:
+    """Return how many of `count` panels are placed side by side: three at most, and four in a square."""
+    return 2 if count == 4 else min(3, count)
+
+
+def write_note(axes: Axes, text: str) -> None:
+    """Write into empty axes why they are empty."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, style="italic")
+
+
+def whole_numbers(most: int, largest: float) -> Locator:
+    """Return a locator with ticks at whole numbers from 0 to `largest` and at most `most` steps between them."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    ticks = MaxNLocator(most, integer=True).tick_values(0, largest)
+    return FixedLocator([tick for tick in ticks if 0 <= tick <= 1.001 * largest])
+
+
+def label_angle(axes: Axes, periodic: bool, ticks: int) -> None:
+    """Put ticks of an angle [rad] at parts of π; of another state, at most `ticks` steps between ticks."""
+    if periodic:
+        axes.set_xticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), ["−π", "−π/2", "0", "π/2", "π"])
+    else:
+        axes.locator_params(axis="x", nbins=ticks)
+
+
+def condition(noise: float, frequency: float) -> str:
+    """Return the name of a noise level and control rate."""
+    return f"noise {noise:g}, {frequency:g} Hz"
+
+
+def span(counts: Iterable[int]) -> str:
+    """Return the range of counts: `6`, or `5 to 6`."""
+    found = sorted(counts)
+    return " to ".join(dict.fromkeys((f"{found[0]}", f"{found[-1]}")))
+
+
+def minus(text: str) -> str:
+    """Return a number's text with a typographic minus sign."""
+    return text.replace("-", "−")
+
+
+def plant_name(plant: str) -> str:
+    """Return a plant's name without the file of a user's plant."""
+    return plant.rpartition(":")[2]
+
+
+def file_names(plants: Sequence[str]) -> list[str]:
+    """Return a unique file name for each plant."""
+    plain = [re.sub(r"[^\w.-]+", "_", plant_name(plant)) for plant in plants]
+    return [name if plain.count(name) == 1 else f"{name}-{index + 1}" for index, name in enumerate(plain)]
+
+
+def save(figure: Figure, folder: Path, name: str) -> Path:
+    """Write a figure in each format of the current medium; return the path of the last one (PNG on screens)."""
+    look = _LOOK.get()
+    figure.set_dpi(look.dpi)  # text is as wide as whole pixels, so the layout depends on the resolution
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # all files have the same layout
+    for suffix in look.formats:
+        path = folder / f"{name}.{suffix}"
+        write_figure(figure, path, look.dpi)
+    return path

@@ -1,0 +1,311 @@
+"""Composition of a stored buffer: ages, TD errors, exploration, and visited states.
+
+The file is read once, in pieces, and only counts are kept: memory does not grow with the file and nothing is sampled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import state_range
+from replaybench.exchange.recording import STATE_BINS, Dimension, around, unvisited
+from replaybench.replay.storage.schema import BufferFile
+from replaybench.runtime.arrays import Integers
+from replaybench.runtime.errors import UserError
+
+PIECE: Final = 1 << 19
+"""Numbers of the widest column that are read at once; one row at least."""
+
+_FIELDS: Final = ("observation", "reward", "exploration")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Successive slots of one member.
+
+    Attributes:
+        own: steps of the slots that belong to their unit, bool `[n, steps]`.
+    """
+
+    file: BufferFile
+    m: int
+    rows: slice
+    own: NDArray[np.bool_]
+
+    def of_steps(self, name: str) -> NDArray[Any]:
+        """Return a column `[own steps, width]`."""
+        column = self.file.record.read(name, self.m, self.rows)
+        return column.reshape(*self.own.shape, -1)[self.own]
+
+    def of_slots(self, name: str) -> NDArray[Any]:
+        """Return an annotation `[n]`."""
+        return self.file.record.read(name, self.m, self.rows)
+
+    def ages(self) -> Integers:
+        """Return the number of experiences that the member has collected since each own step.
+
+        Raises:
+            UserError: a serial number is impossible.
+        """
+        collected = self.file.collected[self.m]
+        serial = self.of_slots("serial").astype(np.int64)[:, None] + np.arange(self.own.shape[1])
+        ages: Integers = (collected - serial)[self.own]
+        if ages.size and (ages.min() < 0 or ages.max() >= collected):
+            raise UserError(f"{self.file.path}: member {self.m} has impossible serial numbers")
+        return ages
+
+
+def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
+    """Yield the stored slots of member `m` in pieces."""
+    widest = max((int(np.prod(file.shapes[name][2:])) for name in _FIELDS if name in file.shapes), default=1)
+    high, stored = max(1, PIECE // max(1, widest)), int(file.count[m])
+    for start in range(0, stored, high):
+        rows = slice(start, min(start + high, stored))
+        yield Piece(file, m, rows, np.arange(file.steps) < _lengths(file, m, rows)[:, None])
+
+
+def stored_steps(file: BufferFile, m: int) -> int:
+    """Return the number of experiences that member `m` stores: the steps of all its units."""
+    return int(np.clip(_lengths(file, m, slice(0, int(file.count[m]))), 0, file.steps).sum(dtype=np.int64))
+
+
+def _lengths(file: BufferFile, m: int, rows: slice) -> NDArray[Any]:
+    return file.record.read("length", m, rows) if file.steps > 1 else np.ones(rows.stop - rows.start, np.uint16)
+
+
+def choose(file: BufferFile, member: int | None) -> list[int]:
+    """Return the places of the chosen members, which are all for None.
+
+    Raises:
+        UserError: there is no such member.
+    """
+    count = len(file.count)
+    if member is not None and not 0 <= member < count:
+        raise UserError(f"--member must be 0 … {count - 1}, not {member}: {file.path} holds {count} members")
+    return list(range(count)) if member is None else [member]
+
+
+_KEPT: Final = np.uint32(~0xFFF & 0xFFFFFFFF)
+
+
+class FloatHistogram:
+    """Counts of numbers.
+
+    Attributes:
+        numbers: the number next to zero of each class that occurs, float32 ascending; counts: of each, int64.
+        infinite, undefined: number of infinite values and of NaN, which have no class.
+    """
+
+    def __init__(self) -> None:
+        self.numbers, self.counts = np.zeros(0, np.float32), np.zeros(0, np.int64)
+        self.infinite = self.undefined = 0
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Count numbers of any shape."""
+        with np.errstate(over="ignore"):
+            numbers = np.asarray(values, np.float32).reshape(-1)
+        finite, undefined = numbers[np.isfinite(numbers)], int(np.isnan(numbers).sum())
+        self.undefined += undefined
+        self.infinite += numbers.size - finite.size - undefined
+        near = (finite.view(np.uint32) & _KEPT).view(np.float32)
+        self.numbers, place = np.unique(np.concatenate([self.numbers, near]), return_inverse=True)
+        weights = np.concatenate([self.counts, np.ones(len(near), np.int64)])
+        self.counts = np.bincount(place, weights, len(self.numbers)).astype(np.int64)
+
+    def quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
+        """Return the least numbers that these shares of all finite ones do not exceed; NaN without any."""
+        if not self.numbers.size:
+            return np.full(len(shares), np.nan)
+        upto = np.cumsum(self.counts)
+        rank = np.maximum(np.ceil(np.array(shares) * upto[-1]), 1)
+        found: NDArray[np.float64] = self.numbers[np.searchsorted(upto, rank)].astype(np.float64)
+        return found
+
+
+FINE: Final = 3
+BINS: Final = FINE * STATE_BINS
+MOST_PLANES: Final = 6
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One state: its range [low, high] in `unit`, and centre and scale of its normalisation."""
+
+    name: str
+    unit: str
+    low: float = -1.0
+    high: float = 1.0
+    center: float = 0.0
+    scale: float = 1.0
+    periodic: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name and unit."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+def plant_axes(plant: Plant) -> list[Axis] | None:
+    """Return the states of a plant, over its grid or else [−1, 1] normalised; None if that range is impossible."""
+    center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
+    with np.errstate(all="ignore"):  # parameters may be those of a file
+        limits = state_range(plant)
+    if not (np.isfinite([*limits, center, scale]).all() and (limits[0] < limits[1]).all()):
+        return None
+    columns = (plant.state_names, plant.state_units, *(part.tolist() for part in (*limits, center, scale)))
+    return [Axis(*column) for column in zip(*columns, plant.periodic, strict=True)]
+
+
+def nameless_axes(states: int) -> list[Axis]:
+    """Return the axes of the normalised states of an unknown plant."""
+    return [Axis(f"state {number}", "normalised") for number in range(states)]
+
+
+class Visits:
+    """Counts of states.
+
+    Attributes:
+        axes: S of them.
+        planes: pairs of axes: all if there are at most six, else the first neighbours.
+        along: int64 `[S, BINS]`; plane: int64 `[P, BINS, BINS]`; outside: int64 `[S]`, states beyond an axis's range.
+        least, most: float64 `[S]`, range of the finite states, physical; least > most without any.
+        total: number of states.
+    """
+
+    def __init__(self, axes: list[Axis]) -> None:
+        self.axes, states = axes, len(axes)
+        pairs = list(itertools.combinations(range(states), 2))
+        self.planes = pairs if len(pairs) <= MOST_PLANES else [(s, s + 1) for s in range(states - 1)][:MOST_PLANES]
+        self.along, self.outside = np.zeros((states, BINS), np.int64), np.zeros(states, np.int64)
+        self.plane = np.zeros((len(self.planes), BINS, BINS), np.int64)
+        self.least, self.most = np.full(states, np.inf), np.full(states, -np.inf)
+        self.total = 0
+
+    def add(self, observation: NDArray[np.float32]) -> None:
+        """Count normalised states `[n, S]`."""
+        states = []
+        for s, axis in enumerate(self.axes):
+            x = axis.center + axis.scale * observation[:, s].astype(np.float64)
+            x = np.where(np.isfinite(x), x, np.nan)
+            states.append(around(x, axis.low) if axis.periodic else x)
+            finite = states[-1][np.isfinite(x)]
+            self.least[s], self.most[s] = finite.min(initial=self.least[s]), finite.max(initial=self.most[s])
+            self.along[s] += np.histogram(finite, BINS, (axis.low, axis.high))[0]
+            self.outside[s] += ((finite < axis.low) | (finite > axis.high)).sum()
+        for counts, (a, b) in zip(self.plane, self.planes, strict=True):
+            ranges = [(self.axes[s].low, self.axes[s].high) for s in (a, b)]
+            counts += np.histogram2d(states[a], states[b], BINS, ranges)[0].astype(np.int64)
+        self.total += len(observation)
+
+    def dimensions(self) -> list[Dimension]:
+        """Return range and coverage of each state, in physical units."""
+        found = []
+        for s, axis in enumerate(self.axes):
+            edges = np.linspace(axis.low, axis.high, STATE_BINS + 1)
+            counts = self.along[s].reshape(STATE_BINS, FINE).sum(axis=1)
+            extent = float(self.least[s]), float(self.most[s])
+            visited = float((counts > 0).mean())
+            found.append(Dimension(axis.name, axis.unit, *extent, visited, unvisited(counts, edges)))
+        return found
+
+    def plane_coverage(self) -> float | None:
+        """Return the share of visited bins of the plane; None unless there are two states."""
+        if len(self.axes) != 2:
+            return None
+        coarse = self.plane[0].reshape(STATE_BINS, FINE, STATE_BINS, FINE).sum(axis=(1, 3))
+        return float((coarse > 0).mean())
+
+
+MOST_AGE_BINS: Final = 60
+_OF_STEPS: Final = ("exploration", "reward")
+_OF_SLOTS: Final = ("td_error", "priority", "replays")
+
+
+class Ages:
+    """Counts of stored and of collected experiences by age: the number that their member has collected since.
+
+    Attributes:
+        width: ages in a bin; bin k begins at k · width.
+        stored, collected: int64 `[bins]`.
+    """
+
+    def __init__(self, collected: Integers) -> None:
+        longest = max(1, int(collected.max(initial=1)))
+        least = -(-longest // MOST_AGE_BINS)
+        power = int(10 ** (len(str(least)) - 1))
+        self.width = next(power * digit for digit in (1, 2, 4, 5, 8, 10) if power * digit >= least)
+        starts = np.arange(-(-longest // self.width)) * self.width
+        self.stored = np.zeros_like(starts)
+        self.collected: Integers = np.clip(collected[:, None] - starts, 0, self.width).sum(axis=0)
+
+
+@dataclass
+class Composition:
+    """Counts over the chosen members, pooled.
+
+    Attributes:
+        members: their places in the file.
+        unit_steps: most steps of a slot; 1 if experiences are stored one by one.
+        collected, offers, slots: int64 `[m]`: experiences collected, units offered to retention, slots filled.
+        ages: histogram of ages.
+        stored: experiences in all slots; young: those that a FIFO buffer of the same size would hold too.
+        synthetic: slots whose experience `Synth` changed; None if the file does not hold this.
+        quantities: age, exploration and reward of each experience, and the annotations of each slot, if stored.
+        visits: observed states; None if not stored.
+    """
+
+    members: list[int]
+    unit_steps: int
+    collected: Integers
+    offers: Integers
+    slots: Integers
+    ages: Ages
+    stored: int = 0
+    young: int = 0
+    synthetic: int | None = None
+    quantities: dict[str, FloatHistogram] = field(default_factory=dict)
+    visits: Visits | None = None
+
+
+def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None = None) -> Composition:
+    """Count the contents of a buffer.
+
+    Args:
+        file: an open buffer file.
+        member: place of a single member; None for all, pooled.
+        axes: the states; None if the plant is not known.
+
+    Raises:
+        UserError: there is no such member; the file is damaged, or contradicts itself.
+    """
+    members, shapes = choose(file, member), file.shapes
+    collected = file.collected[members]
+    found = Composition(members, file.steps, collected, file.offers[members], file.count[members], Ages(collected))
+    names = [name for name in (*_OF_SLOTS, *_OF_STEPS) if name in shapes]
+    found.quantities = {name: FloatHistogram() for name in ("age", *names)}
+    if "synthetic" in shapes:
+        found.synthetic = 0
+    if "observation" in shapes:
+        found.visits = Visits(axes or nameless_axes(shapes["observation"][-1]))
+    for m in members:
+        size = stored_steps(file, m)
+        for piece in pieces(file, m):
+            ages = piece.ages()
+            found.ages.stored += np.bincount(ages // found.ages.width, minlength=len(found.ages.stored))
+            found.stored += ages.size
+            found.young += int((ages < size).sum())
+            found.quantities["age"].add(ages)
+            for name in names:
+                found.quantities[name].add(piece.of_steps(name) if name in _OF_STEPS else piece.of_slots(name))
+            if found.synthetic is not None:
+                found.synthetic += int((piece.of_slots("synthetic") != 0).sum())
+            if found.visits is not None:
+                found.visits.add(piece.of_steps("observation"))
+    return found

@@ -1,0 +1,366 @@
+"""Composition of a stored buffer as text and figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.registry import stored_plant
+from replaybench.experiments.text_table import plain_table
+from replaybench.replay.storage.schema import BufferFacts, BufferFile, open_buffer
+from replaybench.reports.figures.style import (
+    GREY,
+    PALETTE,
+    label_angle,
+    new_figure,
+    plant_name,
+    style,
+    write_figure,
+    write_note,
+)
+from replaybench.reports.figures.surfaces import draw_ends
+from replaybench.reports.inspection.composition import (
+    BINS,
+    FINE,
+    Axis,
+    Composition,
+    FloatHistogram,
+    Visits,
+    choose,
+    measure,
+    plant_axes,
+)
+from replaybench.runtime.arrays import Integers
+from replaybench.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SHADES: Final = "░▒▓█"
+
+
+def coverage(visits: Visits, facts: BufferFacts, plant: Plant | None) -> Iterator[Table | Text]:
+    """Yield the coverage of each state as a table, and for two states a picture of their plane."""
+    numbers = ("from", "to", "visited", "outside")
+    title = "states in which stored experiences begin, as observed"
+    table = plain_table(("", "unit", *numbers, "never visited"), numbers, title)
+    for each, outside in zip(visits.dimensions(), visits.outside, strict=True):
+        extent = (f"{each.low:.4g}", f"{each.high:.4g}") if each.low <= each.high else ("–", "–")
+        beyond = percent(outside / max(1, visits.total)) if outside else ""
+        table.add_row(*map(Text, (each.name, each.unit, *extent, f"{each.visited:.0%}", beyond, each.gaps())))
+    yield table
+    notes = ["visited: share of 21 equal bins over the plant's range (that of its reference solution, if it has one)"]
+    notes += ["outside: beyond that range"] * bool(visits.outside.any())
+    both = visits.plane_coverage()
+    if both is not None:
+        notes.append(f"both states together: {both:.0%} of 21 × 21 bins visited")
+    if plant is None:
+        unknown = f"the plant {facts.plant} is not known here"
+        notes.append(f"{unknown}; if you trust its file, pass --plant path/to/file.py:ClassName")
+    yield Text("".join(f" {note}\n" for note in notes), style="dim")
+    if len(visits.axes) == 2:
+        yield _picture(visits.plane[0], *visits.axes)
+
+
+def _picture(counts: Integers, across: Axis, up: Axis) -> Text:
+    """Return the density over the plane in shades of a logarithmic scale."""
+    rows = counts.reshape(BINS, BINS // FINE, FINE).sum(axis=2).T[::-1]
+    most = max(1, int(rows.max()))
+    limits = [int(np.ceil(most ** (level / len(_SHADES)))) for level in range(len(_SHADES))]
+    shade: NDArray[Any] = np.array(list(" " + _SHADES))[np.searchsorted(limits, rows, side="right")]
+    top, middle, bottom = (f"{value:.3g}" for value in (up.high, (up.low + up.high) / 2, up.low))
+    labels = {0: top, len(rows) // 2: middle, len(rows) - 1: bottom}
+    margin = max(map(len, labels.values())) + 2
+    blank, line = " " * margin, "─" * BINS
+    lines = [f"{blank}{up.label}, upwards; {across.label}, to the right", f"{blank}┌{line}┐"]
+    lines += [f"{labels.get(i, ''):>{margin - 1}} │{''.join(row)}│" for i, row in enumerate(shade)]
+    low, middle, high = (f"{value:.3g}" for value in (across.low, (across.low + across.high) / 2, across.high))
+    lines += [f"{blank}└{line}┘", f"{blank} {low:<21}{middle:^21}{high:>21}"]
+    key = "   ".join(f"{mark} {limit:,} or more" for mark, limit in zip(_SHADES, limits, strict=True))
+    return Text("\n".join([*lines, f"{blank} experiences: {key}", ""]), no_wrap=True, overflow="crop")
+
+
+def percent(share: float) -> str:
+    """Write a share in per cent."""
+    return f"{100 * share:.3g} %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
+
+
+SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+_BAR: Final = 36
+_ROWS: Final = 5
+"""Bins of age in a line."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Label of a quantity, its unit, and the meaning of an infinite value."""
+
+    label: str
+    unit: str
+    whole: bool = False
+    infinite: str = "infinite"
+
+
+QUANTITIES: Final = {
+    "age": Quantity("age", "experiences", whole=True),
+    "td_error": Quantity("last |TD error|", "scaled reward", infinite="never used"),
+    "priority": Quantity("proportional priority", ""),
+    "replays": Quantity("replays", "", whole=True),
+    "exploration": Quantity("exploration", "normalised action"),
+    "reward": Quantity("reward per step", ""),
+}
+
+
+def composition_tables(found: Composition, facts: BufferFacts, plant: Plant | None) -> Iterator[RenderableType]:
+    """Yield the composition of a buffer with a known or unknown plant, part by part, for a console."""
+    yield Text(whose(found, facts), style="bold")
+    yield _counts(found)
+    if found.stored:
+        yield from _ages(found)
+        yield from _quantiles(found)
+        if found.visits is not None:
+            yield from coverage(found.visits, facts, plant)
+
+
+def whose(found: Composition, facts: BufferFacts) -> str:
+    """Return a title: strategy and members."""
+    title = f"composition of {facts.strategy or 'a recording'}"
+    if len(found.members) > 1:
+        return f"{title}, {len(found.members)} members pooled"
+    (member,) = found.members
+    number = facts.members[member] if facts.members else member
+    return f"{title}, member {member}{'' if number == member else f' (seed {number})'}"
+
+
+def _counts(found: Composition) -> Table:
+    table = Table(show_header=False, box=None)
+    steps, share = found.unit_steps, found.stored / max(1, int(found.collected.sum()))
+    offered = f" units of up to {steps} steps" if steps > 1 else ""
+    units = f" in {found.slots.sum():,} units" if steps > 1 else ""
+    table.add_row("collected", f"{found.collected.sum():,}{_each(found.collected)}")
+    table.add_row("offered", f"{found.offers.sum():,}{offered}{_each(found.offers)}")
+    table.add_row("stored", f"{found.stored:,}{units}{_each(found.slots)}: {percent(share)} of those collected")
+    if found.synthetic is not None:
+        table.add_row("synthetic", f"{found.synthetic:,}: {percent(found.synthetic / max(1, found.slots.sum()))}")
+    return table
+
+
+def _each(counts: Integers) -> str:
+    ends = dict.fromkeys((f"{counts.min():,}", f"{counts.max():,}"))
+    return f" ({' to '.join(ends)} each)" if len(counts) > 1 else ""
+
+
+def _ages(found: Composition) -> Iterator[Table | Text]:
+    title, headings = "age: experiences that the member has collected since", ("age", "share of stored", "", "retained")
+    table = plain_table(headings, ("age", "", "retained"), title)
+    table.columns[1].min_width = _BAR
+    lines = -(-len(found.ages.stored) // _ROWS)
+    stored, collected = (
+        np.pad(bins, (0, lines * _ROWS - len(bins))).reshape(lines, _ROWS).sum(axis=1)
+        for bins in (found.ages.stored, found.ages.collected)
+    )
+    wide = found.ages.width * _ROWS
+    for row, (here, there) in enumerate(zip(stored, collected, strict=True)):
+        ends = f"{row * wide:,} – {(row + 1) * wide - 1:,}"
+        retained = percent(here / there) if there else ""
+        table.add_row(ends, bar(here / stored.max(), _BAR), percent(here / found.stored), retained)
+    yield table
+    note = " retained: share of the experiences of that age that are still stored\n"
+    if found.stored < found.collected.sum():
+        note += f" a FIFO buffer of the same size would hold {percent(found.young / found.stored)} of them too\n"
+    yield Text(note, style="dim")
+
+
+def bar(share: float, width: int) -> str:
+    """Return a bar of `share` of `width` characters, in eighths; at least one eighth for a positive share."""
+    eighths = max(round(share * width * 8), 1 if share > 0 else 0)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _quantiles(found: Composition) -> Iterator[Table | Text]:
+    shares = [f"{share:.0%}" for share in SHARES]
+    table = plain_table(("", "unit", *shares, "not counted"), shares, "quantiles")
+    for name, counted in found.quantities.items():
+        quantity = QUANTITIES[name]
+        values = (number(value, quantity.whole) for value in counted.quantiles(SHARES))
+        apart = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
+        words = ", ".join(f"{count:,} {what}" for count, what in apart if count)
+        table.add_row(quantity.label, quantity.unit, *values, words)
+    yield table
+    yield Text(" over all stored experiences, with a relative error of 1/2000\n", style="dim")
+
+
+def number(value: float, whole: bool) -> str:
+    """Write a quantile."""
+    if not np.isfinite(value):
+        return "–"
+    return f"{value:,.0f}" if whole else f"{value:.3g}"
+
+
+_BINS: Final = 40
+_LOGARITHMIC: Final = ("td_error", "priority")
+_HEIGHT: Final = 2.35
+
+
+def draw_composition(found: Composition, facts: BufferFacts, plant: Plant | None, path: Path) -> None:
+    """Draw the result of `measure` for a known or unknown plant, and write it to `path`, atomically."""
+    with style():
+        write_figure(_draw(found, facts, plant), path)
+
+
+def _draw(found: Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
+    """Draw the histograms, and a single map right of them or several maps in rows below them."""
+    planes = found.visits.planes if found.visits is not None else []
+    single, histograms = len(planes) == 1, len(found.quantities)
+    across = (1 if histograms <= 3 else 2) if single else 3
+    above = -(-histograms // across)
+    rows = max(2, above) if single else above - (-len(planes) // across)
+    title = f"{plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")  # not a formula
+    figure = new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(found, plant is not None))
+    cells = figure.add_gridspec(rows, across + single, width_ratios=[1.0] * across + [2.0] * single)
+    for place, (name, counted) in enumerate(found.quantities.items()):
+        axes = figure.add_subplot(cells[divmod(place, across)])
+        if name == "age":
+            _draw_ages(axes, found)
+        else:
+            _draw_histogram(axes, name, counted)
+    for plane in range(len(planes)):
+        assert found.visits is not None
+        cell = cells[:, -1] if single else cells[above + plane // across, plane % across]
+        _draw_plane(figure, figure.add_subplot(cell), found.visits, plane, plant)
+    return figure
+
+
+def _caption(found: Composition, known: bool) -> str:
+    share = found.stored / max(1, int(found.collected.sum()))
+    each = f"units of up to {found.unit_steps} steps, " if found.unit_steps > 1 else ""
+    text = (
+        f"{found.stored:,} experiences stored ({each}{100 * share:.3g} % of those collected). Age: experiences that "
+        "the member has collected since. Grey: the same number, retained uniformly over the run."
+    )
+    if found.visits is not None:
+        text += " Map: states in which they begin, as observed; white was never visited."
+        text += " Circle: start; cross: reference." if known else ""
+    return text
+
+
+def _draw_ages(axes: Axes, found: Composition) -> None:
+    ages = found.ages
+    edges = np.arange(len(ages.stored) + 1) * ages.width
+    even = 100 * ages.collected / max(1, ages.collected.sum())
+    axes.stairs(100 * ages.stored / max(1, found.stored), edges, fill=True, color=PALETTE[0])
+    axes.stairs(even, edges, color=GREY, linewidth=1.0, baseline=None)
+    axes.set(xlabel="age [experiences]", ylabel="share [%]", xlim=(0, edges[-1]))
+    axes.locator_params(axis="x", nbins=4)
+
+
+def _draw_histogram(axes: Axes, name: str, counted: FloatHistogram) -> None:
+    quantity = QUANTITIES[name]
+    unit = f" [{quantity.unit}]" if quantity.unit else ""
+    axes.set(xlabel=f"{quantity.label}{unit}", ylabel="share [%]")
+    numbers, counts = counted.numbers.astype(np.float64), counted.counts
+    if not numbers.size:
+        write_note(axes, "none is finite" if counted.infinite + counted.undefined else "nothing is stored")
+        return
+    logarithmic = name in _LOGARITHMIC and numbers[-1] > 0
+    if logarithmic:
+        numbers = np.maximum(numbers, numbers[numbers > 0][0])
+        axes.set_xscale("log")
+    edges = histogram_edges(float(numbers[0]), float(numbers[-1]), quantity.whole, logarithmic)
+    heights, _ = np.histogram(numbers, edges, weights=counts)
+    axes.stairs(100 * heights / counts.sum(), edges, fill=True, color=PALETTE[0])
+    if counted.infinite or counted.undefined:
+        words = [f"{counted.infinite:,} {quantity.infinite}"] * bool(counted.infinite)
+        words += [f"{counted.undefined:,} NaN"] * bool(counted.undefined)
+        axes.set_title(f"not shown: {', '.join(words)}", color=GREY, size=8)
+
+
+def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> NDArray[np.float64]:
+    """Return the edges of at most 40 equal bins that hold [low, high]; for whole numbers, edges lie between them."""
+    if whole:
+        width = max(1, int(np.ceil((high - low + 1) / _BINS)))
+        return np.arange(low, high + 1 + width, width) - 0.5
+    if logarithmic:
+        return np.geomspace(low / 1.001, high * 1.001, _BINS + 1)
+    room = (high - low) / 1e3 or 0.5 * max(abs(low), 1e-3)
+    return np.linspace(low - room, high + room, _BINS + 1)
+
+
+def _draw_plane(figure: Figure, axes: Axes, visits: Visits, plane: int, plant: Plant | None) -> None:
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import LogLocator
+
+    pair = visits.planes[plane]
+    across, up = (visits.axes[s] for s in pair)
+    counts = np.ma.masked_equal(visits.plane[plane].T, 0)
+    look: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest", "cmap": "viridis"}
+    norm = LogNorm(1, max(2, int(visits.plane[plane].max())))
+    image = axes.imshow(counts, extent=(across.low, across.high, up.low, up.high), norm=norm, **look)
+    figure.colorbar(image, ax=axes, label="experiences", pad=0.015, ticks=LogLocator(subs=(1, 2, 5)), format="%d")
+    axes.set(xlabel=across.label, ylabel=up.label)
+    label_angle(axes, across.periodic, 5)
+    if isinstance(plant, OdePlant):
+        draw_ends(axes, plant, pair)
+        axes.set(xlim=(across.low, across.high), ylim=(up.low, up.high))
+
+
+def show_composition(
+    console: Console, path: Path, member: int | None, plant_name: str | None, figure: Path | None
+) -> None:
+    """Print the composition of a buffer file, and draw it if `figure` names a file.
+
+    Arguments are those of `show_file`.
+
+    Raises:
+        UserError: there is no such member or plant, or the file is damaged or contradicts itself.
+    """
+    with open_buffer(path) as file:
+        plant, axes = _known_plant(file, plant_name)
+        found, facts = measure(file, member, axes), file.facts
+    for part in composition_tables(found, facts, plant):
+        console.print(part, highlight=False)
+    if figure is not None:
+        draw_composition(found, facts, plant, figure)
+        print(f"figure   {figure}")
+
+
+def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
+    """Check a buffer file, member and plant before anything is printed.
+
+    Raises:
+        UserError: the file is damaged or contradicts itself, or there is no such member or plant.
+    """
+    with open_buffer(path) as file:
+        _known_plant(file, plant_name)
+        choose(file, member)
+
+
+def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[Axis] | None]:
+    """Return the plant of a buffer and its states, or None twice.
+
+    A plant in a Python file is used only if the user names it: opening a file never executes code that it names.
+    """
+    facts, states = file.facts, file.facts.fields.get("observation", 0)
+    try:
+        plant = stored_plant(facts.plant or "", plant_name, facts.parameters)
+        axes = None if plant is None else plant_axes(plant)
+    except (UserError, ArithmeticError) as error:
+        if plant_name is not None:
+            raise UserError(f"{plant_name} does not fit {file.path}: {error}") from None
+        return None, None
+    if axes is not None and len(axes) == states:
+        return plant, axes
+    if plant is not None and plant_name is not None:
+        raise UserError(f"{file.path} holds {states} states, {plant_name} has {len(plant.state_names)}")
+    return None, None

@@ -1,0 +1,284 @@
+"""The command `inspect`: contents of files, and what a study can name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from replaybench.data.documents import read_toml
+from replaybench.data.policy_file import failed_members, members_in, read_policy
+from replaybench.data.record import Record, is_record, open_record, read_header
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.cells import no_run_folder
+from replaybench.experiments.text_table import plain_table
+from replaybench.replay.storage.schema import BufferFile
+from replaybench.reports.cell_table import cell_table
+from replaybench.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+_PART: Final = 1 << 24
+
+
+def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
+    """Yield an array in pieces of at most 16 MB, or of one row."""
+    shape, size = record.header.shapes[name], np.dtype(record.header.dtypes[name]).itemsize
+    if math.prod(shape) * size <= _PART or len(shape) < 2:
+        yield record.read(name)
+        return
+    high = max(1, _PART // (math.prod(shape[2:]) * size))
+    for m in range(shape[0]):
+        for start in range(0, shape[1], high):
+            yield record.read(name, m, slice(start, start + high))
+
+
+def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> tuple[str, ...]:
+    """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values."""
+    low, high, total, count, dtype = np.inf, -np.inf, 0.0, 0, ""
+    for part in pieces:
+        finite = part[np.isfinite(part)] if part.dtype.kind == "f" else part
+        dtype, count = str(part.dtype), count + finite.size
+        if finite.size:
+            low, high = min(low, finite.min()), max(high, finite.max())
+            total += finite.sum(dtype=np.float64)
+    known = count > 0 and len(shape) > 0
+    values = [f"{float(value):.6g}" for value in (low, total / count, high)] if known else ["–"] * 3
+    return (name, " × ".join(map(str, shape)), dtype, *values)
+
+
+def check_buffer(file: BufferFile) -> None:
+    """Check that serial numbers are distinct and within the range of those collected.
+
+    Raises:
+        UserError: they are not.
+    """
+    for m, (stored, collected) in enumerate(zip(file.count, file.collected, strict=True)):
+        serial = file.record.read("serial", m, slice(0, int(stored)))
+        if len(np.unique(serial)) != stored or (stored and (serial.min() < 1 or serial.max() > collected)):
+            raise UserError(f"{file.path}: member {m} has repeated or impossible serial numbers")
+
+
+_MOST_SIGNALS: Final = 8
+_FEW_SIGNALS: Final = 4
+
+
+def show_file(
+    console: Console,
+    path: Path,
+    verify: bool,
+    member: int | None = None,
+    plant: str | None = None,
+    figure: Path | None = None,
+) -> None:
+    """Print the content of a file or run folder and the composition of a buffer; every checksum is verified.
+
+    Args:
+        member: place of the member whose composition to show; None for all, pooled.
+        plant: the buffer's plant, instead of the one that the file names.
+        figure: file to draw the composition into.
+
+    Raises:
+        UserError: the file is missing, damaged or of another program, or (with `verify`) contradicts itself; or it is
+            no buffer and an option concerns the composition of one; or the figure exists already.
+    """
+    buffer = path.is_file() and is_record(path) and read_header(path).kind == "buffer"
+    for option, value in (("--member", member), ("--plant", plant), ("--figure", figure)):
+        if value is not None and path.exists() and not buffer:
+            raise UserError(f"{option} is about the composition of a buffer; {path} is none")
+    if figure is not None:
+        from replaybench.reports.figures.style import check_figure
+
+        check_figure(figure)
+    if buffer:
+        from replaybench.reports.inspection.composition_report import check_choice, show_composition
+
+        check_choice(path, member, plant)
+    if path.is_dir():
+        _show_folder(console, path, verify)
+    else:
+        _show_one(console, path, verify)
+    if buffer:
+        show_composition(console, path, member, plant, figure)
+    if verify:
+        console.print("verified: checksums and structure are sound", style="green")
+
+
+def _show_one(console: Console, path: Path, verify: bool) -> None:
+    if path.suffix == ".nc":
+        _show_results(console, path)
+    elif path.suffix == ".safetensors":
+        facts, weights = read_policy(path)
+        members_in(path, weights)
+        rows = [array_row(name, array.shape, [array]) for name, array in weights.items()]
+        _show(console, path, "policy", facts, rows)
+        if failed := failed_members(weights):
+            numbers = ", ".join(map(str, failed))
+            console.print(f"warning: unusable, weights are NaN or infinite: member {numbers}", soft_wrap=True)
+    elif path.is_file() and not is_record(path):
+        if path.suffix != ".h5":
+            raise UserError(f"{path}: inspect opens .h5, .safetensors and .nc files, and run folders")
+        raise UserError(f"{path} is not a file that replaybench wrote, or its beginning is damaged")
+    else:
+        with open_record(path) as record:
+            header = record.header
+            rows = [array_row(name, shape, parts(record, name)) for name, shape in header.shapes.items()]
+            record.verify()
+            if verify and header.kind == "buffer":
+                check_buffer(BufferFile(record))
+        _show(console, path, header.kind, header.facts, rows)
+
+
+def _show(console: Console, path: Path, content: str, facts: dict[str, Any], rows: Iterable[Sequence[str]]) -> None:
+    size = path.stat().st_size / 1e6
+    console.print(f"{path}: {content} file, {size:.2f} MB", style="bold", highlight=False, markup=False, soft_wrap=True)
+    about = Table(show_header=False, box=None)
+    for key, value in _flat(facts).items():
+        about.add_row(escape(key), escape(value))
+    console.print(about)
+    table = plain_table(("array", "shape", "type", "minimum", "mean", "maximum"))
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
+def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested facts to one line each; long lists are cut."""
+    lines: dict[str, str] = {}
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            lines.update(_flat(value, f"{prefix}{key}."))
+        else:
+            text = json.dumps(value, ensure_ascii=False)
+            lines[prefix + key] = text if len(text) <= 100 else text[:97] + "…"
+    return lines
+
+
+def _show_results(console: Console, path: Path) -> xr.Dataset:
+    from replaybench.experiments.dataset import describe
+    from replaybench.experiments.results_file import read_results
+    from replaybench.experiments.tables import score_tables
+
+    data = read_results(path)
+    title = f"{path}: results, written by replaybench {data.attrs['version']}"
+    console.print(title, style="bold", markup=False, soft_wrap=True)
+    console.print(describe(data), markup=False, soft_wrap=True)
+    for table in score_tables(data):
+        console.print(table)
+    return data
+
+
+def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
+    """Return the mean final score over the seeds of each cell and the number of its failed runs, by id."""
+    if "cell" not in data.coords:
+        return {}
+    blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
+    found = {}
+    for place in np.ndindex(data["cell"].shape):
+        seeds = slice(blocks[place[-1]], blocks[place[-1] + 1])
+        scores = data["mu_final"].values[place[:-1]][seeds]
+        runs = data["reward"].values[place[:-1]][seeds]
+        there = ~np.isnan(runs).all(axis=-1)
+        if there.any():
+            sound = scores[np.isfinite(scores)]
+            failed = int((there & ~np.isfinite(runs).all(axis=-1)).sum())
+            found[str(data["cell"].values[place])] = float(sound.mean()) if sound.size else np.nan, failed
+    return found
+
+
+def _show_folder(console: Console, path: Path, verify: bool) -> None:
+    folder = RunFolder(path)
+    if not folder.study.is_file():
+        raise no_run_folder(path)
+    read_toml(folder.study)  # raises the error of a damaged file
+    complete = sorted(folder.path.glob("cells/*/scores.h5"))
+    started = sorted(folder.path.glob("cells/*/checkpoint.h5"))
+    state = f"{path}: run folder, {len(complete)} cells complete, {len(started)} under way"
+    console.print(state, style="bold", markup=False, soft_wrap=True)
+    console.print(folder.study.read_text(encoding="utf-8"), highlight=False, markup=False, soft_wrap=True)
+    results = _show_results(console, folder.results) if folder.results.is_file() else None
+    console.print(cell_table(folder, {} if results is None else _finals(results)))
+    if verify:
+        for suffix in (".h5", ".safetensors"):  # the folders of cells may hold exported files too
+            for file in sorted(folder.path.glob(f"cells/*/[!.]*{suffix}")):
+                _show_one(Console(quiet=True), file, verify=True)
+
+
+def show_names(console: Console, what: str) -> None:
+    """Print plants with their parameters, strategies and learners."""
+    for group, table in (("plants", _plants), ("strategies", _strategies), ("learners", _learners)):
+        if what in ("all", group):
+            console.print(table())
+
+
+def _plants() -> Table:
+    from replaybench.envs.registry import PLANTS, missing, plant_class
+
+    title = "Plants (or path/to/file.py:ClassName for your own, or gymnasium:Name-v0)"
+    table = plain_table(("name", "states and actions", "parameters", "episode"), title=title)
+    for name in PLANTS:
+        if lacking := missing(name):
+            table.add_row(name, f"not available here: {escape(lacking)}", end_section=True)
+            continue
+        plant = plant_class(name)()
+        signals = [
+            *_abridged(plant.state_names, plant.state_units, "states"),
+            *_abridged(plant.action_names, plant.action_units, "actions"),
+        ]
+        values = {f.name: getattr(plant, f.name) for f in dataclasses.fields(plant)}
+        parameters = [f"{key} = {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items()]
+        episode = f"{plant.steps_per_episode(plant.frequency)} steps\nat {plant.frequency:.4g} Hz"
+        table.add_row(name, escape("\n".join(signals)), "\n".join(parameters), episode, end_section=True)
+    return table
+
+
+def _abridged(names: Sequence[str], units: Sequence[str], what: str) -> list[str]:
+    """Return names with units; of very many the first few, and their number."""
+    lines = [f"{name} [{unit}]" for name, unit in zip(names, units, strict=True)]
+    return lines if len(lines) <= _MOST_SIGNALS else [*lines[:_FEW_SIGNALS], f"… {len(lines)} {what} in all"]
+
+
+def _strategies() -> Table:
+    from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+
+    title = escape("Strategies: Entry*Retention[Sampling+Modifier], for example Drop(0.5)*TDE(1.2)[PER+IS]")
+    table = plain_table(("part", "name", "parameters", ""), title=title)
+    parts: dict[str, Mapping[str, Any]] = {
+        "entry": ENTRIES,
+        "retention": RETENTIONS,
+        "sampling": SAMPLINGS,
+        "modifier": {**WEIGHTINGS, **REFER},
+    }
+    for part, names in parts.items():
+        for name, described in names.items():
+            written = ", ".join(f"{f.name}={str(f.default).lower()}" for f in described.parameters().values())
+            table.add_row(part, name, written, _first_line(described))
+    return table
+
+
+def _learners() -> Table:
+    from replaybench.controllers.registry import LEARNERS, SB3, SETTING_WORDS, load_learner
+
+    table = plain_table(("name", "setting", "what it is"), title="Learners")
+    for name in LEARNERS:
+        learner, config = load_learner(name)
+        also = f"; also {name}:sb3, with Stable-Baselines3's defaults" if name in SB3 else ""
+        table.add_row(name, "", f"{_first_line(learner).removesuffix('.')}{also}")
+        for key, value in _flat(dataclasses.asdict(config())).items():
+            table.add_row("", escape(f"{key} = {value}"), SETTING_WORDS.get(key, ""))
+        table.add_section()
+    return table
+
+
+def _first_line(described: type) -> str:
+    return (described.__doc__ or "").strip().splitlines()[0]

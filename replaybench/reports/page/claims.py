@@ -1,0 +1,150 @@
+"""Claims and provenance on the report page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from replaybench.evidence.claim import Claim, Claims, Verdict, claim_files, read_claims
+from replaybench.evidence.claims_evidence import Finding, read_evidence
+from replaybench.experiments.effects import p_text
+from replaybench.experiments.schedule import horizon
+from replaybench.reports.figures.claims import expected, judged, still_needed
+from replaybench.reports.figures.style import plant_name
+from replaybench.reports.page.report_data import ReportData
+from replaybench.reports.page.theme import Row, Section, Table, number
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.quantities import decimals
+
+_HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "seeds", "p", "episodes (paper's)")
+
+
+def claims_section(material: ReportData) -> Section:
+    """Judge all published claims that the package contains; without tables if none compares cells of this study."""
+    title, families = "Published claims", [read_claims(name) for name in claim_files()]
+    count = sum(len(family.claim) for family in families)
+    if material.folder is None or not material.folder.study.is_file():
+        return Section("claims", title, [])
+    try:
+        runs = [read_evidence(material.folder.path)]
+    except UserError as error:
+        return Section("claims", title, [], notes=[f"Claims could not be judged: {error}"])
+    found = [(family, *pair) for family in families for pair in zip(*judged(family, runs), strict=True)]
+    run = [(family, verdict, finding) for family, verdict, finding in found if finding is not None]
+    if not run:
+        return Section("claims", title, [])
+    words = Counter(verdict.word for _, verdict, _ in run)
+    verdicts = ", ".join(f"{number} {word}" for word, number in words.items())
+    lead = (
+        f"{len(run)} of {count} published claims compare cells of this study, which have the settings of the paper: "
+        f"{verdicts}. Effects are interquartile means of the differences of paired seeds. p values are adjusted for "
+        "all of a paper's claims, run or not (Holm 1979). The last column gives the length of these runs, and that of "
+        "the paper's."
+    )
+    rows = [_row(material, family, verdict, finding) for family, verdict, finding in run]
+    return Section("claims", title, [lead], tables=[Table("Claims and verdicts", _HEADS, rows, 4, open=True)])
+
+
+def _row(material: ReportData, family: Claims, verdict: Verdict, found: Finding) -> Row:
+    claim = verdict.claim
+    low, high = verdict.effect.interval()
+    effect = number(verdict.effect.estimate, 3)
+    effect += f" [{number(low, 3)}, {number(high, 3)}]" if np.isfinite(low) else ""
+    p = verdict.refutes if verdict.word == "contradicted" else verdict.supports
+    word: str = verdict.word
+    if verdict.word == "undecided":
+        word += f"; {still_needed(verdict)}"
+    seeds = f"{verdict.effect.n}" + (f" ({found.failed} failed)" if found.failed else "")
+    cells = [
+        claim.statement,
+        f"{family.paper}, {claim.source}",
+        expected(claim),
+        word,
+        effect,
+        seeds,
+        p_text(p),
+        f"{found.episodes:,} ({claim.cells()[0][0].episodes:,})",
+    ]
+    return Row(cells, _places(material, claim), f"claim {verdict.word}")
+
+
+def _places(material: ReportData, claim: Claim) -> dict[str, int]:
+    """Return the places on the axes on which all cells of a claim agree."""
+    found = {}
+    for axis in ("plant", "noise", "frequency", "learner", "strategy"):
+        values = {place.get(axis) for place in claim.places()}
+        known = material.data[axis].values.tolist()
+        if len(values) == 1 and (value := values.pop()) in known:
+            found[axis] = known.index(value)
+    return found
+
+
+def provenance_section(material: ReportData) -> Section:
+    """List the origin of a run from its files."""
+    origin, data = material.origin, material.data
+    facts = [("results made by", f"replaybench {data.attrs.get('version', '?')}")]
+    facts.append(("numerics", f"version {data.attrs.get('numerics_version', '?')}"))
+    for name, what in (("commit", "code"), ("processor", "processor"), ("target", "kernels compiled for")):
+        if name in data.coords:
+            values = [text for text in dict.fromkeys(map(str, data[name].values.ravel())) if text]
+            facts.append((what, "; ".join(values[:6]) + (f"; {len(values) - 6} more" if len(values) > 6 else "")))
+    facts += _discounts(material)
+    if "max_substep" in data and np.isfinite(data["max_substep"]).any():
+        steps = zip(map(plant_name, material.plants), data["max_substep"].values, strict=True)
+        facts.append(("Runge-Kutta steps", ", ".join(f"{n}: at most {s:.4g} s" for n, s in steps if np.isfinite(s))))
+    written = origin.get("written")
+    if isinstance(written, Mapping):
+        names = {"results written": "at", "command": "argv", "system": "system"}
+        facts += [(what, _text(written.get(name))) for what, name in names.items()]
+        if isinstance(versions := written.get("versions"), Mapping):
+            facts.append(("libraries", ", ".join(f"{name} {_text(value)}" for name, value in versions.items())))
+    if "complete" in origin:
+        complete = "yes" if origin["complete"] is True else "no: it was interrupted, or is still running"
+        facts.append(("study complete", complete))
+    rows = [Row(fact, {}) for fact in facts if fact[1]]
+    tables = [Table("Origin", ("what", "value in the files"), rows, 2, open=True), _references(material)]
+    return Section("provenance", "Provenance", [], tables=tables, study=material.study)
+
+
+def _discounts(material: ReportData) -> list[tuple[str, str]]:
+    """Return the horizon of each learner's discount, on each plant and at each rate."""
+    if "discount" not in material.data:
+        return []
+    found: dict[str, list[str]] = {}
+    data = material.data["discount"].transpose("plant", "learner", "frequency")
+    for plant, learner, rate in np.argwhere(np.isfinite(data.values)):
+        frequency = float(data["frequency"].values[rate])
+        words = horizon(float(data.values[plant, learner, rate]), frequency)
+        who = str(data["learner"].values[learner])
+        found.setdefault(f"{words} at {frequency:g} Hz", []).append(f"{plant_name(material.plants[plant])} {who}")
+    return [("discount", f"{words}: {', '.join(whose)}") for words, whose in found.items()]
+
+
+def _text(value: Any) -> str:
+    """Write a value of a file from elsewhere, cut to a sane length."""
+    if isinstance(value, list):
+        return " ".join(map(str, value))[:400]
+    return "" if value is None else str(value)[:400]
+
+
+def _references(material: ReportData) -> Table:
+    data, rows = material.data, []
+    ends = [f"reference_{name}" for name in ("random", "dp")]
+    digits = decimals((value for name in ends for value in data[name].values.ravel()), least=3)
+    for point in material.points():
+        here = data.isel(point._asdict())
+        grid = str(here["reference_grid"].item()) if "reference_grid" in data else ""
+        change = float(here["reference_change"]) if "reference_change" in data else np.nan
+        cells = [
+            plant_name(material.plants[point.plant]),
+            grid or "–",
+            *material.numbers(point),
+            *(number(float(here[name]), digits) for name in ends),
+            f"{100 * change:.2f} %" if np.isfinite(change) else "–",
+        ]
+        rows.append(Row(cells, point._asdict()))
+    heads = ("plant", "grid of dynamic programming", "noise", "Hz", "random", "dynamic programming", "last refinement")
+    return Table("References of scores: μᵣ is 0 at random control, 1 at dynamic programming", heads, rows, 2)

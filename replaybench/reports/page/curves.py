@@ -1,0 +1,313 @@
+"""Learning curves, buffer contents and cost on the report page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from plotly.colors import sample_colorscale
+
+from replaybench.experiments.comparison import LABELS
+from replaybench.experiments.dataset import counted_in, episode_metric, in_rounds
+from replaybench.reports.figures.curves import (
+    CROWDED,
+    EPISODE_LABELS,
+    Curve,
+    curve_range,
+    series_curves,
+    smoothing_window,
+)
+from replaybench.reports.figures.style import RAW_LABELS, Series, plant_name
+from replaybench.reports.page.comparison import Standing
+from replaybench.reports.page.policies import Kept, of_first_block, share_out
+from replaybench.reports.page.report_data import Point, ReportData
+from replaybench.reports.page.summary import amount
+from replaybench.reports.page.theme import (
+    INK,
+    MU,
+    REFERENCE_WORDS,
+    Panel,
+    Row,
+    Section,
+    Table,
+    Trace,
+    dash,
+    faded,
+    in_reach,
+    new_figure,
+    number,
+    plain,
+    reference_line,
+    small,
+    symbol,
+)
+from replaybench.runtime.quantities import decimals, duration
+
+_MOST_POINTS: Final = 160
+_NUMBERS: Final = 100_000
+"""Numbers of all curves together; curves of a study of very many cells have fewer points."""
+
+
+def curves_section(material: ReportData, standings: dict[Point, list[Standing]]) -> Section:
+    """Draw the learning curves of every condition."""
+    window = smoothing_window(material.data.sizes["episode"])
+    curves = sum(material.started(point, one) > 0 for point in standings for one in material.series)
+    points = max(30, min(_MOST_POINTS, _NUMBERS // (3 * max(1, curves))))
+    panels = [_panel(material, point, ranked, window, points) for point, ranked in standings.items()]
+    lead = "Training episodes, exploration included: the mean over runs"
+    lead += f", averaged over {window} {counted_in(material.of_plants[0])}" if window > 1 else ""
+    if material.data.sizes["seed"] > 1:
+        lead += ". The band is the 95 % confidence interval of that mean (bootstrap over runs)"
+        if len(material.series) > CROWDED:
+            lead += f"; it is drawn if at most {CROWDED} curves are chosen above"
+    scale = f"; on the scale {MU} the first and the last are 0 and 1"
+    grey = f"{REFERENCE_WORDS}{scale * any(map(material.normalised, standings))}."
+    return Section("curves", "Learning curves", [f"{lead}. Failed runs are not drawn.", grey], panels)
+
+
+def _panel(material: ReportData, point: Point, ranked: list[Standing], window: int, most: int) -> Panel:
+    data, normalised = material.of_plants[point.plant], material.normalised(point)
+    runs = ((one, material.runs(point, one, normalised)) for one in material.series)
+    curves = series_curves(runs, window, most)
+    means = [curve.mean for _, curve in curves]
+    low, high = 0.0, 1.0
+    if means:
+        low, high = min(mean.min() for mean in means), max(mean.max() for mean in means)
+        low, high = curve_range(means) if normalised else (float(low), float(high))
+    levels = in_reach(material.levels(point), low, high)
+    low, high = min(low, *levels.values(), low), max(high, *levels.values(), high)
+    room = 0.06 * (high - low) or 0.5
+    ends = [float(end) for mean in means for end in (mean.min(), mean.max())]
+    digits = decimals([*ends, *levels.values()])
+    traces = reference_traces(levels, data.sizes["episode"], digits)
+    for one, curve in curves:
+        traces += curve_traces(material.places(one), one, curve, digits)
+    figure = new_figure(
+        traces,
+        EPISODE_LABELS[in_rounds(data)],
+        MU if normalised else RAW_LABELS[episode_metric(data)],
+        yaxis={"range": [low - room, high + room]},
+        xaxis={"range": [0, 1.01 * data.sizes["episode"]]},
+        hovermode="x",
+    )
+    title = material.title(point)
+    scores = "; ".join(f"{one.series.label} {number(one.score.mean, digits)}" for one in ranked)
+    words = f"By final {MU if normalised else 'reward'}, best first: {scores}." if ranked else "All runs failed."
+    return Panel(title, f"Learning curves of {title}. {words}", figure, point._asdict())
+
+
+def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: int) -> list[Trace]:
+    """Return the band of a series, if there are several runs, and its mean over the centres of its windows."""
+    step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
+    common = {"type": "scatter", "x0": float(curve.episode[0]), "dx": step, "meta": meta}
+    found: list[Trace] = []
+    if curve.band is not None:
+        low, high = curve.band
+        edge = {**common, "meta": {**meta, "band": CROWDED}, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+        found.append({**edge, "y": small(low)})
+        found.append({**edge, "y": small(high), "fill": "tonexty", "fillcolor": faded(series.color)})
+    mode, line = "lines" if len(curve.mean) > 2 else "lines+markers", {"color": series.color, "width": 1.8}
+    mean = {**common, "y": small(curve.mean), "mode": mode, "line": {**line, "dash": dash(series)}}
+    return [*found, {**mean, "name": plain(series.label), "hovertemplate": f"%{{y:.{digits}f}}"}]
+
+
+def level_trace(name: str, level: float, last: int, line: Mapping[str, Any], **more: Any) -> Trace:
+    """Return a level line from 0 to the `last` episode or update."""
+    trace = {"type": "scatter", "x": [0, last], "y": [level, level], "mode": "lines", "line": line, "name": plain(name)}
+    return {**trace, **(more or {"hoverinfo": "skip"})}
+
+
+def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> list[Trace]:
+    """Return a grey line for each reference."""
+    shown = {"hovertemplate": f"%{{y:.{digits}f}}"}
+    return [level_trace(LABELS[name], level, last, reference_line(name), **shown) for name, level in levels.items()]
+
+
+MOST_PANELS: Final = 40
+_TENTHS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "last")
+_TITLE: Final = "Contents of buffers"
+
+
+def buffers_section(material: ReportData, kept: Sequence[Kept]) -> Section:
+    """Draw the composition of each cell's buffers over time."""
+    if not kept:
+        return Section("buffers", _TITLE, [])
+    lead = (
+        "Share of the stored experiences that was collected in each tenth of the run: dark for the first, bright for "
+        "the last. The picture of a buffer that evicts the oldest experiences becomes bright; that of a buffer that "
+        f"keeps everything has equal layers. All seeds of a cell together{of_first_block(material)}."
+    )
+    shown = share_out(kept, MOST_PANELS)
+    notes = ["Pictures are of the first cells of each plant; the table lists all."] if len(shown) < len(kept) else []
+    panels = [_buffer_panel(material, one) for one in shown]
+    return Section("buffers", _TITLE, [lead], panels, [_buffer_table(material, kept)], notes=notes)
+
+
+def _buffer_panel(material: ReportData, kept: Kept) -> Panel:
+    total = np.maximum(kept.origin.sum(axis=1), 1)
+    colors = sample_colorscale("Viridis", list(np.linspace(0.0, 1.0, len(_TENTHS))), colortype="rgb")
+    traces = [
+        {
+            "type": "scatter",
+            "x": kept.rounds,
+            "y": small(100 * kept.origin[:, tenth] / total),
+            "mode": "lines",
+            "line": {"width": 0.4, "color": colors[tenth]},
+            "fillcolor": colors[tenth],
+            "stackgroup": "all",
+            "name": f"{name} tenth",
+            "hovertemplate": "%{y:.0f} %",
+        }
+        for tenth, name in enumerate(_TENTHS)
+    ]
+    figure = new_figure(
+        traces,
+        EPISODE_LABELS[in_rounds(material.of_plants[kept.point.plant])],
+        "share of the buffer [%]",
+        height=230,
+        hovermode="x unified",
+        xaxis={"range": [kept.rounds[0], kept.rounds[-1]], "color": INK},
+        yaxis={"range": [0, 100]},
+    )
+    title, last, collected = material.title(kept.point, kept.series), kept.origin[-1], kept.collected.sum()
+    stored = int(last.sum())
+    early, late = 100 * np.array([last[:5].sum(), last[5:].sum()]) / max(1, stored)
+    words = (
+        f"Contents of the buffers of {title}. At the end {stored:,} of {collected:,} collected experiences were "
+        f"stored, {early:.0f} % from the first half of the run and {late:.0f} % from the second."
+    )
+    return Panel(title, words, figure, material.places(kept.series, kept.point))
+
+
+def _buffer_table(material: ReportData, kept: Sequence[Kept]) -> Table:
+    rows = []
+    for one in kept:
+        last, stored = one.origin[-1], int(one.origin[-1].sum())
+        cells = [
+            material.title(one.point),
+            one.series.label,
+            f"{stored:,}",
+            f"{100 * stored / max(1, int(one.collected.sum())):.3g} %",
+            f"{100 * last[0] / max(1, stored):.0f} %",
+            f"{100 * last[-1] / max(1, stored):.0f} %",
+            number(float(one.exploration[0]), 3),
+            number(float(one.exploration[-1]), 3),
+        ]
+        rows.append(Row(cells, material.places(one.series, one.point)))
+    heads = (
+        "condition", "learner and strategy", "stored at the end", "of those collected", "from the first tenth",
+        "from the last tenth", "mean exploration at first", "at the end",
+    )  # fmt: skip
+    counted = counted_in(material.of_plants[0])[:-1]
+    return Table(f"Stored experiences after {counted} {kept[0].rounds[0]:,} and at the end", heads, rows, 2)
+
+
+class Cost(NamedTuple):
+    """Cost of one cell, its blocks of seeds together.
+
+    Attributes:
+        seconds: of all processes that computed it.
+        rate: of the plant's steps, over all members and training episodes [1/s]; 0 if not known.
+        memory: largest memory of a process that computed it [B]; NaN if not known.
+        processor: model name.
+    """
+
+    seconds: float
+    rate: float
+    memory: float
+    processor: str
+
+
+Costs = dict[tuple[Point, Series], Cost]
+
+
+def resources_section(material: ReportData) -> Section:
+    """Draw and list the computing time of cells."""
+    costs = _costs(material)
+    if not costs:
+        return Section("resources", "Resources", [])
+    seconds = [cost.seconds for cost in costs.values()]
+    processors = dict.fromkeys(cost.processor for cost in costs.values() if cost.processor)
+    where = f", on {' and '.join(processors)}" if 0 < len(processors) < 4 else ""
+    lead = f"{amount(len(costs), 'cell')} took {duration(sum(seconds))} of computing in all{where}."
+    lead += f" The longest took {duration(max(seconds))}"
+    memory = [cost.memory for cost in costs.values() if np.isfinite(cost.memory)]
+    lead += f"; the largest process had {max(memory) / 1e6:,.0f} MB of memory." if memory else "."
+    lead += " A dot is a cell: one series in one condition, all of its seeds together."
+    panels = [_cost_panel(material, plant, costs) for plant in sorted({point.plant for point, _ in costs})]
+    return Section("resources", "Resources", [lead], panels, [_cost_table(material, costs)])
+
+
+def _costs(material: ReportData) -> Costs:
+    data = material.data
+    if "seconds" not in data:
+        return {}
+    # In a round several episodes may end, of which only the mean length is known.
+    counted = ["episode_steps" in data and not in_rounds(mine) for mine in material.of_plants]
+    found = {}
+    for point in material.points():
+        for series in material.series:
+            here = data.isel(material.places(series, point))
+            seconds = float(here["seconds"].sum())
+            if not seconds > 0:
+                continue
+            steps = float(here["episode_steps"].sum()) if counted[point.plant] else 0.0
+            memory = float(here["memory"].max()) if "memory" in data else np.nan
+            names = dict.fromkeys(map(str, here["processor"].values)) if "processor" in here.coords else {}
+            found[point, series] = Cost(seconds, steps / seconds, memory, ", ".join(filter(None, names)))
+    return found
+
+
+def _cost_panel(material: ReportData, plant: int, costs: Costs) -> Panel:
+    mine = {key: cost for key, cost in costs.items() if key[0].plant == plant}
+    means = {
+        one.label: float(np.mean(own))
+        for one in material.series
+        if (own := [cost.seconds for (_, series), cost in mine.items() if series == one])
+    }
+    order = list(means)
+    traces = []
+    for (point, series), cost in sorted(mine.items(), key=lambda pair: order.index(pair[0][1].label)):
+        rate, name = f", {cost.rate:,.0f} steps/s" if cost.rate else "", plain(series.label)
+        traces.append(
+            {
+                "type": "scatter",
+                "x": [cost.seconds],
+                "y": [name],
+                "mode": "markers",
+                "marker": {"color": series.color, "size": 9, "symbol": symbol(series), "opacity": 0.8},
+                "name": name,
+                "hovertemplate": f"{material.condition(point)}: {duration(cost.seconds)}{rate}<extra></extra>",
+                "meta": material.places(series, point),
+            }
+        )
+    names = {"categoryorder": "array", "categoryarray": [plain(name) for name in reversed(order)]}
+    figure = new_figure(
+        traces,
+        "seconds of a cell",
+        "",
+        height=76 + 26 * len(order),
+        xaxis={"showgrid": True, "range": [0, 1.08 * max(cost.seconds for cost in mine.values())]},
+        yaxis={"type": "category", "showgrid": True, **names},
+    )
+    title = plant_name(material.plants[plant])
+    words = "; ".join(f"{name} {number(mean, 1)}" for name, mean in means.items())
+    return Panel(title, f"Mean seconds of a cell on {title}: {words}.", figure, {"plant": plant})
+
+
+def _cost_table(material: ReportData, costs: Costs) -> Table:
+    rows = []
+    for (point, series), cost in costs.items():
+        cells = [
+            plant_name(material.plants[point.plant]),
+            series.label,
+            *material.numbers(point),
+            str(material.started(point, series)),
+            f"{cost.seconds:,.1f}",
+            f"{cost.rate:,.0f}" if cost.rate else "–",
+            f"{cost.memory / 1e6:,.0f}" if np.isfinite(cost.memory) else "–",
+        ]
+        rows.append(Row(cells, material.places(series, point)))
+    heads = ("plant", "learner and strategy", "noise", "Hz", "seeds", "seconds", "steps per second", "memory [MB]")
+    return Table("Seconds and memory of all cells", heads, rows, 2)

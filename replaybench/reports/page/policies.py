@@ -1,0 +1,365 @@
+"""Policies and values during training, next to dynamic programming.
+
+As in Figure 4 of de Bruin et al. (2018): value, policy and the trajectory of plants with two states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.record import open_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.dataset import counted_in
+from replaybench.experiments.snapshots import PIXELS, Solved, read_solved
+from replaybench.reports.figures.style import Series, minus, plant_name
+from replaybench.reports.figures.surfaces import cut_path, value_range
+from replaybench.reports.page.report_data import Point, ReportData
+from replaybench.reports.page.summary import amount, some
+from replaybench.reports.page.theme import INK, PAPER, Figure, Panel, Section, Trace, new_figure, number, plain, small
+from replaybench.runtime.arrays import AnyFloats, Floats
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+
+
+@dataclass(frozen=True)
+class ActionAxis:
+    """An action and its range, physical."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class StateAxis(ActionAxis):
+    """A state and its range, with its initial and reference value, physical."""
+
+    periodic: bool
+    initial: float
+    reference: float
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """Facts of a file of snapshots about the policy in it."""
+
+    seed: int
+    states: tuple[StateAxis, ...]
+    actions: tuple[ActionAxis, ...]
+
+
+@dataclass(frozen=True)
+class _Cell:
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class PolicySnapshots:
+    """One run's policy at K times.
+
+    Attributes:
+        facts: seed and axes.
+        value, action: `[K, X, Y]` and `[K, X, Y, A]`.
+        path: `[K, T + 1, 2]`; greedy: mean reward per step of these episodes `[K]`.
+    """
+
+    facts: SnapshotFacts
+    value: NDArray[np.float32]
+    action: NDArray[np.float32]
+    path: NDArray[np.float32]
+    greedy: Floats
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The snapshots of one cell, at K times.
+
+    Attributes:
+        point, series: place of the cell in the study.
+        fingerprint: of the plant.
+        rounds: number of finished rounds at each time `[K]`.
+        origin: stored experiences by the tenth of the run that they come from, all members pooled, `[K, 10]`.
+        collected: experiences collected in each tenth, pooled, `[10]`.
+        exploration: mean exploration of the stored experiences `[K]`.
+        policy: None if the run kept none.
+    """
+
+    point: Point
+    series: Series
+    fingerprint: str
+    rounds: list[int]
+    origin: NDArray[np.int64]
+    collected: NDArray[np.int64]
+    exploration: Floats
+    policy: PolicySnapshots | None
+
+
+def read_snapshots(material: ReportData) -> Iterator[Kept]:
+    """Yield the snapshots of the first block of seeds of each series at each condition, in the order of the study.
+
+    Raises:
+        UserError: a file is damaged, or holds something else.
+    """
+    if material.folder is None or "cell" not in material.data.coords:
+        return
+    cells = material.data["cell"].isel(block=0)
+    for point in material.points():
+        for series in material.series:
+            name = str(cells.isel(material.places(series, point)).item())
+            if name.isalnum() and (kept := _read(material.folder, name, point, series)) is not None:
+                yield kept
+
+
+def of_first_block(material: ReportData) -> str:
+    """Return a text for captions if seeds ran in several blocks, of which only the first is shown."""
+    return ", in the first block of seeds" if material.data.sizes.get("block", 1) > 1 else ""
+
+
+def share_out(kept: Sequence[Kept], most: int) -> list[Kept]:
+    """Return at most `most` cells, equally many of each plant and at least one, in the order of the study."""
+    plants = list(dict.fromkeys(one.point.plant for one in kept))
+    each = max(1, most // max(1, len(plants)))
+    return [one for plant in plants for one in [other for other in kept if other.point.plant == plant][:each]]
+
+
+def _read(folder: RunFolder, name: str, point: Point, series: Series) -> Kept | None:
+    path = folder.cell(name) / "snapshots.h5"
+    if not path.is_file():
+        return None
+    with open_record(path, "snapshots") as record:
+        facts, shapes = record.header.facts, record.header.shapes
+        about = facts.get("cell")
+        cell = build(_Cell, about if isinstance(about, dict) else {}, f"the cell of {path}", others=True)
+        rounds = facts.get("rounds")
+        if not isinstance(rounds, list) or not rounds or not all(isinstance(each, int) for each in rounds):
+            raise UserError(f"{path} does not state when its snapshots were taken")
+        members, count = (*shapes.get("origin", ()), 0, 0)[:2]
+        due: dict[str, tuple[int, ...]] = {
+            "origin": (members, len(rounds), 10), "collected": (members, 10), "exploration": (members, count),
+        }  # fmt: skip
+        policy = None
+        if "value" in shapes:
+            policy = build(SnapshotFacts, facts, f"the facts of {path}", others=True)
+            pixels = shapes["value"][2:3] * 2
+            due |= {"value": (1, count, *pixels), "action": (1, count, *pixels, len(policy.actions))}
+            due |= {"path": (1, count, *shapes.get("path", ())[2:3], 2), "greedy": (1, count)}
+            if len(policy.states) != 2 or not policy.actions:
+                raise UserError(f"{path}: a policy must be over two states")
+        for array, shape in due.items():
+            if shapes.get(array) != shape:
+                raise UserError(f"{path}: {array} is not of shape {shape}")
+        arrays: dict[str, Any] = {array: record.read(array) for array in due}
+    explored = np.ma.masked_invalid(arrays["exploration"]).mean(axis=0).filled(np.nan)
+    surfaces = [arrays[array][0] for array in ("value", "action", "path", "greedy") if policy is not None]
+    return Kept(
+        point,
+        series,
+        cell.fingerprint,
+        rounds,
+        arrays["origin"].sum(axis=0),
+        np.diff(arrays["collected"].sum(axis=0), prepend=0),
+        explored,
+        None if policy is None else PolicySnapshots(policy, *surfaces),
+    )
+
+
+_SHADES: Final = 255
+_SIDES: Final = [0.0, 0.46], [0.54, 1.0]
+"""Parts of the width for value and action."""
+_SECOND: Final = {"xaxis": "x2", "yaxis": "y2"}
+_MOST_POINTS: Final = 140
+"""Of a trajectory."""
+_STROKES: Final = "#fdfdfd", "#161616"
+"""Colours of the trajectory on value and action, the same on a dark page."""
+
+
+def moment(
+    facts: SnapshotFacts,
+    value: AnyFloats,
+    action: AnyFloats,
+    path: AnyFloats,
+    span: tuple[float, float],
+    step: int | None,
+) -> list[Trace]:
+    """Return the traces of one time: value, first action, and the trajectory on both."""
+    meta = {} if step is None else {"step": step}
+    first, line = facts.actions[0], _line(facts, path)
+    found: list[Trace] = []
+    for side, (shown, low, high) in enumerate(((value, *span), (action[..., 0], first.low, first.high))):
+        axes = _SECOND if side else {}
+        (x, dx), (y, dy) = ((axis.low, (axis.high - axis.low) / PIXELS) for axis in facts.states)
+        share = (np.nan_to_num(shown.T, nan=low) - low) / (high - low)
+        shades = small(np.round(_SHADES * np.clip(share, 0, 1)), np.uint8)  # a byte each: a page has thousands
+        found.append(
+            {
+                "type": "heatmap",
+                "z": shades,
+                "x0": x + dx / 2,
+                "dx": dx,
+                "y0": y + dy / 2,
+                "dy": dy,
+                "coloraxis": "coloraxis2" if side else "coloraxis",
+                "hoverinfo": "skip",
+                "meta": meta,
+                **axes,
+            }
+        )
+        stroke = {"color": _STROKES[side], "width": 2}
+        found.append(
+            {"type": "scatter", "mode": "lines", "line": stroke, "hoverinfo": "skip", "meta": meta, **line, **axes}
+        )
+    return found
+
+
+def _line(facts: SnapshotFacts, path: AnyFloats) -> dict[str, Any]:
+    path = path[np.isfinite(path).all(axis=1)].astype(np.float64)
+    path = path[:: -(-len(path) // _MOST_POINTS) or 1]
+    path = cut_path(path, [state.high - state.low if state.periodic else np.inf for state in facts.states])
+    return {"x": small(path[:, 0]), "y": small(path[:, 1])}
+
+
+def surface_figure(facts: SnapshotFacts, traces: Sequence[Trace], span: tuple[float, float]) -> Figure:
+    """Return value and policy side by side, each with its colours."""
+    across, up = facts.states
+    action = facts.actions[0]
+    marks: list[Trace] = []
+    for x, y, sign in ((across.initial, up.initial, "circle"), (across.reference, up.reference, "x")):
+        marker = {"color": PAPER, "size": 9, "symbol": sign, "line": {"color": INK, "width": 1.5}}
+        point: Trace = {"type": "scatter", "x": [x], "y": [y], "mode": "markers", "marker": marker}
+        point |= {"hoverinfo": "skip", "cliponaxis": False}
+        marks += [point, {**point, **_SECOND}]
+    ticks = {"tickvals": [-np.pi, 0, np.pi], "ticktext": ["−π", "0", "π"]} if across.periodic else {"nticks": 4}
+    view = {"range": [across.low, across.high], "showgrid": False, **ticks}
+    rows = {"range": [up.low, up.high], "showgrid": False}
+    colors = "RdBu" if action.low < 0 < action.high else "Cividis"
+    figure = new_figure(
+        [*traces, *marks],
+        _labelled(across),
+        _labelled(up),
+        height=296,
+        xaxis={**view, "domain": _SIDES[0]},
+        yaxis={**rows, "nticks": 5},
+        yaxis2={**rows, "showticklabels": False, "fixedrange": True, "ticks": "", "anchor": "x2"},
+        coloraxis=_scale("Viridis", "value", *span, _SIDES[0]),
+        coloraxis2=_scale(colors, _labelled(action), action.low, action.high, _SIDES[1]),
+        margin={"l": 8, "r": 14, "t": 10, "b": 40},
+    )
+    figure["layout"]["xaxis2"] = {**figure["layout"]["xaxis"], "domain": _SIDES[1], "anchor": "y2"}
+    return figure
+
+
+def _scale(colors: str, title: str, low: float, high: float, side: list[float]) -> dict[str, Any]:
+    bar = {
+        "title": {"text": plain(title), "side": "bottom", "font": {"size": 11}},
+        "orientation": "h",
+        "thickness": 9,
+        "x": (side[0] + side[1]) / 2,
+        "y": -0.24,
+        "yanchor": "top",
+        "ypad": 4,
+        "len": 0.9 * (side[1] - side[0]),
+        "tickvals": [0, _SHADES / 2, _SHADES],
+        "ticktext": [minus(f"{value:.3g}") for value in (low, (low + high) / 2, high)],
+        "outlinewidth": 0,
+    }
+    return {"cmin": 0, "cmax": _SHADES, "colorscale": colors, "colorbar": bar}
+
+
+def _labelled(axis: ActionAxis) -> str:
+    return plain(f"{axis.name} [{axis.unit}]" if axis.unit else axis.name)
+
+
+MOST_PANELS: Final = 18
+"""Policies on a page; each takes about a tenth of a megabyte."""
+_CELLS: Final = 1000
+"""Cells times policies: a page of many cells has fewer policies."""
+
+
+def policies_section(material: ReportData, kept: Sequence[Kept]) -> Section:
+    """Draw policies along the run; without panels if none were kept."""
+    there = [one for one in kept if one.policy is not None]
+    title = "Policies and values"
+    if not there or material.folder is None:
+        return Section("policies", title, [])
+    shown = share_out(there, max(4, min(MOST_PANELS, _CELLS // len(kept))))
+    rates = material.data["frequency"].values
+    panels, missing = [], []
+    for plant, rate in dict.fromkeys((one.point.plant, one.point.frequency) for one in shown):
+        mine = [one for one in shown if (one.point.plant, one.point.frequency) == (plant, rate)]
+        solution = read_solved(material.folder, mine[0].fingerprint, float(rates[rate]))
+        span, name = _span(mine, solution), plant_name(material.plants[plant])
+        if solution is None:
+            missing.append(f"{name} at {rates[rate]:g} Hz")
+        elif (policy := mine[0].policy) is not None:
+            text = f"{name}, {rates[rate]:g} Hz, dynamic programming"
+            words = f"Value and policy of {text}; mean reward per step {number(solution.reward, 3)}."
+            traces = moment(policy.facts, solution.value, solution.action, solution.path, span, None)
+            figure = surface_figure(policy.facts, traces, span)
+            panels.append(Panel(text, words, figure, {"plant": plant, "frequency": rate}))
+        panels += [_panel(material, one, one.policy, solution, span) for one in mine if one.policy]
+    lead = [
+        f"For each series the run of median final reward{of_first_block(material)}. Left: value of its policy as "
+        "discounted mean reward per step, (1 − γ) Q(s, π(s)). Right: the greedy action π(s). Lines: an episode under "
+        "this policy without noise, from the start (circle) to the reference (cross).",
+        "Choose a time of the run, or play it. Colours of values mean the same in all pictures of a plant and rate.",
+    ]
+    notes = []
+    if missing:
+        notes.append(
+            f"Dynamic programming is not shown for {', '.join(missing)}: the run folder does not hold it. Run the same "
+            "sweep again to add it."
+        )
+    if left_out := len(there) - len(shown):
+        notes.append(f"The policies of {amount(left_out, 'further cell')} are not shown, to keep the page small.")
+    if without := [one for one in kept if one.policy is None]:
+        others = dict.fromkeys(f"{plant_name(material.plants[o.point.plant])} {o.series.label}" for o in without)
+        notes.append(
+            f"Not shown: {some([*others], 6)}. Surfaces need a plant with two states, equations and a grid, and a "
+            "policy of the present state alone."
+        )
+    counted = counted_in(material.of_plants[shown[0].point.plant])
+    steps = [f"{counted[:-1]} {done:,}" for done in shown[0].rounds]
+    return Section("policies", title, lead, panels, steps=steps, notes=notes)
+
+
+def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]:
+    """Return the range of colours of values: that of dynamic programming and little more, or that of the policies."""
+    learned = np.concatenate([one.policy.value[-1].ravel() for one in shown if one.policy is not None])
+    learned = learned[np.isfinite(learned)] if np.isfinite(learned).any() else np.array([0.0, 1.0])
+    low, high = (float(q) for q in np.percentile(learned, (1, 99)))
+    if solution is not None:
+        low, high = value_range(learned, solution.value)
+        low, high = min(low, float(solution.value.min())), max(high, float(solution.value.max()))
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _panel(
+    material: ReportData, one: Kept, policy: PolicySnapshots, solution: Solved | None, span: tuple[float, float]
+) -> Panel:
+    traces: list[Trace] = []
+    for step in range(len(one.rounds)):
+        traces += moment(policy.facts, policy.value[step], policy.action[step], policy.path[step], span, step)
+    title = f"{material.title(one.point, one.series)} (seed {policy.facts.seed})"
+    figure = surface_figure(policy.facts, traces, span)
+    words = _words(title, policy, solution)
+    return Panel(title, words, figure, material.places(one.series, one.point), moves=True)
+
+
+def _words(title: str, policy: PolicySnapshots, solution: Solved | None) -> str:
+    """Describe a policy, and its agreement with dynamic programming at the beginning and the end of the run."""
+    text = f"Value and policy of {title} along the run. Mean reward per step of a greedy episode without noise: "
+    text += f"{number(float(policy.greedy[0]), 3)} at first, {number(float(policy.greedy[-1]), 3)} at the end"
+    if solution is None or solution.action.shape != policy.action.shape[1:]:
+        return f"{text}."
+    center = [(axis.low + axis.high) / 2 for axis in policy.facts.actions]
+    same = ((policy.action > center) == (solution.action > center)).all(axis=-1).mean(axis=(1, 2))
+    return (
+        f"{text}, {number(solution.reward, 3)} under dynamic programming. Share of the states in which its action has "
+        f"the direction of dynamic programming's: {100 * same[0]:.0f} % at first, {100 * same[-1]:.0f} % at the end."
+    )

@@ -1,0 +1,216 @@
+"""Results of a run, and the other files of its folder, as a report needs them.
+
+No Python file that a run names is imported here. The report lists what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from replaybench.data.documents import read_json, read_toml
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.comparison import ReferenceRow, reference_rows, unbeaten
+from replaybench.experiments.dataset import mu_r, runs_there, the_last, without_rewards
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.statistics import Interval
+from replaybench.reports.figures.scores import Score, read_score, usable_places
+from replaybench.reports.figures.style import Series, all_series, condition, plant_name
+from replaybench.runtime.arrays import Floats
+
+
+class Point(NamedTuple):
+    """A condition of a study, as places on its axes."""
+
+    plant: int
+    noise: int
+    frequency: int
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Results of a run.
+
+    Attributes:
+        name: of the study.
+        data: dataset of the results.
+        series: pairs of learner and strategy that have results, in the order of the study.
+        folder: the run folder; None for a results file by itself.
+        study: text of the study file; may be empty.
+        origin: content of `provenance.json`; may be empty.
+        missing: what the report cannot show because files are missing, a sentence each.
+        there: runs with results, failed ones included, `[plant, noise, frequency, learner, strategy, seed]`.
+        rewards: of training episodes, `[plant, noise, frequency, learner, strategy, seed, episode]`.
+        scores: the same as μ_r; NaN if the references do not allow it.
+    """
+
+    name: str
+    data: xr.Dataset
+    series: tuple[Series, ...]
+    folder: RunFolder | None
+    study: str
+    origin: dict[str, Any]
+    missing: tuple[str, ...]
+    there: NDArray[np.bool_]
+    rewards: Floats
+    scores: Floats
+
+    @cached_property
+    def plants(self) -> list[str]:
+        """Names of the plants."""
+        return [str(name) for name in self.data["plant"].values]
+
+    @cached_property
+    def of_plants(self) -> list[xr.Dataset]:
+        """Dataset of each plant."""
+        return [self.data.isel(plant=plant) for plant in range(len(self.plants))]
+
+    @cached_property
+    def _usable(self) -> list[NDArray[np.bool_]]:
+        return [usable_places(mine) for mine in self.of_plants]
+
+    @cached_property
+    def _unbeaten(self) -> list[NDArray[np.bool_]]:
+        return [unbeaten(mine) for mine in self.of_plants]
+
+    @cached_property
+    def _places(self) -> dict[Series, tuple[int, int]]:
+        learners, strategies = (self.data[axis].values.tolist() for axis in ("learner", "strategy"))
+        return {one: (learners.index(one.learner), strategies.index(one.strategy)) for one in self.series}
+
+    @cached_property
+    def _counts(self) -> dict[str, Floats]:
+        order = ("plant", "noise", "frequency", "learner", "strategy")  # xarray's look-up by label is slow
+        names = ("failed", "dead", "censored", "rise_time_mean")
+        return {name: self.data[name].transpose(*order).values for name in names}
+
+    @cached_property
+    def _scores(self) -> dict[tuple[int, Series, str], Score]:
+        return {}
+
+    def points(self) -> Iterator[Point]:
+        """Yield the conditions that have results, in the order of the study."""
+        yield from (Point(*place) for place in np.argwhere(self.there.any(axis=(3, 4, 5))).tolist())
+
+    def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
+        """Return the places of a series, and of a condition, on the study's axes."""
+        learner, strategy = self._places[series]
+        return {**(point._asdict() if point else {}), "learner": learner, "strategy": strategy}
+
+    def condition(self, point: Point) -> str:
+        """Return the name of a noise level and control rate."""
+        return condition(self.data["noise"].values[point.noise], self.data["frequency"].values[point.frequency])
+
+    def numbers(self, point: Point) -> list[str]:
+        """Return noise and control rate as text."""
+        return [f"{self.data[axis].values[getattr(point, axis)]:g}" for axis in ("noise", "frequency")]
+
+    def title(self, point: Point, series: Series | None = None) -> str:
+        """Return the name of plant, condition and, if given, series."""
+        label = f", {series.label}" if series else ""
+        return f"{plant_name(self.plants[point.plant])}, {self.condition(point)}{label}"
+
+    @property
+    def late(self) -> str:
+        """Name the episodes that count for final scores: "the last 100 training episodes"."""
+        return " or ".join(dict.fromkeys(the_last(mine, "training") for mine in self.of_plants))
+
+    def runs(self, point: Point, series: Series, normalised: bool) -> Floats:
+        """Return the rewards of training episodes of the runs with results, `[runs, episodes]`."""
+        place = (*point, *self._places[series])
+        found: Floats = (self.scores if normalised else self.rewards)[place][self.there[place]]
+        return found
+
+    def started(self, point: Point, series: Series) -> int:
+        """Return the number of runs with results, failed ones included."""
+        return int(self.there[(*point, *self._places[series])].sum())
+
+    def unbeaten(self, point: Point) -> bool:
+        """Tell whether no learner beats random control at a condition."""
+        return bool(self._unbeaten[point.plant][point.noise, point.frequency])
+
+    def references(self, point: Point) -> list[ReferenceRow]:
+        """Return the references that are known at a condition."""
+        return reference_rows(self.data.isel(point._asdict()))
+
+    def levels(self, point: Point) -> dict[str, float]:
+        """Return the references that are known at a condition by name, on its scale."""
+        return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
+
+    def normalised(self, point: Point) -> bool:
+        """Tell whether μ_r is defined at a condition."""
+        return bool(self._usable[point.plant][point.noise, point.frequency])
+
+    def _score(self, point: Point, series: Series, normalised: bool) -> Score:
+        name = "mu_final" if normalised else "raw_final"
+        key = point.plant, series, name
+        if key not in self._scores:
+            self._scores[key] = read_score(self.of_plants[point.plant], series, name)
+        return self._scores[key]
+
+    def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
+        """Return each seed's final score `[seed]`: μ_r, or raw rewards if that is not defined or `raw`.
+
+        NaN for runs that failed or have no results.
+        """
+        runs = self._score(point, series, self.normalised(point) and not raw).runs
+        found: Floats = runs[point.noise, point.frequency]
+        return found
+
+    def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
+        """Return the mean over seeds of the final score with its interval."""
+        return self._score(point, series, normalised).at(point.noise, point.frequency)
+
+    def count(self, name: str, point: Point, series: Series) -> int:
+        """Return the number of runs that are `failed`, `dead` or `censored`."""
+        return int(np.nan_to_num(self.value(name, point, series)))
+
+    def value(self, name: str, point: Point, series: Series) -> float:
+        """Return a number of a cell: one of the counts, or `rise_time_mean`."""
+        return float(self._counts[name][(*point, *self._places[series])])
+
+
+def read_material(path: Path) -> ReportData:
+    """Read a run folder or a results file.
+
+    Raises:
+        UserError: it is neither, holds no results yet, or is damaged.
+    """
+    folder = RunFolder(path) if path.is_dir() else RunFolder(path.parent) if path.name == "results.nc" else None
+    results = path / "results.nc" if path.is_dir() else path
+    data = read_results(path).sortby(["noise", "frequency"])
+    axes = ("plant", "noise", "frequency", "learner", "strategy", "seed", "episode")
+    rewards = data["reward"].transpose(*axes)
+    if not rewards.notnull().any():
+        raise without_rewards(results, data, "a report needs")
+    missing = []
+    study, origin = "", dict[str, Any]()
+    if folder is not None and folder.study.is_file():
+        read_toml(folder.study)  # raises the error of a damaged file
+        study = folder.study.read_text(encoding="utf-8")
+    else:
+        missing.append("There is no study file next to the results, so settings are not listed.")
+    if folder is not None and folder.provenance.is_file():
+        origin = read_json(folder.provenance)
+    else:
+        missing.append("There is no provenance.json, so versions of libraries are not known.")
+    name = origin.get("study")
+    return ReportData(
+        name=name if isinstance(name, str) and name else results.resolve().parent.name,
+        data=data,
+        series=tuple(all_series(data)),
+        folder=folder,
+        study=study,
+        origin=origin,
+        missing=tuple(missing),
+        there=runs_there(data).transpose(*axes[:-1]).values,
+        rewards=rewards.values,
+        scores=mu_r(data, data["reward"]).transpose(*axes).values,
+    )

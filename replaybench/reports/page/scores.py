@@ -1,0 +1,273 @@
+"""Final scores on the report page: by condition, by response and by strategy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from replaybench.experiments.dataset import counted_in, episode_metric
+from replaybench.experiments.statistics import RISE_LEVEL
+from replaybench.reports.figures.style import RAW_LABELS, Series, plant_name
+from replaybench.reports.page.comparison import Lead, Square, Standing, colour_span, same_colours, square_panel
+from replaybench.reports.page.report_data import Point, ReportData
+from replaybench.reports.page.theme import (
+    DOTS,
+    INK,
+    MU,
+    REFERENCE_WORDS,
+    Panel,
+    Row,
+    Section,
+    Table,
+    Trace,
+    faded,
+    in_reach,
+    needed_digits,
+    new_figure,
+    number,
+    plain,
+    reference_line,
+    small,
+    symbol,
+    worded,
+)
+from replaybench.runtime.quantities import decimals
+from replaybench.runtime.user_file import shortened
+
+Standings = dict[Point, list[Standing]]
+Unit = tuple[int, bool]
+"""Plant, and whether scores are μ_r."""
+
+
+def scores_section(material: ReportData, standings: Standings) -> Section:
+    """Draw final scores and list them."""
+    lead = f"The mean of {material.late} of each run, exploration included."
+    if material.data.sizes["seed"] > 1:
+        lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
+    scored = {point: ranked for point, ranked in standings.items() if ranked}
+    spans = _spans(material, scored)
+    panels = [
+        _panel(material, point, ranked, spans[point.plant, material.normalised(point)])
+        for point, ranked in scored.items()
+    ]
+    return Section("scores", "Final scores", [f"{lead} {REFERENCE_WORDS}."], panels, [_table(material, standings)])
+
+
+def _spans(material: ReportData, standings: Standings) -> dict[Unit, tuple[float, float]]:
+    """Return the lowest and the highest score of each unit, so that its panels have the same axis."""
+    found: dict[Unit, tuple[float, float]] = {}
+    for point, ranked in standings.items():
+        finals = np.concatenate([material.final(point, one.series) for one in ranked])
+        unit = point.plant, material.normalised(point)
+        low, high = found.get(unit, (np.inf, 1.0 if unit[1] else -np.inf))
+        low, high = min(low, float(np.nanmin(finals))), max(high, float(np.nanmax(finals)))
+        levels = in_reach(material.levels(point), low, high).values() if not unit[1] else ()
+        found[unit] = min(low, *levels, low), max(high, *levels, high)
+    return found
+
+
+def _panel(material: ReportData, point: Point, ranked: list[Standing], span: tuple[float, float]) -> Panel:
+    metric = RAW_LABELS[episode_metric(material.of_plants[point.plant])]
+    traces = [trace for one in reversed(ranked) for trace in _marks(material, point, one)]
+    low, high = span
+    room = 0.06 * (high - low) or 0.05
+    lines = [
+        {
+            "type": "line",
+            "x0": level,
+            "x1": level,
+            "y0": 0,
+            "y1": 1,
+            "yref": "y domain",
+            "layer": "below",
+            "line": reference_line(name),
+        }
+        for name, level in in_reach(material.levels(point), *span).items()
+    ]
+    figure = new_figure(
+        traces,
+        MU if material.normalised(point) else metric,
+        "",
+        height=76 + 30 * len(ranked),
+        xaxis={"showgrid": True, "range": [low - room, high + room]},
+        yaxis={"type": "category", "showgrid": False},
+        shapes=lines,
+    )
+    title = material.title(point)
+    words = "; ".join(f"{one.series.label} {worded(one.score)}, {one.seeds} seeds" for one in ranked)
+    return Panel(title, f"Final scores of {title}, best first: {words}.", figure, point._asdict())
+
+
+def _marks(material: ReportData, point: Point, standing: Standing) -> list[Trace]:
+    """Return the dots of a series' seeds, and its mean with the interval, in the row of its name."""
+    series, score = standing.series, standing.score
+    runs = material.final(point, series)
+    runs = runs[np.isfinite(runs)]
+    label, places = plain(series.label), material.places(series)
+    common = {"type": "scatter", "meta": places, "name": label, "mode": "markers"}
+    dots = {
+        **common,
+        "meta": {**places, "rows": len(runs)},  # the page's script repeats `y`
+        "x": small(runs),
+        "y": [label],
+        "hoverinfo": "skip",
+        "marker": {"color": faded(series.color, DOTS), "size": 5},
+    }
+    error: dict[str, Any] = {"type": "data", "symmetric": False, "color": INK, "thickness": 1.6, "width": 4}
+    error |= {"array": [score.high - score.mean], "arrayminus": [score.mean - score.low]}
+    mean = {
+        **common,
+        "x": [score.mean],
+        "y": [label],
+        "marker": {"color": series.color, "size": 10, "symbol": symbol(series)},
+        "error_x": error,
+        "hovertemplate": f"{plain(worded(score))}<extra>{label}</extra>",
+    }
+    return [dots, mean] if len(runs) > 1 else [mean]
+
+
+def _table(material: ReportData, standings: Standings) -> Table:
+    """List every cell, the best of each condition first, and how far each is behind it."""
+    several = len(material.plants) > 1
+    heads = [
+        *(["plant"] if several else []),
+        "noise",
+        "Hz",
+        "learner and strategy" if material.data.sizes["learner"] > 1 else "strategy",
+        "seeds",
+        "failed",
+        "final [95 %]",
+        "behind the best, seed by seed [95 %]",
+        f"{counted_in(material.of_plants[0])} to {MU} ≥ {RISE_LEVEL:g}",
+    ]
+    rows = []
+    names = shortened(material.plants)
+    digits = [_digits(material, standings, plant) for plant in range(len(material.plants))]
+    for point, ranked in standings.items():
+        score_digits, lead_digits = digits[point.plant]
+        where = [*([names[material.plants[point.plant]]] if several else []), *material.numbers(point)]
+        first = "not above random control" if material.unbeaten(point) else "best"
+        scored = {one.series: one for one in ranked}
+        for one in dict.fromkeys([*scored, *material.series]):
+            if not material.started(point, one):
+                continue
+            standing, best = scored.get(one), bool(ranked) and one is ranked[0].series
+            never = material.count("censored", point, one)  # runs that do not reach 0.8 count with their whole length
+            cells = [
+                *where,
+                one.label,
+                str(standing.seeds if standing else 0),
+                str(material.count("failed", point, one)),
+                worded(standing.score, score_digits) if standing else "–",
+                first if best else _behind(standing.behind if standing else None, lead_digits),
+                number(material.value("rise_time_mean", point, one), 0) + (f" ({never} never)" if never else ""),
+            ]
+            rows.append(Row(cells, material.places(one, point)))
+        for reference in material.references(point):
+            level = number(reference.mu if material.normalised(point) else reference.reward, score_digits)
+            rows.append(Row([*where, reference.label, "", "", level, "", ""], point._asdict(), "reference"))
+    return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
+
+
+def _digits(material: ReportData, standings: Standings, plant: int) -> tuple[int, int]:
+    """Return the digits of a plant's scores and references, and of all differences from the best."""
+    mine = {point: ranked for point, ranked in standings.items() if point.plant == plant}
+    leads = [one.behind.difference for ranked in mine.values() for one in ranked if one.behind and one.behind.pairs]
+    scores = [needed_digits(one.score) for ranked in mine.values() for one in ranked]
+    digits = max([decimals(level for point in mine for level in material.levels(point).values()), *scores])
+    return digits, min(digits + 1, max(map(needed_digits, leads), default=2))
+
+
+def _behind(lead: Lead | None, digits: int) -> str:
+    """Write a difference; one that is not significant is marked."""
+    if lead is None or not lead.pairs:
+        return "–"
+    if lead.same:
+        return "same scores"
+    return f"{worded(lead.difference, digits)}{'' if lead.significant else ' (not significant)'}"
+
+
+def responses_section(material: ReportData) -> Section:
+    """Draw a response surface of every learner and strategy on each plant that was run in several conditions."""
+    panels: list[Panel] = []
+    notes = []
+    for plant, name in enumerate(material.plants):
+        points = [point for point in material.points() if point.plant == plant]
+        if len(points) < 2:
+            continue
+        normalised = all(material.normalised(point) for point in points)
+        panels += _panels(material, points, normalised)
+        if not normalised:
+            raw = RAW_LABELS[episode_metric(material.of_plants[plant])]
+            notes.append(f"{plant_name(name)}: {MU} is not defined in every condition, so squares show the {raw}.")
+    lead = f"Mean final score, of {material.late}, at each noise level and control rate. {same_colours(material)}"
+    return Section("responses", "Response to noise and rate", [lead], panels, notes=notes)
+
+
+def _panels(material: ReportData, points: list[Point], normalised: bool) -> list[Panel]:
+    span = colour_span(material, points[0].plant, normalised)
+    noise, rates = (sorted({getattr(point, axis) for point in points}) for axis in ("noise", "frequency"))
+    across = [f"{rate:g}" for rate in material.data["frequency"].values[rates]]
+    up = [f"{level:g}" for level in material.data["noise"].values[noise]]
+    panels = []
+    for series in material.series:
+        squares = []
+        for point in points:
+            score = material.mean_final(point, series, normalised)
+            if np.isfinite(score.mean):
+                place = rates.index(point.frequency), noise.index(point.noise)
+                squares.append(Square(*place, score, material.condition(point), point._asdict()))
+        if len(squares) > 1:
+            title = f"{plant_name(material.plants[points[0].plant])}, {series.label}"
+            words = f"Final {MU if normalised else 'reward'} of {title}, by noise and control rate."
+            places, axes = {"plant": points[0].plant, **material.places(series)}, ("control rate [Hz]", "noise")
+            panels.append(square_panel(title, words, squares, (across, up), axes, span, places))
+    return panels
+
+
+def strategies_section(material: ReportData, standings: dict[Point, list[Standing]]) -> Section:
+    """Draw a map for each condition and learner in which two retentions were combined with the same two samplings."""
+    panels = []
+    for point, ranked in standings.items():
+        for learner in dict.fromkeys(one.learner for one in material.series):
+            mine = [one for one in ranked if one.series.learner == learner and parts(one.series) is not None]
+            if crossed([one.series for one in mine]):
+                panels.append(_strategy_panel(material, point, mine))
+    lead = f"Mean final scores by retention (vertical) and sampling (horizontal). {same_colours(material)}"
+    return Section("strategies", "Retention × sampling", [lead], panels)
+
+
+def crossed(series: Sequence[Series]) -> bool:
+    """Tell whether two retentions were run with the same two samplings."""
+    samplings: dict[str, set[str]] = {}
+    for names in filter(None, map(parts, series)):
+        samplings.setdefault(names[0], set()).add(names[1])
+    return any(len(one & other) > 1 for one, other in itertools.combinations(samplings.values(), 2))
+
+
+def parts(series: Series) -> tuple[str, str] | None:
+    """Return the retention and the sampling of a strategy; None if it is not `Retention[Sampling]`."""
+    retention, bracket, sampling = series.strategy.partition("[")
+    return (retention, sampling[:-1]) if bracket and sampling.endswith("]") else None
+
+
+def _strategy_panel(material: ReportData, point: Point, ranked: list[Standing]) -> Panel:
+    scored = {one.series: one for one in ranked}
+    named = [names for one in material.series if one in scored and (names := parts(one))]  # in the order of the study
+    retentions, samplings = (list(dict.fromkeys(names[part] for names in named)) for part in (0, 1))
+    squares = []
+    for one in ranked:
+        retention, sampling = parts(one.series) or ("", "")
+        place = samplings.index(sampling), len(retentions) - 1 - retentions.index(retention)
+        meta = {"strategy": material.places(one.series)["strategy"]}
+        squares.append(Square(*place, one.score, one.series.strategy, meta))
+    title = material.title(point)
+    if material.data.sizes["learner"] > 1:
+        title = f"{title}, {ranked[0].series.learner}"
+    words = f"Final {MU if material.normalised(point) else 'reward'} by retention and sampling, {title}, best first:"
+    span = colour_span(material, point.plant, material.normalised(point))
+    places = {**point._asdict(), "learner": material.places(ranked[0].series)["learner"]}
+    return square_panel(title, words, squares, (samplings, retentions[::-1]), ("sampling", "retention"), span, places)

@@ -1,0 +1,247 @@
+"""Summary of a report in sentences: the comparison, the best series and the significance of its lead."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.experiments.comparison import no_learning, why_same
+from replaybench.experiments.dataset import counted_in, episode_metric
+from replaybench.experiments.effects import FEWEST_SEEDS
+from replaybench.experiments.statistics import DEAD_LEVEL, Interval
+from replaybench.reports.figures.style import plant_name
+from replaybench.reports.page.comparison import Lead, Standing, over_points
+from replaybench.reports.page.report_data import Point, ReportData
+from replaybench.reports.page.theme import MU, number, worded
+from replaybench.runtime.quantities import decimals
+
+_MOST_CONDITIONS: Final = 3
+NARROW: Final = 0.02
+"""A lead in μ_r below this is called narrow."""
+
+
+class Conclusion(NamedTuple):
+    """Result of one plant: its name, a headline and sentences."""
+
+    plant: str
+    headline: str
+    sentences: list[str]
+
+
+class Summary(NamedTuple):
+    """Text at the head of a report.
+
+    Attributes:
+        compared: what was compared.
+        conclusions: by plant.
+        counted: failed and collapsed runs.
+        caution: meaning of the intervals.
+    """
+
+    compared: str
+    conclusions: list[Conclusion]
+    counted: str
+    caution: str
+
+
+def summarise(material: ReportData, standings: dict[Point, list[Standing]]) -> Summary:
+    """Summarise a study from the ranking at each condition."""
+    found = [_conclusion(material, plant, standings) for plant in range(len(material.plants))]
+    return Summary(
+        _compared(material, standings), [each for each in found if each], _failures(material), _caution(material)
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names with commas and "and"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def some(parts: Sequence[str], most: int) -> str:
+    """Join the first `most` names and the number of others."""
+    return listed(parts if len(parts) <= most else [*parts[:most], amount(len(parts) - most, "other")])
+
+
+def amount(count: int, noun: str) -> str:
+    """Write a number and a noun, in the plural unless the number is 1."""
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
+
+
+def _compared(material: ReportData, standings: dict[Point, list[Standing]]) -> str:
+    data = material.data
+    strategies = list(dict.fromkeys(one.strategy for one in material.series))
+    learners = list(dict.fromkeys(one.learner for one in material.series))
+    plants = [plant_name(material.plants[p]) for p in dict.fromkeys(point.plant for point in standings)]
+    seeds = [material.started(point, one) for point in standings for one in material.series]
+    seeds = [count for count in seeds if count]
+    what = "strategy" if len(strategies) == 1 else "strategies"
+    text = f"The replay {what} {listed(strategies)}" if len(strategies) <= 6 else f"{len(strategies)} replay {what}"
+    text += f" of {listed(learners)}" if len(learners) <= 6 else f" of {len(learners)} learners"
+    noise, rates = (
+        data[axis].values[sorted({getattr(point, axis) for point in standings})] for axis in ("noise", "frequency")
+    )
+    text += f" {'were' if len(strategies) > 1 else 'was'} run on {listed(plants)}"
+    text += f", at noise {_values(noise)} and at {_values(rates)} Hz"
+    spanned = len(strategies) * len(learners) * len(plants) * len(noise) * len(rates)
+    text += ", though not in every combination of these" if len(seeds) < spanned else ""
+    each = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
+    text += f": {amount(len(seeds), 'cell')} of {each} {'seed' if each == '1' else 'seeds'}, "
+    counted = f"{data.sizes['episode']:,} {counted_in(material.of_plants[0])}"
+    text += f"{amount(sum(seeds), 'run')} in all, of {counted} each."
+    cells = material.origin.get("cells")
+    if material.origin.get("complete") is not False or not isinstance(cells, dict):
+        return text
+    there = int((data["started"].values != "").sum()) if "started" in data.coords else 0
+    return f"{text} The sweep is not complete: {there:,} of its {amount(len(cells), 'cell')} had finished."
+
+
+def _values(values: NDArray[Any]) -> str:
+    return listed([f"{value:g}" for value in values])
+
+
+def _conclusion(material: ReportData, plant: int, standings: dict[Point, list[Standing]]) -> Conclusion | None:
+    points = [point for point in standings if point.plant == plant]
+    if not points:
+        return None
+    name = plant_name(material.plants[plant])
+    unlearned, causes = no_learning(material.of_plants[plant])
+    numbered = "; ".join(f"({place}) {cause}" for place, cause in enumerate(causes, 1))
+    why = [re.sub(r"-(?=\d)", "−", f"Likely causes, in order: {numbered}.")] if causes else []
+    learnt = {point: standings[point] for point in points if not material.unbeaten(point)}
+    if not learnt and unlearned:
+        return Conclusion(name, unlearned, [*_without_learning(material, points, standings), *why])
+    headline, sentences = _headline(material, *over_points(material, plant))
+    sentences += _by_condition(learnt)
+    return Conclusion(name, headline, [*sentences, *([f"{unlearned}."] if unlearned else []), *why])
+
+
+def _without_learning(
+    material: ReportData, points: Sequence[Point], standings: dict[Point, list[Standing]]
+) -> list[str]:
+    """Compare learners with references where no learner beats random control."""
+    found = []
+    for point in points[:_MOST_CONDITIONS]:
+        means = [float(np.nanmean(material.final(point, one.series, raw=True))) for one in standings[point]]
+        references = material.references(point)
+        digits = decimals([*means, *(row.reward for row in references)])
+        levels = listed([f"{row.label} {number(row.reward, digits)}" for row in references])
+        spread = " to ".join(dict.fromkeys((number(min(means), digits), number(max(means), digits))))
+        found.append(f"At {material.condition(point)} learners end at {spread}; {levels}.")
+    return [*found, "These runs do not show which strategy or learner is better."]
+
+
+def _headline(material: ReportData, points: list[Point], ranked: list[Standing]) -> tuple[str, list[str]]:
+    """Name the best series over all conditions and test its lead over the next."""
+    if not ranked:
+        lacking = "No strategy has a score in every condition"
+        reason = lacking if points else f"Without {MU}, conditions have no common scale"
+        return "No overall winner", [f"{reason}, so there is no ranking over all of them."]
+    best, *others = ranked
+    data = material.of_plants[points[0].plant]
+    unit = MU if material.normalised(points[0]) else episode_metric(data)
+    where = f" on average over {amount(len(points), 'condition')}" if len(points) > 1 else ""
+    score, name = f"{unit} {worded(best.score)}{where}", best.series.label
+    leads = {one.series.label: one.behind for one in others if one.behind is not None}
+    if not leads:
+        return f"{name} stands alone", [f"{name} reached {score} ({amount(best.seeds, 'seed')})."]
+    same = [label for label, lead in leads.items() if lead.same]
+    tied = [label for label, lead in leads.items() if not lead.significant]
+    reason = why_same(data)
+    if len(same) == len(leads):
+        everyone, seeds = listed([name, *same]), amount(best.seeds, "seed")
+        headline = f"Nothing to compare: {everyone} have the same scores"
+        return headline, [f"On every seed they reached {score} ({seeds}): {reason}."]
+    close, lead = others[0], leads[others[0].series.label]
+    sentences = [f"{name} scored highest: {score}, n = {best.seeds} seeds.", _against(close, lead, reason)]
+    means = {label: lead.difference.mean for label, lead in [*leads.items()][1:] if lead.significant}
+    behind = [f"{label} by {number(mean, 3 if mean < NARROW else 2)}" for label, mean in means.items()]
+    if behind:
+        sentences.append(f"Significantly behind it (p < 0.05): {some(behind, 4)}.")
+    if not tied:
+        return f"{name} came first{', narrowly' * (lead.difference.mean < NARROW and unit == MU)}", sentences
+    if same:
+        return f"No clear winner: {listed([name, *same])} have the same scores", sentences
+    if lead.pairs < FEWEST_SEEDS:
+        return f"{name} scored highest, but there are too few seeds for a test", sentences
+    who = listed([name, *tied]) if len(tied) <= 2 else f"{len(tied) + 1} of {len(ranked)}"
+    return f"No clear winner: {who} do not differ significantly", sentences
+
+
+def _against(close: Standing, lead: Lead, reason: str) -> str:
+    """Compare the best series with the next one; `reason` explains equal scores."""
+    if not lead.pairs:
+        return f"The next best is {close.series.label}, with {worded(close.score)}; no seed finished under both."
+    if lead.same:
+        return f"{close.series.label} has the same score on every seed: {reason}."
+    if (gap := lead.difference).mean < 0:
+        behind = Interval(-gap.mean, -gap.high, -gap.low, gap.degenerate)
+        text = f"On the {amount(lead.pairs, 'seed')} that both finished it is behind the next best, "
+        text += f"{close.series.label} ({worded(close.score)}), by {worded(behind)}"
+        return f"{text}: its mean is higher because of seeds that only one of them finished."
+    text = f"Seed by seed it is ahead of the next best, {close.series.label} ({worded(close.score)}), "
+    text += f"by {worded(lead.difference)}, in {lead.ahead} of {lead.pairs} seeds"
+    chance = f"p = {lead.chance:.3f}" if lead.chance >= 0.001 else "p < 0.001"
+    if lead.significant:
+        return f"{text}: a significant lead ({chance})."
+    few = f"{amount(lead.pairs, 'seed')} {'is' if lead.pairs == 1 else 'are'} too few for a test"
+    if lead.pairs < 2:
+        return f"{text}; {few}."
+    doubt = few if lead.pairs < FEWEST_SEEDS else f"the lead is not significant ({chance})"
+    enough = f"about {lead.needed:,} seeds would be" if lead.needed else "more seeds than are practical would be"
+    return f"{text}; {doubt}. If the true difference is as large as here, {enough} needed."
+
+
+def _by_condition(standings: dict[Point, list[Standing]]) -> list[str]:
+    """Count the conditions in which each series was best, of those in which scores differ."""
+    rankings = [
+        ranked
+        for ranked in standings.values()
+        if len(ranked) < 2 or not all(one.behind and one.behind.same for one in ranked[1:])
+    ]
+    if len(rankings) < 2:
+        return []
+    counts = Counter(ranked[0].series.label for ranked in rankings if ranked).most_common()
+    parts = [f"{label} in {count}" for label, count in counts]
+    best = listed(parts) if len(parts) <= 4 else f"{listed(parts[:4])}, others in the rest"
+    clear = sum(
+        len(ranked) > 1 and all(one.behind and one.behind.significant for one in ranked[1:]) for ranked in rankings
+    )
+    return [
+        f"Highest score by condition: {best} (of {len(rankings)}); "
+        f"in {clear} of them the lead over every other is significant (p < 0.05)."
+    ]
+
+
+def _failures(material: ReportData) -> str:
+    sentences = []
+    normalised = any(material.normalised(point) for point in material.points())
+    causes = {
+        "failed": ("failed", "a reward that is not finite", "are left out of scores and curves"),
+        "dead": ("collapsed", f"final {MU} below {DEAD_LEVEL:g}", "count as any other"),
+    }
+    for name, (verb, meaning, effect) in causes.items():
+        by_series = {
+            one.label: sum(material.count(name, point, one) for point in material.points()) for one in material.series
+        }
+        if total := sum(by_series.values()):
+            counts = some([f"{count} of {label}" for label, count in by_series.items() if count], 7)
+            sentences.append(f"{amount(total, 'run')} {verb} ({meaning}): {counts}; they {effect}.")
+        elif name == "failed" or normalised:  # without μ_r it is not known
+            sentences.append(f"No run {verb}.")
+    return " ".join(sentences)
+
+
+def _caution(material: ReportData) -> str:
+    if material.data.sizes["seed"] < 2:
+        return "Every cell has a single seed, so differences may be due to chance."
+    return (
+        "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
+        "taken seed by seed. Significant: p < 0.05 in a paired sign-flip test. The best is chosen by the same runs "
+        "that score it, which overestimates its lead a little. Neither tests nor intervals are corrected for the "
+        "number of comparisons."
+    )

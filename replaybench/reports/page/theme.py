@@ -1,0 +1,229 @@
+"""Appearance of the figures of a report: Plotly figures with the colours, markers and dashes of a sweep's figures.
+
+A panel is one small figure with the places of its condition on the study's axes, by which the page's filters choose it;
+`meta` of a trace holds its learner, strategy or step of an animation. Text from files is escaped here, because Plotly
+interprets tags in it. Figures are dictionaries in Plotly's JSON schema: Plotly's classes validate every property, which
+takes half the time of a large report; a test validates them once.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from replaybench.experiments.statistics import Interval
+from replaybench.reports.figures.curves import ALWAYS
+from replaybench.reports.figures.style import DASHES, MARKERS, PALETTE, Series, minus
+from replaybench.runtime.quantities import decimals, fixed
+
+MU: Final = "μᵣ"
+INK: Final = "#3d454e"
+GRID: Final = "#e6e8eb"
+REFERENCE: Final = "#80878f"
+PAPER: Final = "#ffffff"
+DARK: Final = {
+    INK: "#c3cad2",
+    GRID: "#2c3238",
+    REFERENCE: "#8d96a0",
+    PAPER: "#15181b",
+    "#0072b2": "#4aa8e0",
+    "#d55e00": "#f5823a",
+    "#009e73": "#2bc598",
+    "#cc79a7": "#e59cc4",
+    "#e69f00": "#f2bb45",
+    "#56b4e9": "#a6d8f5",
+    "#2b2b2b": "#eceff2",
+    "#8c7a00": "#cdbb3a",
+}
+"""Colours of a dark page, by those of a light one."""
+
+BAND, DOTS = 0.16, 0.45
+"""Opacities."""
+_SYMBOLS: Final = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
+_LINES: Final = ("solid", "7px,3px", "2px,2px", "8px,2px,2px,2px")
+FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+
+Trace = dict[str, Any]
+Figure = dict[str, Any]
+"""In Plotly's JSON schema."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure of a report.
+
+    Attributes:
+        title: text above it.
+        words: description for readers who cannot see it.
+        figure: `data`, the traces, and `layout`.
+        places: its place by axis of the study; a panel is shown for all places of an axis that is missing.
+        moves: whether it has a picture for each of its section's steps.
+    """
+
+    title: str
+    words: str
+    figure: Figure
+    places: Mapping[str, int]
+    moves: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table with its places on the study's axes; `style` is a class of the style sheet."""
+
+    cells: Sequence[str]
+    places: Mapping[str, int]
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first `words` columns hold text, the others numbers. It is folded unless `open`."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Row]
+    words: int
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a report.
+
+    Attributes:
+        key: its anchor.
+        lead: paragraphs that explain it.
+        steps: labels of the steps of an animation.
+        notes: paragraphs below the figures.
+        study: text of the study file, folded.
+    """
+
+    key: str
+    title: str
+    lead: Sequence[str]
+    panels: Sequence[Panel] = ()
+    tables: Sequence[Table] = ()
+    steps: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    study: str = ""
+
+
+REFERENCE_DASHES: Final = {
+    "reference_random": "4px,3px",
+    "reference_zero": "1px,3px",
+    "reference_lqr": "8px,3px",
+    "reference_dp": "solid",
+}
+"""References that figures of rewards show as grey lines."""
+REFERENCE_WORDS: Final = (
+    "Grey lines, if known and near: random control (dashed), doing nothing (dotted), the linear-quadratic regulator "
+    "(long dashes) and dynamic programming (solid), under the same noise and rate"
+)
+
+
+def reference_line(name: str) -> dict[str, Any]:
+    """Return the grey line of a reference."""
+    return {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]}
+
+
+def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
+    """Return the references that a view from `low` to `high` should hold: two of them always, others if near."""
+    reach = high - low
+    near = {name for name, level in levels.items() if low - reach <= level <= high + reach}
+    return {name: level for name, level in levels.items() if name in REFERENCE_DASHES and name in {*ALWAYS, *near}}
+
+
+def plain(text: str) -> str:
+    """Return a text that Plotly shows as it is."""
+    return html.escape(text, quote=False)
+
+
+def dash(series: Series) -> str:
+    """Return a series' dashes in Plotly's notation."""
+    return _LINES[DASHES.index(series.dashes)]
+
+
+def symbol(series: Series) -> str:
+    """Return a series' marker in Plotly's notation."""
+    return _SYMBOLS[MARKERS.index(series.marker)]
+
+
+def faded(color: str, opacity: float = BAND) -> str:
+    """Return a transparent colour."""
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def dark_colors() -> dict[str, str]:
+    """Return the colours of a dark page by those of a light one, transparent ones included."""
+    pairs = [(opacity, color) for opacity in (BAND, DOTS) for color in PALETTE]
+    return DARK | {faded(color, opacity): faded(DARK[color], opacity + 0.06) for opacity, color in pairs}
+
+
+def small(values: Any, dtype: type[np.float32 | np.uint8] = np.float32) -> dict[str, str]:
+    """Return numbers `[N]` or `[N, M]` as Plotly's typed arrays, in base 64."""
+    array = np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<"))
+    found = {"dtype": "f4" if dtype is np.float32 else "u1", "bdata": base64.b64encode(array.tobytes()).decode()}
+    return found if array.ndim == 1 else {**found, "shape": ", ".join(map(str, array.shape))}
+
+
+def new_figure(
+    traces: Iterable[Trace],
+    x: str,
+    y: str,
+    height: int = 250,
+    *,
+    xaxis: Mapping[str, Any] | None = None,
+    yaxis: Mapping[str, Any] | None = None,
+    **layout: Any,
+) -> Figure:
+    """Return a figure without title and legend, which are parts of the page.
+
+    Args:
+        x, y: titles of the axes.
+        xaxis, yaxis, layout: properties that differ from those of other figures.
+    """
+    font = {"family": FONT, "size": 12, "color": INK}
+    axis = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "ticks": ""}
+    axis |= {"automargin": True, "fixedrange": True}
+    across, up = ({"title": {"text": text, "standoff": 6, "font": {"size": 12}}} for text in (x, y))
+    common = {
+        "height": height,
+        "margin": {"l": 8, "r": 10, "t": 8, "b": 8},
+        "font": font,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "hovermode": "closest",
+        "dragmode": False,
+        "hoverlabel": {"bgcolor": PAPER, "font": font, "bordercolor": GRID},
+        "xaxis": {**axis, "showgrid": False, **across, **(xaxis or {})},
+        "yaxis": {**axis, **up, **(yaxis or {})},
+    }
+    return {"data": list(traces), "layout": {**common, **layout}}
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Write a number with a typographic minus sign; a dash for NaN."""
+    return minus(fixed(value, digits)) if np.isfinite(value) else "–"
+
+
+def worded(found: Interval, digits: int | None = None) -> str:
+    """Write a mean and its interval, by default with as many digits as the bounds need to differ."""
+    digits = needed_digits(found) if digits is None else digits
+    bounds = " (no spread)" if found.degenerate else f" [{number(found.low, digits)}, {number(found.high, digits)}]"
+    return number(found.mean, digits) + (bounds if np.isfinite(found.mean) else "")
+
+
+def needed_digits(found: Interval) -> int:
+    """Return the digits with which the bounds of an interval differ, and no value but 0 is written as 0."""
+    digits = decimals((found.mean, found.low, found.high), least=2 if abs(found.mean) < 10 else 1)
+    width = found.high - found.low
+    return max(digits, min(max(4, digits), -math.floor(math.log10(width)))) if width > 0 else digits

@@ -1,0 +1,125 @@
+"""The command `watch`: a sweep's progress, read from its run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.display import CellHistory, RunHistory
+from replaybench.experiments.progress import LINE_SECONDS
+from replaybench.experiments.text_table import FittedTable
+from replaybench.runtime.quantities import duration
+from replaybench.runtime.user_file import shortened
+
+_TICK: Final = 2.0
+"""Seconds between two views."""
+_BARS: Final = " ▁▂▃▄▅▆▇█"
+_CURVE: Final = 32
+_NAMES: Final = ("plant", "learner", "strategy")
+_HEADINGS: Final = (*_NAMES, "noise", "Hz", "seeds", "episode", "learning curve", "last", "failed")
+_RIGHT: Final = ("noise", "Hz", "episode", "last", "failed")
+_DROPPABLE: Final = ("learning curve", "seeds", "failed")
+_AROUND: Final = 8
+"""Lines of the terminal that are not rows of cells."""
+
+
+def watch_run(console: Console, path: Path) -> None:
+    """Show a run until its sweep ends, or once if it has ended; Ctrl-C does not stop the run.
+
+    Raises:
+        UserError: this is no run folder, or its list of cells is damaged.
+    """
+    history = RunHistory(RunFolder(path))
+    with contextlib.suppress(KeyboardInterrupt):
+        if history.state == "running" and console.is_terminal:
+            _live(console, history)
+        else:
+            _plain(console, history)
+
+
+def _live(console: Console, history: RunHistory) -> None:
+    def fitting() -> RenderableType:
+        lines = max(3, console.height - _AROUND)
+        return view(history, max(1, lines // cell_rows(history, lines).lines_a_row(console.width)))
+
+    with Live(fitting(), console=console, auto_refresh=False, screen=False) as live:
+        while history.state == "running":
+            time.sleep(_TICK)
+            history.update()
+            live.update(fitting(), refresh=True)
+
+
+def _plain(console: Console, history: RunHistory) -> None:
+    passed, last = LINE_SECONDS, Text()
+    while history.state == "running":
+        if passed >= LINE_SECONDS:
+            if (line := header(history)) != last:
+                console.print(line, highlight=False)
+            passed, last = 0.0, line
+        time.sleep(_TICK)
+        passed += _TICK
+        history.update()
+    console.print(view(history, len(history.cells)))
+
+
+def view(history: RunHistory, rows: int) -> RenderableType:
+    """Return the view of a run, with so many rows of cells at most."""
+    return Group(header(history), cell_rows(history, rows))
+
+
+def header(history: RunHistory) -> Text:
+    """Return a line about the progress of a run."""
+    cells, failed = history.cells.values(), history.failed
+    running = sum(known.done > 0 and not known.complete for known in cells)
+    parts = [f"{history.study}: {history.state}", f"{history.complete}/{len(cells)} cells"]
+    parts += [f"{running} under way"] if running else []
+    parts += [f"{failed} failed runs"] if failed else []
+    parts += [duration(history.seconds)] if history.seconds else []
+    if history.state == "running" and (left := history.seconds_left()) is not None:
+        parts.append(f"{duration(left)} left")
+    return Text(", ".join(parts), style="bold")
+
+
+def cell_rows(history: RunHistory, rows: int) -> FittedTable:
+    """Return a table of cells: first those that run, then the latest that are complete, then those that wait."""
+    known = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
+    caption = f"… and {len(known) - rows} further cells" if len(known) > rows else ""
+    table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, caption=caption)
+    short = {axis: shortened(getattr(each.cell, axis) for each in known) for axis in _NAMES}
+    for each in known[:rows]:
+        cell = each.cell
+        names = (short[axis][getattr(cell, axis)] for axis in _NAMES)
+        done = "" if not each.done else "complete" if each.complete else f"{each.done}/{cell.episodes}"
+        curve, last = _curve(history, each)
+        failed = Text(str(each.failed), style="bold red") if each.failed else ""
+        table.add(*names, f"{cell.noise:g}", f"{cell.frequency:g}", cell.seed_range, done, curve, last, failed)
+    return table
+
+
+def _curve(history: RunHistory, known: CellHistory) -> tuple[str, str]:
+    """Return a learning curve in small bars, and its last point: μ_r if it is defined, else the reward."""
+    cell, points = known.cell, known.points
+    if not points:
+        return "", ""
+    scale = history.references.get((cell.plant, cell.frequency, cell.noise))
+    low, high = scale or (min(reward for _, reward in points), max(reward for _, reward in points))
+    columns: list[list[float]] = [[] for _ in range(_CURVE)]
+    for done, reward in points:
+        columns[min(_CURVE - 1, max(0, (done - 1) * _CURVE // cell.episodes))].append(reward)
+    while not columns[-1]:
+        columns.pop()
+    bars, before = "", math.nan
+    for column in columns:
+        before = sum(column) / len(column) if column else before
+        share = (before - low) / (high - low) if high > low else 0.5
+        bars += " " if math.isnan(before) else _BARS[1 + min(7, max(0, int(8 * share)))]
+    reward = points[-1][1]
+    return bars, f"μ_r {(reward - low) / (high - low):.2f}" if scale else f"{reward:.4g}"

@@ -1,0 +1,104 @@
+"""Atomic writing: a file appears whole under its name, or not at all, whatever interrupts the writer.
+
+Temporary files have random names, so that no link that was left in a folder is written through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from replaybench.runtime.errors import UserError
+
+_PARTIAL = ".partial"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
+
+
+@contextmanager
+def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a temporary file, or folder, beside `path`; on success it is flushed to disk and renamed to `path`.
+
+    Raises:
+        UserError: the disk is full, the place cannot be written, or a folder is there already; what was at `path` is
+            untouched.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if folder:
+            temporary = Path(tempfile.mkdtemp(_PARTIAL, f".{path.name}.", path.parent))
+        else:
+            descriptor, name = tempfile.mkstemp(_PARTIAL, f".{path.name}.", path.parent)
+            temporary = Path(name)
+            os.close(descriptor)
+        yield temporary
+        mask = os.umask(0o077)
+        os.umask(mask)
+        temporary.chmod((0o777 if folder else 0o666) & ~mask)
+        for inner in (*(temporary.rglob("*") if folder else ()), temporary):
+            _sync(inner)
+        (os.rename if folder else os.replace)(temporary, path)
+        _sync(path.parent)
+    except Exception as error:
+        _explain(error, path)
+        raise
+    finally:
+        if temporary is not None and folder:
+            shutil.rmtree(temporary, ignore_errors=True)
+        elif temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def atomic_folder(path: Path) -> AbstractContextManager[Path]:
+    """Do the same for a new folder, which must not exist yet."""
+    return atomic_path(path, folder=True)
+
+
+def _explain(error: Exception, path: Path) -> None:
+    """Raise the `UserError` for an error of the system that a user can mend."""
+    code = _system_error(error)
+    if code in _NO_ROOM:
+        raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
+    if code in _DENIED:
+        raise UserError(f"cannot write {path}: {os.strerror(code)}; choose another folder") from error
+
+
+def _system_error(error: BaseException | None) -> int:
+    """Return the errno behind an exception: HDF5 and safetensors hide it in the text of what they raise."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno:
+            return error.errno
+        found = re.search(r"(?:errno = |os error )(\d+)", str(error))
+        if found:
+            return int(found.group(1))
+        error = error.__context__
+    return 0
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def refuse_existing(path: Path) -> None:
+    """Refuse to write over an earlier result, before anything is computed."""
+    if path.exists():
+        raise UserError(f"{path} exists already; remove it or choose another --output")

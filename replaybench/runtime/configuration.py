@@ -1,0 +1,269 @@
+"""Checked settings: bounds on numbers and names, and tables (TOML, JSON) to frozen dataclasses.
+
+Errors are one line that names the key and the remedy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
+
+from replaybench.runtime.errors import UserError, shown, unknown
+
+MOST: Final = 10**9
+
+
+@dataclass(frozen=True)
+class Within:
+    """A range of numbers in some unit, its ends included, but not the lower end of an `above` range."""
+
+    low: float
+    high: float = MOST
+    unit: str = ""
+    above: bool = False
+
+    def check(self, value: float, what: str) -> None:
+        """Raise `UserError`, naming `what`, for a number outside; NaN is outside of every range."""
+        if self.low <= value <= self.high and not (self.above and value == self.low):
+            return
+        low = f"above {self.low:.10g}" if self.above else f"at least {self.low:.10g}"
+        high = "" if math.isinf(self.high) else f" and at most {self.high:.10g}"
+        raise UserError(f"{what} must be {low}{high}{self.unit and ' '}{self.unit}, not {shown(value)}")
+
+
+@dataclass(frozen=True)
+class OneLine:
+    """Text without control characters and line breaks, which patterns, terminals and tables take for something else."""
+
+    def check(self, value: str, what: str) -> None:
+        """Raise `UserError`, naming `what`, for any other text."""
+        if any(unicodedata.category(each) in ("Cc", "Zl", "Zp") for each in value):
+            raise UserError(f"{what} holds a control character or line break: {shown(value)}; names are one line")
+
+
+Bound = Within | OneLine
+
+Name = Annotated[str, OneLine()]
+"""A name of a plant, learner or strategy, or of one of their signals."""
+
+Count = Annotated[int, Within(1)]
+"""A number of things of which there is at least one."""
+NonNegativeInt = Annotated[int, Within(0)]
+"""A number of things of which there may be none, or the place of one."""
+Seeds = Annotated[int, Within(1, 100_000)]
+Workers = Annotated[int, Within(1, 4096)]
+RootSeed = Annotated[int, Within(0, 2**128 - 1)]
+
+NOISE: Final = Within(0, 10, "normalised units")
+Noise = Annotated[float, NOISE]
+"""Standard deviation in normalised units."""
+HERTZ: Final = Within(0, 1e5, "Hz", above=True)
+Hertz = Annotated[float, HERTZ]
+Seconds = Annotated[float, Within(0, math.inf, "s")]
+Discount = Annotated[float, Within(0, 1)]
+"""Discount factor of a control step."""
+
+STEPS: Final = Within(1, 10**7, "steps")
+"""Samples of an episode, and steps of integration in a sample."""
+
+
+T = TypeVar("T")
+
+UNIONS: Final = (types.UnionType, typing.Union)
+"""What `int | None` is, and what it is once one of its parts is annotated."""
+
+
+def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool = False) -> T:
+    """Make a dataclass or named tuple of `kind` from a table; `where` names the table in errors.
+
+    Args:
+        others: for files, whose every fault must name them: keys that `kind` does not have are passed over, in nested
+            tables too, as a later version may have written them. Else they are refused.
+
+    Raises:
+        UserError: an unknown key, a missing one, or a value of the wrong type or beyond its bounds.
+    """
+    schema: Any = kind  # mypy takes no type of types for hashable
+    hints, required = _hints(schema), _keys(schema)
+    for key in table:
+        if key not in required and not others:
+            raise unknown(f"key in {where}:", str(key), required)
+    for name, must in required.items():
+        if must and name not in table:
+            raise UserError(f"{where}: {name!r} is missing")
+    known = {key: value for key, value in table.items() if key in required}
+    for key, value in known.items():
+        # The settings of things, in the place of their names.
+        if f"{key}s" in required and typing.get_origin(hints[key]) is dict and isinstance(value, list | str):
+            raise UserError(f"{where}: {key} must be a table, not {shown(value)}; did you mean {key}s?")
+    converted = {key: _convert(value, hints[key], f"{where}: {key}", others) for key, value in known.items()}
+    try:
+        return kind(**converted)
+    except UserError as error:
+        raise (UserError(f"{where}: {error}") if others else error) from None
+
+
+def check(settings: Any, where: str) -> None:
+    """Check the fields of a frozen dataclass that was not made by `build`, and give them its types: tuples for lists.
+
+    Text and numbers where a list is due are lists of one.
+
+    Raises:
+        UserError: a value has the wrong type or is beyond its bounds.
+    """
+    schema: Any = type(settings)  # mypy takes no type of types for hashable
+    for name in _keys(schema):
+        value, hint = getattr(settings, name), _hints(schema)[name]
+        if typing.get_origin(hint) is tuple and isinstance(value, str | int | float):
+            value = (value,)
+        object.__setattr__(settings, name, _convert(value, hint, f"{where}: {name}", False))
+
+
+def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with changes, table within table; of another `form` a table keeps nothing."""
+    if changes.get("form", table.get("form")) != table.get("form"):
+        return dict(changes)
+    found = dict(table)
+    for name, value in changes.items():
+        inner = found.get(name)
+        both = isinstance(value, Mapping) and isinstance(inner, Mapping)
+        found[name] = merged(inner, value) if both and inner is not None else value
+    return found
+
+
+@functools.cache  # a run has thousands of cells
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+@functools.cache
+def _keys(kind: type[Any]) -> dict[str, bool]:
+    """Return the keys of a table of this kind, and whether each must be there."""
+    if not dataclasses.is_dataclass(kind):
+        return {name: name not in kind._field_defaults for name in kind._fields}
+    missing = dataclasses.MISSING
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    return {field.name: field.default is missing and field.default_factory is missing for field in fields}
+
+
+def _is_table(hint: Any) -> bool:
+    return dataclasses.is_dataclass(hint) or (isinstance(hint, type) and hasattr(hint, "_field_defaults"))
+
+
+def _convert(value: Any, hint: Any, where: str, others: bool) -> Any:
+    """Check `value` against a type hint, turning lists into tuples, whole numbers into floats, tables into classes."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        converted = _convert(value, inner[0], where, others)
+        for bound in hint.__metadata__:
+            if isinstance(bound, Bound):
+                bound.check(converted, where)
+        return converted
+    if origin is typing.Literal:
+        if not isinstance(value, str | int) or value not in inner:
+            raise UserError(f"{where} must be one of {', '.join(map(repr, inner))}, not {shown(value)}")
+        return value
+    if origin in UNIONS:
+        return _one_kind(value, inner, where, others)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{where} must be a list, not {shown(value)}")
+        kinds: Iterable[Any] = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
+        if len(list(kinds)) != len(value):
+            raise UserError(f"{where} must have {len(inner)} entries, not {len(value)}")
+        return tuple(_convert(entry, kind, where, others) for entry, kind in zip(value, kinds, strict=True))
+    if _is_table(hint) and isinstance(value, hint):
+        return value
+    if _is_table(hint) or origin in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where} must be a table, not {shown(value)}")
+        if _is_table(hint):
+            return build(typing.cast(type[Any], hint), value, where, others=others)
+        return {key: _convert(entry, inner[1], f"{where}.{key}", others) for key, entry in value.items()}
+    return value if hint is Any else _scalar(value, hint, where)
+
+
+def _scalar(value: Any, kind: type[Any], where: str) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            raise UserError(f"{where} is too large: {shown(value)}") from None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UserError(f"{where} must be {_SPOKEN.get(kind, kind.__name__)}, not {shown(value)}")
+    return value
+
+
+def _one_kind(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> Any:
+    """Convert to one of several kinds: None, dataclasses that a table names by a key, or the first that takes it."""
+    if value is None and type(None) in inner:
+        return None
+    kinds = [kind for kind in inner if kind is not type(None)]
+    if any(_is_table(kind) and isinstance(value, kind) for kind in kinds):
+        return value
+    if len(kinds) > 1 and all(map(_is_table, kinds)):
+        return _one_of(kinds, value, where, others)
+    fitting = [kind for kind in kinds if _type_of(kind) is (tuple if isinstance(value, list) else type(value))]
+    return _convert(value, (fitting or kinds)[0], where, others)
+
+
+def _type_of(hint: Any) -> Any:
+    """Return the plain type of a hint: `float` of a bounded number, `tuple` of a list."""
+    origin = typing.get_origin(hint)
+    return _type_of(typing.get_args(hint)[0]) if origin is typing.Annotated else origin or hint
+
+
+def _one_of(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any:
+    """Make the one of several dataclasses that a table names by its key, the first if it names none.
+
+    The key is the field that each of them has with one literal value of its own, e.g. `form: Literal["process"]`.
+    """
+    if not isinstance(table, Mapping):
+        raise UserError(f"{where} must be a table, not {shown(table)}")
+    literals = [
+        {name: typing.get_args(hint) for name, hint in typing.get_type_hints(kind).items() if _is_name(hint)}
+        for kind in kinds
+    ]
+    key = next(name for name in literals[0] if all(name in named for named in literals))
+    forms = {named[key][0]: kind for named, kind in zip(literals, kinds, strict=True)}
+    form = table.get(key, next(iter(forms)))
+    if not isinstance(form, str) or form not in forms:
+        raise unknown(f"{key} in {where}:", shown(form).strip("'"), forms)
+    return build(forms[form], table, where, others=others)
+
+
+def _is_name(hint: Any) -> bool:
+    return typing.get_origin(hint) is typing.Literal and len(typing.get_args(hint)) == 1
+
+
+_SPOKEN = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+Positive = Annotated[float, Within(0, above=True)]
+NonNegative = Annotated[float, Within(0)]
+Share = Annotated[float, Within(0, 1)]
+Number = Annotated[int, Within(1, 10**6)]
+Episodes = Annotated[int, Within(0, 10**6)]
+Units = Annotated[int, Within(1, 10_000)]
+Widths = tuple[Units, ...]
+"""Units of each hidden layer."""
+Betas = tuple[Annotated[float, Within(0, 1 - 1e-9)], Annotated[float, Within(0, 1 - 1e-9)]]
+"""Adam's decay rates, in [0, 1)."""
+
+
+class Settings:
+    """Base of frozen dataclasses of settings.
+
+    Raises:
+        UserError: a value has the wrong type or lies outside its bounds.
+    """
+
+    def __post_init__(self) -> None:
+        check(self, type(self).__name__.removesuffix("Config"))

@@ -1,0 +1,129 @@
+"""Elementwise functions and sums in compiled code, with equal results on all supported processors.
+
+NumPy chooses between codes of its own and the C library's by the processor, which changes the last place of what is
+drawn, simulated and learned. In compiled code these are calls of the C library. Its float32 functions give the same
+bits on all processors; in float64 the last place may differ without fused multiply-adds (before 2013). NumPy's own are
+for figures and statistics only; a test reads the source for others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.runtime.kernel import kernel
+
+
+def exp(x: NDArray[Any]) -> NDArray[Any]:
+    """Return e^x of a floating array, in its shape and dtype."""
+    flat, out = _flat(x)
+    _exp(flat, out)
+    return out.reshape(x.shape)
+
+
+def log(x: NDArray[Any]) -> NDArray[Any]:
+    """Return the natural logarithm of a floating array, in its shape and dtype."""
+    flat, out = _flat(x)
+    _log(flat, out)
+    return out.reshape(x.shape)
+
+
+def tanh(x: NDArray[Any]) -> NDArray[Any]:
+    """Return tanh x of a floating array, in its shape and dtype."""
+    flat, out = _flat(x)
+    _tanh(flat, out)
+    return out.reshape(x.shape)
+
+
+def sin(x: NDArray[Any]) -> NDArray[Any]:
+    """Return the sine of a floating array [rad], in its shape and dtype."""
+    flat, out = _flat(x)
+    _sin(flat, out)
+    return out.reshape(x.shape)
+
+
+def cos(x: NDArray[Any]) -> NDArray[Any]:
+    """Return the cosine of a floating array [rad], in its shape and dtype."""
+    flat, out = _flat(x)
+    _cos(flat, out)
+    return out.reshape(x.shape)
+
+
+def arctan2(y: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+    """Return the angles [rad] of points (x, y) from the x axis, for arrays of one shape and dtype."""
+    flat, out = _flat(y)
+    _arctan2(flat, _flat(x)[0], out)
+    return out.reshape(y.shape)
+
+
+def power(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+    """Return x^exponent of a float64 array, in its shape."""
+    flat, out = _flat(x)
+    _power(flat, float(exponent), out)
+    return out.reshape(x.shape)
+
+
+def _flat(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    flat = np.ascontiguousarray(x).reshape(-1)
+    if not flat.flags.writeable:
+        flat = flat.copy()  # a broadcast one: kernels are compiled for arrays that can be written
+    return flat, np.empty_like(flat)
+
+
+@kernel
+def _exp(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.exp(x[i])
+
+
+@kernel
+def _log(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.log(x[i])
+
+
+@kernel
+def _tanh(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.tanh(x[i])
+
+
+@kernel
+def _sin(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.sin(x[i])
+
+
+@kernel
+def _cos(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.cos(x[i])
+
+
+@kernel
+def _arctan2(y: NDArray[np.floating], x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.arctan2(y[i], x[i])
+
+
+@kernel
+def _power(x: NDArray[np.float64], exponent: float, out: NDArray[np.float64]) -> None:
+    for i in range(x.size):
+        out[i] = x[i] ** exponent
+
+
+@kernel
+def nearest_level(value: float, count: int) -> int:
+    """Return the place, from 0, of the value nearest to `value` among `count` ≥ 2 from −1 to 1.
+
+    The lower of two that are equally near; the first for NaN.
+    """
+    place = 0.5 * (value + 1.0) * (count - 1) - 0.5
+    if not place > 0.0:
+        return 0
+    if place > count - 2:
+        return count - 1
+    return math.ceil(place)

@@ -1,0 +1,185 @@
+"""Provenance of a result: code version, libraries, processor, start, duration and peak memory.
+
+A cell may be computed in several sessions, by other processes, after other commits, or on other machines; each has a
+record of its own, which is never changed once it is finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import llvmlite.binding
+from numba.core import config
+
+from replaybench.runtime.configuration import Within
+
+_CONTAINER: Final = Path("/sys/fs/cgroup")
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that new processes can have, within the limit of a container."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit, used = (int((_CONTAINER / f"memory.{name}").read_text()) for name in ("max", "current"))
+        # Files that were read or written are counted as used, and given back as soon as memory is asked for.
+        lines = (_CONTAINER / "memory.stat").read_text().splitlines()
+        cached = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+    except (OSError, ValueError, StopIteration):  # no container, or one without a limit
+        return free
+    return min(free, limit - used + cached)
+
+
+def forget_peak() -> None:
+    """Let `peak_memory` count from here on, where the system can (Linux); else it counts from the process's begin."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> int:
+    """Return the most bytes of memory that this process has held at once, since `forget_peak` if the system can."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+LIBRARIES: Final = (
+    *("replaybench", "numpy", "scipy", "numba", "llvmlite", "gymnasium", "h5py", "xarray"),
+    *("mujoco", "pybullet", "torch"),
+)
+_PATIENCE: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Code:
+    """What ran, and on what.
+
+    Attributes:
+        commit: the git commit of the package's code, None where it is not under git.
+        dirty: whether the package's folder differed from that commit, None as above.
+        versions: of Python and of those `LIBRARIES` that are there.
+        processor: its model name.
+        target: the processor that kernels were compiled for, as LLVM calls it.
+        system: operating system.
+    """
+
+    commit: str | None
+    dirty: bool | None
+    versions: dict[str, str]
+    processor: str
+    target: str
+    system: str
+
+
+@dataclass(frozen=True)
+class ComputeSession:
+    """One process's part of a computation.
+
+    Attributes:
+        code: what ran.
+        started: when, UTC, as `2026-11-22T08:00:00Z`.
+        seconds: how long, by a clock that cannot be set.
+        memory: most bytes of memory that the process held meanwhile; None in files of earlier versions.
+    """
+
+    code: Code
+    started: str
+    seconds: Annotated[float, Within(0, 1e12, "s")]
+    memory: Annotated[int, Within(0, 2**63 - 1, "bytes")] | None = None
+
+
+class Stopwatch:
+    """Measure the session that begins now, after those of earlier processes."""
+
+    def __init__(self, earlier: Sequence[ComputeSession] = ()) -> None:
+        self._earlier, self._code, self._started = tuple(earlier), this_code(), utc_now()
+        self._began = time.monotonic()
+        forget_peak()
+
+    def stints(self) -> tuple[ComputeSession, ...]:
+        """Return the earlier sessions and the present one up to now."""
+        return (
+            *self._earlier,
+            ComputeSession(self._code, self._started, time.monotonic() - self._began, peak_memory()),
+        )
+
+
+def stint_facts(stints: Sequence[ComputeSession]) -> dict[str, Any]:
+    """Return the facts of a file's origin: `stints`, and the sum of their `seconds`."""
+    return {
+        "stints": [dataclasses.asdict(stint) for stint in stints],
+        "seconds": sum(stint.seconds for stint in stints),
+    }
+
+
+def utc_now() -> str:
+    """Return the time of day, UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@functools.cache
+def this_code() -> Code:
+    """Describe this process; asked once, because code that was loaded stays as it was."""
+    commit, dirty = _git_state()
+    return Code(commit, dirty, _versions(), _processor(), _target(), platform.platform())
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _target() -> str:
+    settings: Any = config
+    return str(settings.CPU_NAME or llvmlite.binding.get_host_cpu_name())
+
+
+def _git_state() -> tuple[str | None, bool | None]:
+    """Return the commit of the package's files and whether they differ from it.
+
+    A package that is installed within somebody's repository is no part of that.
+    """
+    if _git("ls-files", "--error-unmatch", "provenance.py") is None:
+        return None, None
+    changes = _git("status", "--porcelain", "--", "..")
+    return _git("rev-parse", "HEAD"), None if changes is None else bool(changes)
+
+
+def _git(*words: str) -> str | None:
+    """Return what git says of the repository around this file, None if it refuses or is not there."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    options: dict[str, Any] = {"cwd": Path(__file__).parent, "env": clean, "timeout": _PATIENCE}
+    try:
+        done = subprocess.run(["git", "--no-optional-locks", *words], capture_output=True, text=True, **options)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,213 @@
+"""Content hashes of users' Python files, with the files that they import.
+
+A result is stale once the code behind it has changed. This looks at whole modules: those that define a class or
+function, and what they import.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from replaybench.runtime.errors import UserError
+
+
+class Named(NamedTuple):
+    """What import statements name.
+
+    Attributes:
+        files: those within the folder, by their modules' names, what they import in turn included.
+        others: the top-level names of all other modules.
+    """
+
+    files: dict[str, Path]
+    others: set[str]
+
+
+def named_by(path: Path, installed: Callable[[str], bool], package: str = "") -> Named:
+    """Return what the import statements of a Python file name, those left out that only run in a function or a script.
+
+    Args:
+        path: the file.
+        installed: whether a top-level name is of a package, or of Python itself; those are never files of the folder.
+        package: the one that it is of, `tools` for a folder's `tools/helper.py`; none for a user's own file.
+    """
+    folder = path.parents[package.count(".") + 1 if package else 0]
+    found, waiting = Named({}, set()), [(path, package)]
+    while waiting:
+        source, package = waiting.pop()
+        for name in _names(source, package):
+            top = name.partition(".")[0]
+            file = None if installed(top) else _file(folder, name)
+            if file is None:
+                found.others.add(top)
+            elif name not in found.files:
+                found.files[name] = file
+                waiting.append((file, name if file.name == "__init__.py" else name.rpartition(".")[0]))
+    return found
+
+
+def refuse_other_modules(path: Path, installed: Callable[[str], bool]) -> None:
+    """Raise `UserError` if a file would not get the modules beside it, but others of the same names.
+
+    Python keeps one module per name; two folders with a `helper.py` cannot both have theirs.
+    """
+    for name, file in named_by(path, installed).files.items():
+        loaded = getattr(sys.modules.get(name), "__file__", None)
+        if loaded is not None and Path(loaded).resolve() != file.resolve():
+            raise UserError(
+                f"{path} imports {name}, and {loaded} is loaded already under that name; rename one of them"
+            )
+
+
+def _names(path: Path, package: str) -> Iterator[str]:
+    """Yield the modules that a file may import, absolutely named, their packages before them."""
+    try:
+        waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
+    except (OSError, SyntaxError, ValueError):  # reported where it is imported
+        return
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _guard(node):
+            continue
+        waiting += ast.iter_child_nodes(node)
+        for name in _written(node, package):
+            parts = name.split(".")
+            yield from (".".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+def _written(node: ast.AST, package: str) -> list[str]:
+    """Return the modules that a statement may import, as `from a import b` may a and a.b."""
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    above = package.split(".")
+    if node.level > (len(above) if package else 0):  # outside any package, where it raises
+        return []
+    of = ".".join([*(above[: len(above) + 1 - node.level] if node.level else []), *filter(None, [node.module])])
+    return [of, *(f"{of}.{each.name}" for each in node.names)]
+
+
+def _guard(node: ast.AST) -> bool:
+    """Tell whether what follows runs in a script, or for a type checker, only."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) in (
+        "__name__ == '__main__'",
+        "TYPE_CHECKING",
+        "typing.TYPE_CHECKING",
+    )
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    """Return the file of a module in a folder, None if there is none."""
+    place = folder.joinpath(*name.split("."))
+    return next((each for each in (place / "__init__.py", place.with_suffix(".py")) if each.is_file()), None)
+
+
+_NAMED_ELSEWHERE: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
+"""Part of the environment, like the interpreter, or accounted for by the numerics version."""
+
+
+def made_of(*origins: Callable[..., Any]) -> str:
+    """Describe the modules that define functions, or classes with their bases, in an order that is always the same.
+
+    A module of an installed package counts as that package's version, and so do the packages that it imports. The
+    content of a file that belongs to no package counts itself, and so does whatever it imports in turn: what its names
+    come from, and what its import statements name, as a plain number does not tell where it comes from.
+    """
+    parts: set[str] = set()
+    waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]
+    seen: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        if module.__name__ in seen or _top(module) in _NAMED_ELSEWHERE:
+            continue
+        seen.add(module.__name__)
+        parts.add(_part(module))
+        parts |= _named(module)
+        for other in _imported(module):
+            if _version(_top(other)):
+                parts.add(_part(other))
+            else:
+                waiting.append(other)
+    return "; ".join(sorted(part for part in parts if part))
+
+
+def of_a_package(name: str) -> bool:
+    """Return whether a top-level module's name is of an installed package, or of Python itself."""
+    return name in _NAMED_ELSEWHERE or bool(_version(name))
+
+
+def in_no_file(origin: Callable[..., Any]) -> list[Any]:
+    """Return which of a class and its bases, or whether a function, stand in no file, as in a notebook's cells.
+
+    What they are made of is not among what `made_of` describes.
+    """
+    modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
+    named = [(each, module) for each, module in modules if _top(module) not in _NAMED_ELSEWHERE]
+    return [each for each, module in named if not _version(_top(module)) and _file_of(module) is None]
+
+
+def _bases(origin: Callable[..., Any]) -> tuple[Any, ...]:
+    return getattr(origin, "__mro__", (origin,))
+
+
+def _imported(module: ModuleType) -> list[ModuleType]:
+    """Return the modules that a module's global names come from, the standard library left out."""
+    found = []
+    for value in list(vars(module).values()):
+        other = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
+        if other is not None and _top(other) not in _NAMED_ELSEWHERE:
+            found.append(other)
+    return found
+
+
+def _part(module: ModuleType) -> str:
+    package, path = _version(_top(module)), _file_of(module)
+    return package if package or path is None else _content(path)
+
+
+def _named(module: ModuleType) -> set[str]:
+    """Describe what the import statements of a user's module name."""
+    path = _file_of(module)
+    if path is None or path.suffix != ".py" or _version(_top(module)):
+        return set()
+    files, others = named_by(path, of_a_package, module.__package__ or "")
+    return {*map(_content, files.values()), *(_version(name) for name in others - _NAMED_ELSEWHERE)}
+
+
+def _content(path: Path) -> str:
+    return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    """Return a module's file; None where it has none, or one in name only, such as `<stdin>`."""
+    file = getattr(module, "__file__", None)
+    return Path(file) if file is not None and Path(file).is_file() else None
+
+
+def _top(module: ModuleType) -> str:
+    return module.__name__.partition(".")[0]
+
+
+@cache
+def _version(package: str) -> str:
+    """Return the installed version of what provides an importable package; empty if nothing installed does."""
+    for name in (package, *_distributions().get(package, ())):
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return ""
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    return {name: sorted(set(found)) for name, found in packages_distributions().items()}

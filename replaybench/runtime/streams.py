@@ -1,0 +1,127 @@
+"""Named random streams, one per member and purpose: the only source of randomness in the project.
+
+A member's draws depend on (root seed, member number, purpose) and on nothing else: not on how many members
+run beside it, not on threads. Each stream is NumPy's `SFC64(SeedSequence(root, spawn_key=(member, purpose)))`,
+held as four integers so that Numba kernels draw from it in place and a checkpoint is one small array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.runtime.errors import unknown
+from replaybench.runtime.kernel import kernel
+
+PURPOSES: Final = (
+    "initialisation",
+    "exploration",
+    "sensor",
+    "actuator",
+    "retention",
+    "sampling",
+    "evaluation sensor",
+    "evaluation actuator",
+    "random controller",
+    "drop",
+    "synthesis",
+    "stream",
+    "update",
+    "initial state",
+    "evaluation initial state",
+    "warm-up",
+)
+"""A purpose's number is its place here: append, never reorder (the place is part of every seed)."""
+
+_TO_UNIT_INTERVAL: Final = 2.0**-53
+
+
+@kernel
+def next_uint64(s: NDArray[np.uint64]) -> Any:
+    """Advance one SFC64 state `s[4] = (a, b, c, counter)` and return 64 random bits (NumPy's SFC64)."""
+    out = s[0] + s[1] + s[3]
+    s[3] += np.uint64(1)
+    s[0] = s[1] ^ (s[1] >> np.uint64(11))
+    s[1] = s[2] + (s[2] << np.uint64(3))
+    s[2] = ((s[2] << np.uint64(24)) | (s[2] >> np.uint64(40))) + out
+    return out
+
+
+@kernel
+def next_double(s: NDArray[np.uint64]) -> Any:
+    """Return a float64 in [0, 1), equal to NumPy's `Generator.random` on the same state."""
+    return (next_uint64(s) >> np.uint64(11)) * _TO_UNIT_INTERVAL
+
+
+@kernel
+def next_below(s: NDArray[np.uint64], n: int) -> int:
+    """Return an integer in [0, n); the bias, below n · 2⁻⁵³, is beneath every test this project can make."""
+    return int(next_double(s) * n)
+
+
+@kernel
+def next_normal(s: NDArray[np.uint64]) -> Any:
+    """Return a standard normal float64 by Box and Muller: always two draws, so streams never slip."""
+    radius = np.sqrt(-2.0 * np.log(1.0 - next_double(s)))
+    return radius * np.cos(2.0 * np.pi * next_double(s))
+
+
+@kernel
+def _fill_uniform(state: NDArray[np.uint64], rows: NDArray[np.int64], out: NDArray[np.float64]) -> None:
+    for row in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            out[row, i] = next_double(state[rows[row]])
+
+
+@kernel
+def _fill_normal(state: NDArray[np.uint64], rows: NDArray[np.int64], out: NDArray[np.float64]) -> None:
+    for row in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            out[row, i] = next_normal(state[rows[row]])
+
+
+class Stream:
+    """The streams of all members for one purpose.
+
+    Args:
+        root: root seed of the study.
+        members: member numbers, shape `[M]`; they seed the streams, so a block of a larger population draws
+            what it would draw there.
+        purpose: one of `PURPOSES`.
+
+    Attributes:
+        state: uint64 `[M, 4]`; kernels advance it in place, a checkpoint stores it.
+    """
+
+    def __init__(self, root: int, members: Sequence[int], purpose: str) -> None:
+        if purpose not in PURPOSES:
+            raise unknown("stream of random numbers", purpose, PURPOSES)
+        self._members, self._number = members, PURPOSES.index(purpose)
+        self.state: NDArray[np.uint64] = np.empty((len(members), 4), np.uint64)
+        self.renew(root)
+
+    def renew(self, root: int, chosen: NDArray[np.bool_] | None = None) -> None:
+        """Start the streams of all members, or of the chosen `[M]` only, anew from a root seed."""
+        for row in self._rows(chosen).tolist():
+            seed = np.random.SeedSequence(root, spawn_key=(self._members[row], self._number))
+            self.state[row] = np.random.SFC64(seed).state["state"]["state"]
+
+    def uniform(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """Draw float64 `[M, count]`, uniform in [0, 1); with `chosen` `[M]` one row for each chosen member only."""
+        rows = self._rows(chosen)
+        out = np.empty((len(rows), count))
+        _fill_uniform(self.state, rows, out)
+        return out
+
+    def normal(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """Draw float64 `[M, count]`, standard normal; with `chosen` `[M]` one row for each chosen member only."""
+        rows = self._rows(chosen)
+        out = np.empty((len(rows), count))
+        _fill_normal(self.state, rows, out)
+        return out
+
+    def _rows(self, chosen: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        return np.arange(len(self.state)) if chosen is None else np.flatnonzero(chosen)

@@ -1,0 +1,435 @@
+"""Classes by name: built in, offered by installed packages, or in users' Python files.
+
+Here, and nowhere else, a name becomes an import. Inside `imports_only` just the given names may: files come from
+strangers, and opening a file never executes code that it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import shlex
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from replaybench.runtime.errors import UserError, unknown
+from replaybench.runtime.source_hash import of_a_package, refuse_other_modules
+
+IN_FILE: Final = "path/to/file.py:ClassName"
+"""How a class in a user's file is named."""
+
+_NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.DOTALL)
+_IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
+_ALLOWED: Final[ContextVar[frozenset[str] | None]] = ContextVar("names that may be imported", default=None)
+"""None allows every name: a script, a study to run."""
+
+_PATHS: Final = re.compile(r"[^()*·+\[\]]+\.py(?=:\w)")
+_FOLDER: Final[ContextVar[str]] = ContextVar("folder of the study that runs", default="")
+
+_MOST_FILES: Final = 100
+"""Files of a folder in which a name is looked for."""
+_MOST_OFFERED: Final = 6
+"""Classes of a file that a hint names."""
+_IMPORTED: Final[dict[str, Path]] = {}
+"""Users' modules by name: the path as the user wrote it."""
+
+
+class InFile(NamedTuple):
+    """A class in a user's file."""
+
+    path: Path
+    class_name: str
+
+
+class ImportRefusedError(UserError):
+    """A name would import a file or module that the user did not name."""
+
+
+@contextmanager
+def imports_only(*texts: str | None) -> Iterator[None]:
+    """Allow the block to import only what these texts name; an inner block never allows more than an outer one.
+
+    Args:
+        texts: plants, learners or strategies as the user names them; None names nothing.
+    """
+    written = [text for text in texts if text is not None]
+    named = frozenset(_key(name) for text in written for name in (text, *map(_matched, _IN_TEXT.finditer(text))))
+    outer = _ALLOWED.get()
+    token = _ALLOWED.set(named if outer is None else named & outer)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
+
+
+def check_import(name: str, kind: str) -> None:
+    """Raise `ImportRefusedError` if a name must not be imported here; the message says how to allow it."""
+    allowed = _ALLOWED.get()
+    if allowed is not None and _key(name) not in allowed:
+        option = kind if kind in ("plant", "learner") else "strategy"
+        raise ImportRefusedError(
+            f"{kind} {name!r} would run a Python file or module that only a file names; if you trust that file, say so "
+            f"with --{option} {shlex.quote(name)} (from Python: {option}=…)"
+        )
+
+
+def _matched(match: re.Match[str]) -> str:
+    return match[0].strip()
+
+
+def _key(name: str) -> str:
+    """Return what names of one class have in common: `./mine.py:Mine` and `mine.py:Mine` are one."""
+    place = in_file(name)
+    return f"{os.path.abspath(located(Path(place.path)))}:{place.class_name}" if place else name
+
+
+@contextmanager
+def names_from(folder: str) -> Iterator[None]:
+    """Look up relative paths of users' files in a folder first, and only then where this runs; "" changes nothing."""
+    token = _FOLDER.set(folder or _FOLDER.get())
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
+def located(path: Path) -> Path:
+    """Return where a path leads that a study names: beside it if something is there, else where this runs."""
+    beside = _FOLDER.get() / path
+    return beside if beside.exists() else path
+
+
+def canonical(text: str, folder: str = "") -> str:
+    """Return a name, or a strategy, with the paths of its files as short as can be.
+
+    Args:
+        text: `./mine.py:Mine` is `mine.py:Mine`.
+        folder: paths of files within it are relative to it.
+    """
+
+    def short(match: re.Match[str]) -> str:
+        front, colon, path = match[0].rpartition(":")  # as of `gymnasium:./mine.py:Mine-v0`
+        if match.start() and path.startswith(os.sep):  # behind a bracket in the name of a folder
+            return match[0]
+        inside = folder and os.path.isabs(path) and Path(path).is_relative_to(folder)
+        return front + colon + (os.path.relpath(path, folder) if inside else os.path.normpath(path))
+
+    return _PATHS.sub(short, text)
+
+
+def alike(name: str, other: str) -> bool:
+    """Return whether two names are of a class in files of one name, wherever these lie."""
+    mine, theirs = (_PATHS.sub(lambda match: Path(match[0]).name, each) for each in (name, other))
+    return mine == theirs and bool(_PATHS.search(name))
+
+
+def in_file(name: str) -> InFile | None:
+    """Read `path/to/file.py:ClassName`; None where a name is of another kind."""
+    match = _NAME.match(name)
+    return InFile(Path(match["path"]), match["name"]) if match else None
+
+
+def called(name: str) -> str:
+    """Return what two names of one thing have in common, wherever its file is: that of its class, in lower case."""
+    place = in_file(name)
+    return (place.class_name if place else name).casefold()
+
+
+def class_here(name: str) -> str | None:
+    """Return `file.py:ClassName` for a class of that name, in any case, that a file here seems to define.
+
+    Files are searched as text and not run: it is for a hint.
+    """
+    defined = re.compile(rf"^class ({re.escape(name)})\b", re.IGNORECASE | re.MULTILINE)
+    for path in sorted(Path().glob("*.py"))[:_MOST_FILES]:
+        try:
+            if match := defined.search(path.read_text(encoding="utf-8", errors="replace")):
+                return f"{path}:{match[1]}"
+        except OSError:
+            continue
+    return None
+
+
+def without_class(name: str, kind: str) -> UserError:
+    """Return the error for `path/to/file.py` alone, which says what classes the file seems to define; it is not run."""
+    try:
+        text = Path(name).read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):  # the latter of a NUL in it
+        text = ""
+    classes = re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE)[:_MOST_OFFERED] or ["ClassName"]
+    return UserError(f"{name!r} names no {kind} in the file; write {' or '.join(f'{name}:{each}' for each in classes)}")
+
+
+def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -> type[Any]:
+    """Return the class of that name in a file.
+
+    Args:
+        place: where it is.
+        kind: what it is to be, for people: "plant", "learner".
+        base: the class from which it must be derived.
+        derive_from: what to say of that to people; the name of `base` if empty.
+
+    Raises:
+        UserError: there is no such file or class, it cannot be imported, or the class is of another kind.
+    """
+    classes = vars(import_file(place.path, kind, f"{place.path}:{place.class_name}"))
+    if place.class_name not in classes:
+        mine = [
+            name
+            for name, value in classes.items()
+            if isinstance(value, type) and issubclass(value, base) and not value.__module__.startswith("replaybench.")
+        ]
+        raise unknown(f"{kind} in {place.path}", place.class_name, mine)
+    found = classes[place.class_name]
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise UserError(
+            f"{place.class_name} in {place.path} is no {kind}; derive it from {derive_from or base.__name__}"
+        )
+    for each in classes.values():
+        if isinstance(each, type) and each.__module__ == found.__module__:
+            _check_methods(each, place)
+    return found
+
+
+def _check_methods(mine: type, place: InFile) -> None:
+    """Raise `UserError` for a method that cannot be called as the package's own of that name, before a sweep does."""
+    for name, method in vars(mine).items():
+        base = next((above for above in mine.__mro__[1:] if name in vars(above)), object)
+        due = vars(base).get(name)
+        if name.startswith("__") or not base.__module__.startswith("replaybench."):
+            continue
+        if not (inspect.isfunction(method) and inspect.isfunction(due)):
+            continue
+        parameters = inspect.signature(due).parameters.values()
+        further = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        called = [each for each in parameters if each.default is each.empty and each.kind not in further]
+        by_name = {each.name: None for each in called if each.kind is each.KEYWORD_ONLY}
+        by_place = [each for each in called if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        try:
+            inspect.signature(method).bind(*by_place, **by_name)
+        except TypeError:
+            words = ", ".join(each.name for each in called)
+            raise UserError(
+                f"{place.path} line {method.__code__.co_firstlineno}: {mine.__name__}.{name} must take ({words}), "
+                f"not ({', '.join(inspect.signature(method).parameters)})"
+            ) from None
+
+
+def import_module(module: str, kind: str, name: str) -> None:
+    """Import an installed module for the `name` that begins with it.
+
+    Raises:
+        UserError: it must not be imported here, or cannot be.
+    """
+    check_import(name, kind)
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # whatever a stranger's module raises, or a name that can be none
+        raise UserError(f"{name}: the module {module} cannot be imported: {said(error)}") from error
+
+
+def import_file(path: Path, kind: str, name: str) -> ModuleType:
+    """Import a user's file as a module for the `name` that it stands in; an edited file is another module.
+
+    Raises:
+        ImportRefusedError: it must not be imported here.
+        UserError: there is no such file, or it cannot be imported; the line is named. Or it would be given another
+            folder's module in place of one beside it.
+    """
+    check_import(name, kind)
+    written, path = path, located(path)
+    if not path.is_file():
+        where = "" if path.is_absolute() else f" in {Path.cwd()}, where this runs"
+        where += f", nor in {_FOLDER.get()}, where the study is" if where and _FOLDER.get() else ""
+        raise UserError(f"no {kind} file {str(path)!r}{where}; give the path of a Python file that exists")
+    path = path.resolve()
+    content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
+    own = f"replaybench_{kind}_{path.stem}_{content}"
+    _IMPORTED.setdefault(own, written)
+    if own in sys.modules:
+        return sys.modules[own]
+    spec = importlib.util.spec_from_file_location(own, path, submodule_search_locations=None)  # no package: one file
+    if spec is None or spec.loader is None:
+        raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
+    module = importlib.util.module_from_spec(spec)
+    refuse_other_modules(path, of_a_package)
+    sys.modules[own] = module
+    sys.path.insert(0, os.fspath(path.parent))  # as when the file is run: it may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[own]
+        if isinstance(error, UserError | KeyboardInterrupt):
+            raise
+        raise UserError(f"{kind} file {path} cannot be imported: {reason(error, path)}") from error
+    finally:
+        sys.path.remove(os.fspath(path.parent))
+    return module
+
+
+def name_in_file(found: type) -> str:
+    """Return `path/to/file.py:ClassName` of a class that came from a user's file; empty for any other."""
+    path = _IMPORTED.get(found.__module__)
+    return f"{path}:{found.__name__}" if path is not None else ""
+
+
+def shortened(names: Iterable[str]) -> dict[str, str]:
+    """Return strategies or learners as legends and tables write them, without the paths of users' files.
+
+    Where two would read alike, all keep their paths.
+    """
+    whole = list(names)
+    short = {name: _IN_TEXT.sub(r"\1", name) for name in whole}
+    return short if len(set(short.values())) == len(set(whole)) else {name: name for name in whole}
+
+
+def line_of(error: BaseException) -> str:
+    """Return `path/to/file.py, line 12` of the last line of a user's file that an error passed; empty if none."""
+    written = {str(path.resolve()): path for path in _IMPORTED.values()}
+    passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in written]
+    return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
+
+
+def said(error: BaseException) -> str:
+    """Return the kind of an error and what it says, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+
+
+@contextmanager
+def faults_told(where: str) -> Iterator[None]:
+    """Run what calls users' classes: an error in one of their files becomes one line, with its place.
+
+    Args:
+        where: what was running, for people.
+
+    Raises:
+        UserError: an error passed a user's file. Any other goes on, with a note of `where`.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if line := line_of(error):
+            raise UserError(f"{line}: {said(error)}; while running {where}") from error
+        error.add_note(f"while running {where}")
+        raise
+
+
+def reason(error: BaseException, path: Path) -> str:
+    """Say in one line what went wrong, and at which line of the file."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == path.name
+    ]
+    place = f"line {lines[-1]}: " if lines else ""
+    return f"{place}{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Registry(Mapping[str, type[Any]]):
+    """Classes of one kind by name; one is imported when it is asked for.
+
+    Attributes:
+        kind: what they are, for people: "learner".
+        own: name → `module:Class` of those that come with the package.
+        base: `module:Class` from which all of them derive.
+        group: entry points under which installed packages offer more; the package's own names come first.
+        derive_from: the name that users shall derive their own from; the name of `base` if empty.
+        also_named: further forms of names for the error about an unknown one.
+    """
+
+    kind: str
+    own: Mapping[str, str]
+    base: str
+    group: str
+    derive_from: str = ""
+    also_named: tuple[str, ...] = (IN_FILE,)
+
+    @cached_property
+    def offered(self) -> dict[str, EntryPoint]:
+        """What other installed packages offer of this kind, by name."""
+        return {entry.name: entry for entry in entry_points(group=self.group) if self._is_new(entry)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.own, *self.offered))
+
+    def __len__(self) -> int:
+        return len(self.own) + len(self.offered)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or name in self.offered
+
+    def __getitem__(self, name: str) -> type[Any]:
+        if name not in self:
+            raise KeyError(name)
+        return self.load(name)
+
+    def spelled(self, name: str) -> str:
+        """Return a name as it is registered, whatever its letters' case; an unknown one as it is."""
+        return name if name in self.own else {known.casefold(): known for known in self}.get(name.casefold(), name)
+
+    def load(self, name: str) -> type[Any]:
+        """Return the class of that name, or the one in `path/to/file.py:ClassName`.
+
+        Raises:
+            UserError: there is none, or it cannot be imported.
+        """
+        self.check(name)
+        if name in self.own:
+            return _imported(self.own[name])
+        if place := in_file(name):
+            return class_in_file(place, self.kind, self.base_class, self.derive_from)
+        return self._offered(self.offered[name])
+
+    def check(self, name: str) -> None:
+        """Raise `UserError` for a name that can be none of these; a class in a user's file may be missing there."""
+        if name in self.own or in_file(name) or name in self.offered:
+            return
+        if name.endswith(".py"):
+            raise without_class(name, self.kind)
+        if there := class_here(name):
+            raise UserError(f"unknown {self.kind} {name!r}; did you mean {there}?")
+        raise unknown(self.kind, name, self, self.also_named)
+
+    @property
+    def base_class(self) -> type[Any]:
+        """The class from which all derive."""
+        return _imported(self.base)
+
+    def _is_new(self, entry: EntryPoint) -> bool:
+        """Tell whether an entry point of the group is of this kind; one that cannot be imported may be."""
+        if entry.name in self.own:
+            return False
+        try:
+            found = entry.load()
+        except Exception:
+            return True
+        return isinstance(found, type) and issubclass(found, self.base_class)
+
+    def _offered(self, entry: EntryPoint) -> type[Any]:
+        try:
+            found: type[Any] = entry.load()
+        except Exception as error:
+            raise UserError(f"{self.kind} {entry.name}, which an installed package offers, fails: {error}") from error
+        return found
+
+
+def _imported(path: str) -> type[Any]:
+    module, _, name = path.partition(":")
+    found: type[Any] = getattr(importlib.import_module(module), name)
+    return found
