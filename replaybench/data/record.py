@@ -1,6 +1,7 @@
 """Records: the HDF5 file format of buffers, checkpoints, scores and solutions.
 
-A record is a flat set of named arrays and one JSON object of facts, in a sealed HDF5 file (docs/buffer-format.md).
+A record is a flat set of named arrays and one JSON object of facts, in a sealed HDF5 file. Its format is described in
+docs/reference/buffer-format.md.
 The HDF5 library lays the file out; numbers are written past it, in pieces, and only the rows asked for are read. The
 library reads verified bytes only, because damaged metadata can crash it.
 """

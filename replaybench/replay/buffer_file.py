@@ -1,6 +1,6 @@
 """Buffers in files: what must be written to continue a `Replay` with identical draws, and how to load one again.
 
-The file is described in docs/buffer-format.md. Members can be loaded without touching the others.
+The file is described in docs/reference/buffer-format.md. Members can be loaded without touching the others.
 """
 
 from __future__ import annotations

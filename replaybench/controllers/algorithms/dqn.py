@@ -128,7 +128,8 @@ def choice_of(action: AnyFloats, counts: NDArray[np.int64]) -> int:
 
 @kernel
 def _update(
-    critic: TrainState, x: Experiences, counts: NDArray[np.int64], huber: float, double: bool, copy_every: int, first: int,
+    critic: TrainState, x: Experiences, counts: NDArray[np.int64], huber: float, double: bool,
+    copy_every: int, first: int,
     delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Updates of every member, counted from `first`.

@@ -239,7 +239,8 @@ def temper(
 
 @kernel
 def update_present(
-    actor: TrainState, critics: Twins, log_temperature: Network, temperature_adam: Adam, automatic: bool, room: TwinRoom,
+    actor: TrainState, critics: Twins, log_temperature: Network, temperature_adam: Adam, automatic: bool,
+    room: TwinRoom,
     x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Update every member by the present version (2018b, Algorithm 1), from number `first`.
@@ -288,7 +289,8 @@ def update_present(
 
 @kernel
 def update_first(
-    actor: TrainState, critics: Twins, value: TrainState, room: TwinRoom, x: Experiences, tau: float, temperature: float,
+    actor: TrainState, critics: Twins, value: TrainState, room: TwinRoom, x: Experiences, tau: float,
+    temperature: float,
     stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Update every member by the first version (Haarnoja et al. 2018a, Algorithm 1), from number `first`.

@@ -1,8 +1,8 @@
 """Policies as C source code.
 
-It computes `Policy.predict` in the same order and precision: the bits are the same wherever the C library's tanhf is,
-if the policy has one (`docs/deploy.md`). In the texts below, `NAME` and `name` stand for the policy's; each is one
-function for one member and one observation, in float32, with sums in the order of their terms by fused multiply-adds.
+The C code computes `Policy.predict` in the same order and precision, with the same bits where the C library's tanhf
+has them (`docs/how-to/export-a-policy.md`). In the texts below, `NAME` and `name` stand for the policy's. Each text is
+one function for one member and one observation, in float32, with sums in order by fused multiply-adds.
 """
 
 from __future__ import annotations

@@ -332,7 +332,7 @@ def cautions_of(
     elif capacity is None and chosen is not None:
         said.append("FULL[Uniform] learned nothing here, or next to nothing: run longer before trusting this")
     if seeds < _FEW:
-        said.append(f"intervals of {seeds} seeds are too narrow (docs/statistics.md); use 10 or more")
+        said.append(f"intervals of {seeds} seeds are too narrow (docs/explanation/statistics.md); use 10 or more")
     if chosen is not None and chosen.beyond is not None and not chosen.chance < SIGNIFICANT:
         said.append(f"{chosen.name} is not significantly better than FULL[Uniform] (p = {chosen.chance:.2f})")
     if traits.symmetry is None:

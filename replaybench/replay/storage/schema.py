@@ -52,7 +52,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferFacts:
-    """The facts of a buffer file (docs/buffer-format.md); only its fields are in all of them."""
+    """The facts of a buffer file (docs/reference/buffer-format.md); only its fields are in all of them."""
 
     fields: dict[str, Width]
     order: tuple[str, ...] = ()
