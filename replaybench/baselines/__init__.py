@@ -1,1 +1,1 @@
-"""Solutions to measure against: fuzzy Q-iteration, random, zero, linear-quadratic; normalised scores."""
+"""Reference controllers and normalised scores: fuzzy Q-iteration, linear-quadratic, random and zero control."""

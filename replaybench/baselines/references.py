@@ -1,8 +1,8 @@
 """References of scores: μ_r = 0 is random control, μ_r = 1 dynamic programming.
 
 Both act under the learner's noise and control rate (de Bruin et al. 2018, section 5.1 and appendix C). μ_r = 1 is no
-upper bound, since dynamic programming is bound to a grid and takes observations for states; on the pendulum doing
-nothing beats random control.
+upper bound, since dynamic programming uses a grid and takes observations for states; on the pendulum zero control
+beats random control.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
             return opened.enter_context(contextlib.closing(env))
 
         crowd = population(plant.reference_episodes)
-        # Plants with equations start alike: without noise all episodes of a deterministic controller are equal.
+        # Plants with equations have one initial state: without noise a deterministic controller's episodes are equal.
         env = population(1) if isinstance(plant, OdePlant) and not noise else crowd
         random = run_episode(RandomController(plant, crowd.members, _SEED), crowd)
         zero, lqr = run_episode(ZeroController(plant), env), np.array([np.nan])

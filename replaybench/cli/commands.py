@@ -32,7 +32,7 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.atomic import refuse_existing
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import decimals, duration
-from replaybench.runtime.user_file import faults_told
+from replaybench.runtime.user_file import one_line_errors
 from replaybench.runtime.version import VERSION
 
 _LEAST_LEARNERS = 8
@@ -215,7 +215,7 @@ def show_replay(
     ):
         task = progress.add_task(f"{escape(label)} offline, {learners} learners", total=updates)
         try:
-            with faults_told(f"{label} offline"):
+            with one_line_errors(f"{label} offline"):
                 outcome = replay_offline(
                     recording, strategy, updates=updates, learner=learner, learners=learners, capacity=capacity,
                     root_seed=root_seed, progress=advance, changes=changes,

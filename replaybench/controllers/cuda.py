@@ -128,7 +128,7 @@ class DeviceMLP:
         batch: rows B of each pass.
 
     Attributes:
-        gradient: `[M, P]`, what `backward` overwrites.
+        gradient: `[M, P]`, overwritten by `backward`.
     """
 
     def __init__(self, network: PopulationMLP, parameters: Tensor, batch: int) -> None:
@@ -146,7 +146,7 @@ class DeviceMLP:
     def forward(self, x: Tensor, action: Tensor | None = None) -> Tensor:
         """Return outputs `[M, B, out]` for x `[M, B, in]` and, where one is injected, the action `[M, B, A]`.
 
-        Keeps what the next `backward` or `action_gradient` needs.
+        Store the values that the next `backward` or `action_gradient` needs.
         """
         self.inputs = []
         for layer, weight in enumerate(self.weights):

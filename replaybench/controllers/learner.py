@@ -110,7 +110,7 @@ class Learner:
 
     Args:
         config: the learner's settings; `betas`, `epsilon` and `clip` are Adam's.
-        setting: the task, and who the members are.
+        setting: the task and the member numbers.
         shapes: of the networks by name, in the order in which their weights are drawn; the first holds the policy.
         rates: the learning rate of each network.
         targets: names of the networks that have target networks.
@@ -212,7 +212,7 @@ class Learner:
         """Check that this learner, with these settings, supports the actions, the device, and ReF-ER if it is used.
 
         Raises:
-            UserError: it does not; says what to do instead.
+            UserError: it does not; the message names the remedy.
         """
         if actions.choices and not cls.discrete:
             raise UserError(
@@ -327,7 +327,7 @@ class Learner:
     def on_recorded_step(
         self, experience: Mapping[str, AnyFloats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
     ) -> Mapping[str, AnyFloats]:
-        """Process a recorded experience `[M, width]`, which others chose; return further fields to store."""
+        """Process a recorded experience `[M, width]` of another controller; return further fields to store."""
         self.normaliser.observations.update(experience["observation"], active)
         self.normaliser.rewards.update(experience["reward"], active)
         self.memory.advance(self.seen(experience["observation"]), active)

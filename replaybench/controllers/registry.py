@@ -1,4 +1,4 @@
-"""Learners by name, and their settings in words."""
+"""Learners by name, and descriptions of their settings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def variant_settings(name: str) -> dict[str, Any]:
 
 
 def algorithm_of(name: str) -> str:
-    """Return what is before the label of a variant: `DDPG` of `DDPG:decay`, `own.py:Mine` of `own.py:Mine:decay`."""
+    """Return a name without a variant's label: `DDPG` of `DDPG:decay`, `own.py:Mine` of `own.py:Mine:decay`."""
     path, separator, rest = name.partition(".py:")
     if separator:
         return f"{path}{separator}{rest.partition(':')[0]}"
@@ -74,7 +74,7 @@ def algorithm_of(name: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """Return a learner's name as it is registered, whatever its letters' case; the label of a variant stays."""
+    """Return a learner's name in the registered case; the label of a variant is unchanged."""
     algorithm = algorithm_of(name)
     return algorithm + name[len(algorithm) :]
 
@@ -82,7 +82,7 @@ def spelled(name: str) -> str:
 def load_learner(name: str) -> tuple[Any, Any]:
     """Return a learner's class and its configuration class.
 
-    What follows a colon labels a variant of the learner's settings: `DDPG:decay` is a DDPG.
+    A label after a colon names a variant of the learner's settings: `DDPG:decay` is a DDPG.
 
     Raises:
         UserError: there is no such learner.
@@ -90,7 +90,7 @@ def load_learner(name: str) -> tuple[Any, Any]:
     kind = LEARNERS.load(algorithm_of(name))
     config = getattr(sys.modules[kind.__module__], f"{kind.__name__}Config", None)
     if not dataclasses.is_dataclass(config):
-        raise UserError(f"learner {name} needs its settings beside it: a frozen dataclass {kind.__name__}Config")
+        raise UserError(f"learner {name} needs settings in its module: a frozen dataclass {kind.__name__}Config")
     return kind, config
 
 
@@ -118,7 +118,7 @@ SETTING_WORDS: Final = {
     "delta": "δ of the trust region: bound on the step away from the average policy",
     "diagonal": "function that makes the diagonal of L positive",
     "double": "whether the network chooses the successor's action and the target network values it",
-    "dueling": "whether the critic is a stochastic dueling network; false: Q beside V",
+    "dueling": "whether the critic is a stochastic dueling network; false: Q in addition to V",
     "entropy": "weight of the policy's entropy",
     "epsilon": "Adam's ε",
     "exploration.decay_episodes": "episodes, or rounds, over which the amplitude falls",

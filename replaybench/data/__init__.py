@@ -1,1 +1,1 @@
-"""What is written down: member random streams, files, run records, user logs. Knows no plant and no learner."""
+"""File formats: HDF5 records, run folders, policy files, users' logs and Minari datasets."""

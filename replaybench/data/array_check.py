@@ -1,7 +1,7 @@
 """Checks of arrays in HDF5 files before they are read, and their compression.
 
-Checksums detect damage, not intent. HDF5 files can refer to other files, run filters, and claim any amount of data; all
-of that is refused here before anything is read.
+Checksums detect damage, not forgery. HDF5 files can refer to other files, run filters and declare any data size. All
+of this is refused before anything is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORTH_BYTES: Final = 4096
 
 
 def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
-    """Return the rows in a chunk of an array of this shape; 0 if its members hold too little to be packed."""
+    """Return the rows in a chunk of an array of this shape; 0 if its members are too small to be packed."""
     row_bytes = math.prod(shape[2:]) * itemsize
     if len(shape) < 2 or not shape[0] or shape[1] * row_bytes < _WORTH_BYTES:
         return 0
@@ -63,7 +63,7 @@ def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> 
 
 @dataclass(frozen=True)
 class Stored:
-    """Where an array's numbers lie: at an address of the file, or in packed chunks `[1, chunk_rows, …]`."""
+    """The location of an array's numbers: an address in the file, or packed chunks `[1, chunk_rows, …]`."""
 
     dataset: Any
     shape: tuple[int, ...]
@@ -110,9 +110,9 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
 
 
 def own_item(group: Any, name: str) -> Any:
-    """Return what a group of an HDF5 file holds under a name; None for a link, or for numbers in other files.
+    """Return the item of a name in a group of an HDF5 file; None for links and for numbers in other files.
 
-    Those are not even opened: what they lead to may be any file, or one that never answers.
+    They are not opened: their targets may be any file, or a pipe that never answers.
     """
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
         return None
@@ -121,7 +121,7 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return an attribute of an HDF5 item that is a single value; a list might name one long text a million times.
+    """Return a single-valued attribute of an HDF5 item; a list could contain one long text a million times.
 
     Raises:
         ValueError: it holds several values.
@@ -132,7 +132,7 @@ def attribute(item: Any, name: str) -> Any:
 
 
 def _reasons(dataset: Any) -> Iterator[str]:
-    """Say what is wrong with an entry of the file, cheapest first."""
+    """Yield the faults of an entry of the file, the cheapest checks first."""
     if not isinstance(dataset, h5py.Dataset):
         yield "is linked, kept in other files or no array"
     if dataset.dtype.kind not in "biuf" or not _usual(dataset):
@@ -144,7 +144,7 @@ def _reasons(dataset: Any) -> Iterator[str]:
 
 
 def _usual(dataset: Any) -> bool:
-    """Tell whether the numbers in the file are bit for bit those of the NumPy type."""
+    """Return whether the numbers in the file have the same bits as the NumPy type."""
     kind = h5py.h5t.py_create(dataset.dtype, logical=True)
     return bool(dataset.id.get_type().equal(kind))
 
@@ -160,7 +160,7 @@ def _packed_as_ours(dataset: Any) -> bool:
 
 
 def _stored(dataset: Any) -> Stored | None:
-    """Return where an array lies, or None if it claims more than can be there."""
+    """Return the location of an array, or None if it declares more bytes than the file can contain."""
     shape, dtype, held = dataset.shape, dataset.dtype, dataset.id.get_storage_size()
     if dataset.chunks:
         count = shape[0] * -(-shape[1] // dataset.chunks[1])

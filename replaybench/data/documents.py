@@ -1,6 +1,6 @@
 """TOML and JSON files as plain tables, and columns written as CSV or Parquet.
 
-Endless nesting and numbers of thousands of digits are refused, and so are numbers such as 1e400, which would become
+Deep nesting and numbers of thousands of digits are refused. So are numbers such as 1e400, which would become
 infinite. Lone surrogates, which neither figures nor files can hold, are written as escapes.
 """
 
@@ -38,7 +38,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
-    """Return the JSON object that a text holds; `fault` begins the error if it holds none."""
+    """Return the JSON object in a text; the error for a text without one begins with `fault`."""
     found = _parse(partial(json.loads, parse_float=_number, parse_int=_whole_number), text, fault)
     return cast(dict[str, Any], _writable(found))
 
@@ -67,7 +67,7 @@ def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[
 
 
 def _number(text: str) -> float:
-    """Return the number that a text stands for; infinite only where it says so."""
+    """Return the number in a text; raise `ValueError` if it is too large, so that only `inf` gives infinity."""
     value = float(text)
     if math.isinf(value) and "inf" not in text:
         raise ValueError(f"the number {text[:20]} is too large")
@@ -80,7 +80,7 @@ def _whole_number(text: str) -> int:
 
 
 def _writable(value: Any) -> Any:
-    """Return what JSON held, the lone surrogates in its texts as escapes."""
+    """Return parsed JSON with lone surrogates in texts written as escapes."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, list):
@@ -91,7 +91,7 @@ def _writable(value: Any) -> Any:
 
 
 def _depth(table: dict[str, Any]) -> int:
-    """Return how many levels of tables and lists there are, level by level: recursion would meet its own end."""
+    """Return the depth of nested tables and lists; iterative, because recursion would exceed its limit."""
     level: list[Any] = [table]
     depth = 0
     while level:
@@ -105,7 +105,7 @@ COLUMN_SUFFIXES: Final = (".csv", ".parquet")
 
 
 def check_columns_file(path: Path) -> None:
-    """Refuse a file that could not be written, before anything is computed.
+    """Raise `UserError` for a file that could not be written, before anything is computed.
 
     Raises:
         UserError: it exists, has another suffix, or what Parquet needs is not installed.

@@ -1,7 +1,7 @@
 """Learned policies as safetensors: named weights with a leading member axis, and a JSON object of facts.
 
 The format holds numbers only, so a policy from a stranger is safe to open. A checksum over facts and weights is
-kept beside them.
+stored with them.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
-    """Return how many members the weights of a policy file are of.
+    """Return the number of members in the weights of a policy file.
 
     Raises:
-        UserError: they are none of members.
+        UserError: the weights have no member axis.
     """
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
@@ -80,7 +80,7 @@ def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
 
 
 def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
-    """Return the weights of some members, in the order given: every use of a stored policy begins here.
+    """Return the weights of some members, in the given order; all users of stored policies call this.
 
     Raises:
         UserError: the file has no such member, or one has weights that are NaN or infinite.

@@ -2,7 +2,7 @@
 
 A record is a flat set of named arrays and one JSON object of facts, in a sealed HDF5 file. Its format is described in
 docs/reference/buffer-format.md.
-The HDF5 library lays the file out; numbers are written past it, in pieces, and only the rows asked for are read. The
+The HDF5 library lays the file out. Numbers are written past it, in pieces, and only the requested rows are read. The
 library reads verified bytes only, because damaged metadata can crash it.
 """
 
@@ -37,8 +37,8 @@ Key = tuple[int | slice, ...]
 class Column(Protocol):
     """A NumPy array or view, or an object that computes its parts when asked.
 
-    An object that computes has the shape `[M, N, …]` and is asked for `[member, start:stop]` with whole numbers, for
-    each part once, members and rows in rising order.
+    An object that computes has the shape `[M, N, …]`. `[member, start:stop]` is requested with whole numbers, for
+    each part once, members and rows in ascending order.
     """
 
     @property
@@ -66,7 +66,7 @@ def piece_of(array: Column, key: Key) -> NDArray[Any]:
     """Return one part of an array.
 
     Raises:
-        ValueError: a computed part has not the shape or type that the array claims.
+        ValueError: a computed part has another shape or type than the array.
     """
     piece = np.asarray(array[key])
     due = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
@@ -77,7 +77,7 @@ def piece_of(array: Column, key: Key) -> NDArray[Any]:
 
 
 def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key]:
-    """Cut an array into pieces of bounded size: rows of one member, or, where allowed, small members together."""
+    """Cut an array into pieces of bounded size: rows of one member, or several small members if that is allowed."""
     if not shape:
         yield ()
         return
@@ -92,7 +92,7 @@ def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key
 
 
 def _contiguous(array: NDArray[Any]) -> NDArray[Any]:
-    """Copy a part if it is strided: rows of few numbers as one item each, which NumPy copies much faster."""
+    """Copy a part that is not contiguous; rows of few numbers are copied as one item each, which is faster."""
     if array.ndim and array.strides[-1] == array.itemsize and not array.flags.c_contiguous:
         array = array.view(np.dtype((np.void, array.shape[-1] * array.itemsize)))
     return np.ascontiguousarray(array)
@@ -114,11 +114,11 @@ class Header:
 def write_record(
     path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Column], compression: Compression = None
 ) -> None:
-    """Write a record atomically, with less than 64 MB of memory beside the arrays, however large they are.
+    """Write a record atomically, with less than 64 MB of memory in addition to the arrays.
 
     Args:
-        path: the file; one that is there is replaced when the new one is complete.
-        kind: what the record is.
+    path: the file; an existing one is replaced when the new one is complete.
+        kind: the type of the record.
         facts: anything that JSON can hold.
         arrays: NumPy arrays or views of them, or objects that compute their parts when asked.
         compression: "gzip" packs arrays `[M, N, …]` of at least 4 KiB per member; a sixth of the speed or less.
@@ -151,11 +151,11 @@ class Record:
         self.header = Header(str(attribute(file, "kind")), facts, shapes, dtypes)
 
     def read(self, name: str, member: int | None = None, rows: slice | None = None) -> NDArray[Any]:
-        """Read an array or a part of it; only the 128 KiB blocks (or packed chunks) that it lies in are touched.
+        """Read an array or a part of it; only its 128 KiB blocks or packed chunks are read from the file.
 
         Args:
             name: the array.
-            member: place on its first axis, which the result then lacks; None for all.
+            member: index on its first axis, which the result then lacks; None for all.
             rows: contiguous part of its second axis; None for all.
 
         Raises:
@@ -249,13 +249,13 @@ def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, 
 
 
 def is_record(path: Path) -> bool:
-    """Tell whether a file bears this project's mark."""
+    """Return whether a file begins with this project's magic bytes."""
     return is_sealed(path)
 
 
 @contextmanager
 def _one_line(path: Path, view: _SealedView) -> Iterator[None]:
-    """Turn any failure of the HDF5 library into one line about the file; damage that it met comes first.
+    """Turn any failure of the HDF5 library into one line about the file; damage found by checksums takes precedence.
 
     The line is raised afresh, outside the handler: a library's exception that outlives this function keeps its
     handles open, and HDF5 crashes when it closes those of a file object at the interpreter's exit.
@@ -279,7 +279,7 @@ def _one_line(path: Path, view: _SealedView) -> Iterator[None]:
 
 
 def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
-    """Make a dataset of each array: write those that are worth packing, set room aside for the others.
+    """Make a dataset for each array: write those that are to be packed, reserve space for the others.
 
     Returns:
         The byte address in the file of each array that is yet to be written.
@@ -295,7 +295,7 @@ def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list
 
 
 def _reserve(file: h5py.File, name: str, array: Column) -> int:
-    """Make a contiguous dataset, its room set aside but not written; return its address."""
+    """Make a contiguous dataset whose space is reserved but not written; return its address."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -325,7 +325,7 @@ class _SealedView(io.RawIOBase):
     """A sealed file without its table, as a file object for libhdf5.
 
     Attributes:
-        fault: the first exception of a read; a C library may lose it on the way back to its caller.
+        fault: the first exception of a read; the C library may lose it before it reaches the caller.
     """
 
     def __init__(self, sealed: SealedFile) -> None:
@@ -348,7 +348,7 @@ class _SealedView(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the whole buffer; what HDF5 reads of the head, in search of its own mark, are zeros."""
+        """Fill the whole buffer; the head reads as zeros, in which HDF5 searches its own mark."""
         out = memoryview(buffer).cast("B")
         try:
             head = min(max(0, HEAD - self._place), len(out))

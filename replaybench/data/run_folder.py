@@ -32,7 +32,7 @@ class RunFolder:
         return self.path / "cells" / cell_id
 
     def remove_partial_files(self) -> None:
-        """Remove what killed writers left behind; the folder must be locked."""
+        """Remove temporary files of killed writers; the folder must be locked."""
         for path in self.path.glob("**/.*.partial"):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -41,7 +41,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder; the lock is the operating system's and ends with this process, however it ends.
+        """Lock the folder; the operating system releases the lock when this process ends for any reason.
 
         Raises:
             UserError: another sweep is working here, or the path is no folder.
@@ -65,7 +65,7 @@ class RunFolder:
 
 
 def runs_within(path: Path) -> str:
-    """Say which runs a folder that is none holds, as `replaybench advise` writes them; empty if it holds none."""
+    """Return an error text with the run folders within a folder, as `advise` writes them; empty if there are none."""
     runs = [] if (path / "study.toml").is_file() else sorted(each.parent for each in path.glob("*/study.toml"))
     shown = f"{', '.join(map(str, runs[:_MOST_RUNS]))}{' …' if len(runs) > _MOST_RUNS else ''}"
     return f"{path} holds runs and is none itself; name one of them: {shown}" if runs else ""

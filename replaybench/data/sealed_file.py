@@ -1,7 +1,7 @@
 """Sealed files: every block is verified before it is used, and only the requested bytes are read.
 
 A sealed file is a 512-byte head, the content, and a table with the SHA-256 of each 128 KiB block of the content. The
-head holds the length of the content and the SHA-256 of itself and the table, so no bit anywhere can change unseen.
+head holds the length of the content and the SHA-256 of itself and the table, so a change of any bit is detected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from replaybench.runtime.errors import UserError
 MAGIC: Final = b"replaybench record 2\n"
 HEAD: Final = 512
 BLOCK: Final = 1 << 17
-"""A compromise: a reader of few rows hashes little beside them, and the table is 1/4096 of the file."""
+"""A compromise: a reader of few rows hashes few other bytes, and the table is 1/4096 of the file."""
 _CACHED: Final = 16
 _DIGEST: Final = 32
 _HEAD: Final = re.compile(re.escape(MAGIC) + rb"content (\d{1,18})\nsha256 ([0-9a-f]{64})\n\0*")
@@ -36,7 +36,7 @@ def seal(path: Path) -> None:
 
 
 def write_at(file: int, content: bytes | memoryview, address: int) -> None:
-    """Write all of `content` (bytes) at a place of an open file, however many calls that takes."""
+    """Write all of `content` (bytes) at an offset of an open file, in as many calls as needed."""
     rest = memoryview(content)
     while rest:
         done = os.pwrite(file, rest, address)
@@ -44,7 +44,7 @@ def write_at(file: int, content: bytes | memoryview, address: int) -> None:
 
 
 def is_sealed(path: Path) -> bool:
-    """Tell whether a file begins as a sealed one does."""
+    """Return whether a file begins as a sealed file does."""
     with path.open("rb") as raw:
         return raw.read(len(MAGIC)) == MAGIC
 

@@ -145,7 +145,7 @@ def _waits(cell: Cell) -> str:
         return ""
 
 
-def _alike_in_any_population(cell: Cell) -> str:
+def _equal_in_any_population(cell: Cell) -> str:
     alone = dataclasses.replace(cell, first_member=2, members=1)
     with _advanced(cell) as run, _advanced(alone) as single:
         mine = {**run.agent.weights(), **run.history()}
@@ -197,7 +197,7 @@ LEARNER: Final[Promises[Cell]] = {
     "updates return a TD error of each sample": _annotations,
     "exploration can be recomputed": _explores_again,
     "inactive members draw no random numbers": _waits,
-    "a member is the same bit for bit in any population": _alike_in_any_population,
+    "a member is the same bit for bit in any population": _equal_in_any_population,
     "a resumed run equals an uninterrupted one": _resumed,
     "a failed member fails alone and visibly": _fails_alone,
     "a policy file acts as the learner did": _policy_file,
@@ -263,7 +263,7 @@ def _part(name: str) -> str:
 
 
 def _is_in(registry: Registry, name: str) -> bool:
-    """Tell whether a name is of this kind.
+    """Return whether a name is of this kind.
 
     Raises:
         UserError: it names a file that cannot be imported, or that has nothing of that name.

@@ -165,13 +165,13 @@ def _no_preset(name: str, known: list[str]) -> UserError:
         return UserError(f"{name} is a paper; name one of its presets: {', '.join(of_it)}")
     if not paper and (same := [each for each in known if each.endswith(f"/{asked}")]):
         return UserError(f"no preset {name!r}; name its paper, too: {' or '.join(same)}")
-    beside = [each for each in known if paper and each.startswith(f"{paper}/")]
+    same_paper = [each for each in known if paper and each.startswith(f"{paper}/")]
     wanted = re.fullmatch(r"(fig|table)\D*(\d+)", asked)
-    figures = {each: read_preset(each).figure.figure for each in beside}
+    figures = {each: read_preset(each).figure.figure for each in same_paper}
     for each, figure in figures.items():
         if wanted and wanted.groups() in _shown(figure):
             return UserError(f"no preset {name!r}; {each} shows it ({figure})")
-    return unknown("preset", name, beside or known)
+    return unknown("preset", name, same_paper or known)
 
 
 def _shown(figure: str) -> set[tuple[str, str]]:
@@ -263,11 +263,11 @@ def announce(console: Console, preset: Preset, scale: Scale) -> None:
 
 def take_over(study: Study, folder: Path) -> int:
     """Copy finished cells of a study, by their ids, from run folders next to its own; return how many."""
-    beside = [RunFolder(other) for other in sorted(folder.parent.glob("*")) if other != folder]
+    neighbours = [RunFolder(other) for other in sorted(folder.parent.glob("*")) if other != folder]
     taken = 0
     for cell in study.cells():
         mine = RunFolder(folder).cell(cell.id)
-        finished = (other.cell(cell.id) for other in beside if _finished(other, cell))
+        finished = (other.cell(cell.id) for other in neighbours if _finished(other, cell))
         there = None if mine.exists() else next(finished, None)
         if there is None:
             continue

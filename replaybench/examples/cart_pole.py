@@ -63,7 +63,7 @@ def main() -> None:
     plant = CartPole()
     env = PopulationEnv(plant, 1000, frequency=100, sensor_noise=0.01)
     observation, _ = env.reset(seed=1)
-    observation += 0.02  # at rest, nothing tells the controller which way to start
+    observation += 0.02  # at exact rest the controller has no direction in which to start
     highest = np.zeros(env.num_envs)
     for _ in range(env.steps_per_episode):
         position, velocity, angle, spin = plant.denormalise_state(observation).T

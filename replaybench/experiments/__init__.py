@@ -1,1 +1,1 @@
-"""Studies: specification, loop, engine, statistics, figures, command line."""
+"""Studies: specification, training loop, workers, sweeps, results, statistics."""

@@ -59,7 +59,7 @@ class Estimate(NamedTuple):
     guessed: int
 
     def in_words(self) -> str:
-        """Describe the parts, and how certain they are."""
+        """Describe the parts, and whether they are measured or guessed."""
         text = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.parts.items() if seconds >= 0.05)
         if self.guessed:
             kinds = f"{self.guessed} kind{'s' * (self.guessed != 1)} of cells"
@@ -192,13 +192,13 @@ def _tried(cell: Cell) -> float:
 def _seconds_each(
     do: Callable[[int], int], clock: Callable[[], float], at_least: int = 1, at_most: float = math.inf
 ) -> float:
-    """Return the time of one of the things that `do` does, without the first, which loads or compiles kernels.
+    """Return the time of one item of `do`, without the first item, which loads or compiles kernels.
 
     Args:
-        do: called with a number to do; returns the number done.
+        do: called with a number of items; returns the number done.
         clock: returns seconds.
-        at_least: number to do if there is time.
-        at_most: greatest number to do.
+        at_least: number of items if there is time.
+        at_most: greatest number of items.
     """
     before = do(1)
     seconds, counted, last, due = 0.0, 0, 0.0, 1

@@ -207,7 +207,7 @@ class CellRun:
         return {name: array for part, arrays in parts.items() for name, array in _prefixed(f"{part}.", arrays).items()}
 
     def load_state_dict(self, record: Record, episode: int) -> None:
-        """Continue after `episode` rounds; the buffer is read array by array into its place."""
+        """Continue after `episode` rounds; the buffer is read array by array into existing memory."""
         self.agent.load_state_dict(dict(RecordArrays(record, "agent.")))
         self.replay.load_state_dict(RecordArrays(record, "replay."))
         self.env.set_state(dict(RecordArrays(record, "env.")))
@@ -283,7 +283,7 @@ def run_cell(
         True if the cell is complete, False if it was stopped after writing a checkpoint.
 
     Raises:
-        UserError: the checkpoint is damaged or another cell's, or the disk is full.
+        UserError: the checkpoint is damaged or belongs to another cell, or the disk is full.
     """
     if (folder / "scores.h5").is_file():
         return True

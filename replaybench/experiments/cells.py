@@ -24,7 +24,7 @@ from replaybench.experiments.study_record import shared_from
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError, shown
-from replaybench.runtime.user_file import alike, canonical
+from replaybench.runtime.user_file import canonical, same_class_name
 
 AXES: Final = ("plant", "learner", "strategy", "noise", "frequency", "seed")
 _NAMED: Final = ("plant", "learner", "strategy")
@@ -121,7 +121,7 @@ def _fitting(path: Path, cells: Sequence[Cell], choice: Choice) -> list[Cell]:
         before, wanted = left, getattr(choice, axis)
         left = [cell for cell in before if _fits(cell, axis, wanted)]
         if not left and axis in _NAMED:  # the same Python file, named from another folder
-            left = [cell for cell in before if alike(getattr(cell, axis), wanted)]
+            left = [cell for cell in before if same_class_name(getattr(cell, axis), wanted)]
         if not left:
             there = _written(before, axis)
             listed = f"there {'is' if len(there) == 1 else 'are'} {', '.join(there) or 'none at all'}"

@@ -149,7 +149,7 @@ def _length(data: xr.Dataset) -> str:
     digits = decimals(ends)
     rose = f"rewards went from {fixed(ends[0], digits)} to {fixed(ends[1], digits)} over its last two tenths"
     if not np.isfinite(ends).all():
-        rose = "too short to tell whether rewards still rise"
+        rose = "too short to decide whether rewards still rise"
     return f"the length of the run: {episodes:,} {counted_in(data)}; {rose}"
 
 
@@ -161,8 +161,8 @@ def _exploration(data: xr.Dataset) -> str:
         return "exploration: no greedy episode at the end shows what it costs"
     gap = float(np.nanmax(ahead))
     verdict = "explore less at the end of the run" if gap > 0 else "so it is not exploration alone that costs reward"
-    beside = f"{fixed(abs(gap), decimals([gap]))} {'above' if gap > 0 else 'below'} random control"
-    return f"exploration: without it, greedy episodes of the best are {beside}, {verdict}"
+    position = f"{fixed(abs(gap), decimals([gap]))} {'above' if gap > 0 else 'below'} random control"
+    return f"exploration: without it, greedy episodes of the best are {position}, {verdict}"
 
 
 ASSURED = 0.9
@@ -215,7 +215,7 @@ def scaled(data: xr.Dataset) -> xr.DataArray:
 
 
 def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
-    """Return the baseline on an axis: the one that is asked for, else the study's first value.
+    """Return the baseline on an axis: the requested one, else the study's first value.
 
     Raises:
         UserError: it was not run.
@@ -310,10 +310,7 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
     if axis is not None and not tables:
         value = baseline or baseline_of(data, None, axis)
         varied = ", ".join(name for name in COMPARED if data[name].size > 1) or "nothing"
-        raise UserError(
-            f"nothing was run beside {value} that it could be compared with, {axis} by {axis}; what varies "
-            f"there: {varied}"
-        )
+        raise UserError(f"no other {axis} was run with which {value} could be compared; what varies there: {varied}")
     return tables
 
 
@@ -405,7 +402,7 @@ def _difference(row: Comparison, digits: int) -> tuple[str, str, str, str]:
 
 
 def _seeds(row: Comparison) -> str:
-    """Return how many seeds would make a difference that is not significant so, were it the only test."""
+    """Return the number of seeds for which a difference would be significant, if it were the only test."""
     if row.effect is None or row.chance < SIGNIFICANT:
         return ""
     needed = seeds_to_tell(row.effect.sd, abs(row.effect.estimate))

@@ -125,7 +125,7 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
     _blank(data, "max_substep", ("plant",), "longest step of integration, of plants that are given by equations")
     data["max_substep"].values[:] = [getattr(plant, "max_substep", np.nan) for plant in plants.values()]
     _blank(data, "whole_steps", ("plant", "frequency"), "steps of a whole episode, or round, of a member")
-    _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
+    _blank(data, "reward", (*AXES, "seed", "episode"), "score of training episodes: mean reward per step, or return")
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
     _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
     _blank(data, "seconds", (*AXES, "block"), "time that a cell took, by all processes that computed it")
@@ -148,7 +148,7 @@ def _add_arrays(data: xr.Dataset, cell: Cell, point: tuple[int, ...], arrays: Ma
     runs = slice(cell.first_member, cell.first_member + cell.members)
     for name, array in arrays.items():
         if name.startswith("metric_") and name not in data:
-            meaning = f"{name.removeprefix('metric_')} that the learner tells of itself"
+            meaning = f"{name.removeprefix('metric_')} that the learner reports"
             _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
         if name == "replayed_noise" and name in data:
             columns = [list(data.coords["signal"].values).index(signal) for signal in _signals(cell)]

@@ -271,7 +271,7 @@ def seconds_left(
 
 
 def _ever_less_similar(cell: Cell) -> tuple[_Kind, ...]:
-    """Return the properties that decide the cost of a step, then ever fewer of them, at last none."""
+    """Return lists of the properties that decide the cost of a step, from all of them to none."""
     kind = cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
     return tuple(kind[:length] for length in range(len(kind), -1, -1))
 
@@ -329,7 +329,7 @@ class Display:
     Args:
         study: the study's name.
         cells: all cells of the study.
-        todo: those that are still to run.
+        todo: cells that are still to run.
         workers: how many run at once.
         form: how progress is shown; if None, a live line in a terminal and plain lines elsewhere.
         tensorboard: folder for TensorBoard event files; none if None.

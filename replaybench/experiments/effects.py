@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from replaybench.experiments.statistics import Interval, Statistic, alike, bootstrap, drawn, weights
+from replaybench.experiments.statistics import Interval, Statistic, all_equal, bootstrap, drawn, weights
 from replaybench.runtime.arrays import Floats
 
 _MOST_ENUMERATED: Final = 13
@@ -26,7 +26,7 @@ _DRAWN: Final = 10_000
 def flipped(differences: Floats) -> Floats:
     """Return the two-sided p value of no difference, for differences `[..., n]`; 1 without seeds.
 
-    Up to 13 seeds all sign patterns are counted, else the observed one and ten thousand random ones. With five seeds p
+    With up to 13 seeds all sign patterns are counted, else the observed one and 10,000 random ones. With five seeds p
     is at least 1/16.
     """
     return _p(np.abs(differences.sum(axis=-1, keepdims=True)), np.abs(_all_flips(differences)))
@@ -169,7 +169,7 @@ class Effect:
 
     @cached_property
     def _spread(self) -> bool:
-        return self.n > 1 and not alike(self.differences)
+        return self.n > 1 and not all_equal(self.differences)
 
     def interval(self, coverage: float = 0.95) -> tuple[float, float]:
         """Return the BCa interval of the estimate (Efron 1987)."""

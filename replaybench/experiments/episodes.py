@@ -22,7 +22,7 @@ class LiveEpisodes:
 
     Args:
         env: the population.
-        attentive: whether to keep the observations, which attentive sampling compares with.
+        attentive: whether to store the observations that attentive sampling needs.
 
     Attributes:
         env: as given.
@@ -77,7 +77,7 @@ class LiveEpisodes:
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def attended(self, updates: int) -> Iterator[Floats32]:
-        """Yield the state of attention of each of U updates, `[M, S]`: observation ⌊jT/U⌋ of each member's T.
+        """Yield for each update j of U the states for attentive sampling, `[M, S]`: observation ⌊jT/U⌋ of T.
 
         T counts a member's own observations since `forget_seen`.
         """

@@ -1,4 +1,4 @@
-"""The training loop, where plants, learners and replay meet: act, step, add; then sample, update, annotate.
+"""The training loop of plants, learners and replay: act, step, add; then sample, update, annotate.
 
 Members act for an episode each, or for a number of steps. In an episode, members that have finished wait and store
 nothing. In steps, a member begins another episode whenever one has ended. A phase of updates follows.

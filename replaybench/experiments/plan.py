@@ -81,7 +81,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
         built: dict[str, _Probe] = {}
         sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _probe(cell, built).replay)), reverse=True)
         kept = {"final": 1.0, "compressed": _PACKED, "none": 0.0}[study.buffers]
-        disk = int(kept * sum(sizes)) + sum(for_each(todo, lambda cell: _beside_bytes(cell, _probe(cell, built))))
+        disk = int(kept * sum(sizes)) + sum(for_each(todo, lambda cell: _other_bytes(cell, _probe(cell, built))))
         tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
     if todo:
         points = {cell.kind[:-1] for cell in cells}
@@ -126,15 +126,15 @@ def _cell_bytes(cell: Cell, buffer: Replay) -> int:
     return cell.members * slots * (4 * unit * buffer.columns.width + extra)
 
 
-def _beside_bytes(cell: Cell, probe: _Probe) -> int:
-    """Return the bytes of a cell's other files; results hold the scores a second time."""
+def _other_bytes(cell: Cell, probe: _Probe) -> int:
+    """Return the bytes of a cell's other files; scores count twice, because results contain them too."""
     scores = 8 * cell.members * (2 * cell.episodes + (1 + probe.metrics) * (cell.episodes // cell.greedy_every))
     snapshots = len(snapshot_rounds(cell.episodes)) * probe.snapshot_bytes
     return cell.members * probe.policy_bytes + 2 * scores + snapshots + _RECORD_BYTES
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
-    """Refuse a sweep that does not fit; memory counts only for local cells.
+    """Raise `UserError` for a sweep that does not fit; memory counts only for local cells.
 
     Raises:
         UserError: it needs more memory or disk than there is.

@@ -152,7 +152,7 @@ def study_file(path: Path) -> Path:
     """Return the study file at `path`, or else the package's study of this name, in any case.
 
     Raises:
-        UserError: there is neither.
+        UserError: there is no such file or study.
     """
     if path.is_file():
         return path

@@ -22,7 +22,7 @@ _SMALLEST: Final = 1 / (RESAMPLES + 1)
 _ROUNDING: Final = 1e-11  # relative
 
 
-def alike(values: Floats) -> bool:
+def all_equal(values: Floats) -> bool:
     """Return whether the values of a sample `[n]` differ by rounding at most."""
     return float(np.ptp(values)) <= 1e-12 * max(1.0, float(np.abs(values).max()))
 
@@ -142,10 +142,10 @@ def interval(sample: Floats, statistic: Statistic = "mean") -> Interval:
     """Return a statistic with its 95 % BCa interval of the finite values of a sample `[runs]`."""
     finite = sample[np.isfinite(sample)]
     center = float(finite.mean()) if statistic == "mean" and finite.size else interquartile_mean(finite)
-    if finite.size < 2 or alike(finite):
+    if finite.size < 2 or all_equal(finite):
         return Interval(center, center, center, True)
     low, high = map(float, bootstrap(finite, statistic).interval())
-    return Interval(center, low, high, alike(np.array([low, high])))
+    return Interval(center, low, high, all_equal(np.array([low, high])))
 
 
 @dataclass(frozen=True)

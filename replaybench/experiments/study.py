@@ -92,7 +92,7 @@ class Study:
     - `evaluate_every_steps`: steps of a member between evaluations without exploration, of `evaluation_episodes`
       episodes, at the end of a round; 0 for none. Nothing is learned from them.
     - `discount`: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds, and scales rewards
-      alike (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step, a list of them another axis:
+      likewise (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step, a list of them another axis:
       learners are then named `DDPG:discount=0.99`. `discount` may also stand in the table of a plant or a learner; a
       learner's takes precedence.
     - `reference`: grid of the dynamic programming that scores are relative to: "converged" refines the plant's grid
@@ -264,7 +264,7 @@ class Study:
         )
 
     def _check_room(self, strategy: Strategy, settings: Any, every: int) -> None:
-        """Refuse buffers smaller than a batch, and strategies that need single steps or all states."""
+        """Raise `UserError` for buffers smaller than a batch, and strategies that need single steps or all states."""
         segment = getattr(settings, "segment", 1)
         batch = settings.batch_size * segment
         if every and segment > 1 and not strategy.retention.bounded:
@@ -377,7 +377,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Plant, learner, strategy, noise, rate and seeds, for people."""
+        """Plant, learner, strategy, noise, rate and seeds, as text."""
         seeds = f"seeds {self.first_member}–{self.first_member + self.members - 1}"
         return f"{self.plant} {self.learner} {self.strategy} noise {self.noise:g} {self.frequency:g} Hz {seeds}"
 

@@ -20,7 +20,7 @@ from replaybench.experiments.study import Buffers, Cell
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.retention import FULL
 from replaybench.runtime.atomic import atomic_path
-from replaybench.runtime.user_file import faults_told, names_from
+from replaybench.runtime.user_file import names_from, one_line_errors
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
@@ -121,7 +121,7 @@ def run_cell_task(
     """
     from replaybench.experiments.cell import run_cell
 
-    with faults_told(cell.label):
+    with one_line_errors(cell.label):
         if folder is not None:
             return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
         with tempfile.TemporaryDirectory() as scratch:

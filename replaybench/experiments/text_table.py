@@ -74,7 +74,7 @@ class FittedTable:
             yield Text(self.caption, style="italic", overflow="fold")
 
     def lines_a_row(self, width: int) -> int:
-        """Return the lines of the longest row in a terminal of this width, if no name is wider than that."""
+        """Return the number of lines of the longest row in a terminal of this width, if no name is wider."""
         shown = self._shown(width)
         if self._width(shown) <= width:
             return 1

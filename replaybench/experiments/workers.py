@@ -116,7 +116,7 @@ class _WorkerPool:
             worker.send(worker.task)
 
     def listen(self) -> None:
-        """Receive the messages of a moment."""
+        """Receive all pending messages."""
         by_pipe = {worker.pipe: worker for worker in self._workers}
         for pipe in wait(list(by_pipe), _TICK):
             worker = by_pipe[pipe]  # type: ignore[index]
@@ -211,7 +211,7 @@ class _Worker:
         theirs.close()
 
     def send(self, order: Job | str) -> None:
-        with contextlib.suppress(OSError):  # `listen` notices that it is dead
+        with contextlib.suppress(OSError):  # `listen` notices that the worker has ended
             self.pipe.send(order)
 
     def kill(self) -> str:

@@ -1,1 +1,1 @@
-"""What is kept and what is replayed: columns, orders, retention, sampling, notation."""
+"""Replay buffers and strategies: columns, orders, retention, sampling, weighting, notation."""

@@ -17,8 +17,8 @@ from replaybench.runtime.arrays import Floats32
 class ReplayBatch:
     """One drawn batch: named columns `[M, B, width]`, and the strategy's numbers for each sample.
 
-    Where the unit of replay is several steps, columns are `[M, B, steps, width]`, and of each unit only the first
-    `length` `[M, B]` steps are not zero. All arrays are overwritten by the next `sample`.
+    If the unit of replay is several steps, columns are `[M, B, steps, width]`, and only the first
+    `length` `[M, B]` steps of each unit are not zero. The next `sample` overwrites all arrays.
 
     Drawn for U successive updates at once, it has M·U rows in the place of M: row m·U + u is for update u of member m.
 
@@ -27,9 +27,9 @@ class ReplayBatch:
         probability: chance of each draw float64 `[M, B]`, NaN where it is not known.
         weight, actor_weight: importance weights on the critic's and on the actor's loss, float32 `[M, B]`.
         rate_factor: factor on each member's learning rate, float32 `[M]`.
-        traces: the learner's traces of each sample as they are stored, float32 `[M, B, K]`; None if it keeps none.
-        window: the steps that end with each sample; None where single steps are asked for.
-        update, updates_in_phase: the place of this batch, or of the first of them, in its phase of updates.
+        traces: the stored traces of each sample, float32 `[M, B, K]`; None if the learner has none.
+        window: the steps that end with each sample; None if the learner needs single steps only.
+        update, updates_in_phase: index of this batch, or of the first of several, in its phase, and their number.
     """
 
     columns: Mapping[str, Floats32]

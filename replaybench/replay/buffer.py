@@ -1,7 +1,7 @@
 """`Replay`: the experience buffer of a population under one strategy.
 
 It owns columns, rank orders, retention and sampling, and only it writes. Strategies do not depend on each other, and
-learners do not depend on the strategy: they return annotations for the samples they were given.
+learners do not depend on the strategy: they return annotations for the samples that they receive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from replaybench.runtime.kernel import kernel
 
 
 def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
-    """Raise `UserError` if a strategy cannot work with these fields, this unit or these traces."""
+    """Raise `UserError` if a strategy does not support these fields, this unit or these traces."""
     if traces is not None and unit.steps > 1:
         raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
     if traces is not None and strategy.synth is not None:
@@ -56,7 +56,7 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
 
 
 def check_annotates(strategy: Strategy, running: RunningSampling) -> None:
-    """Refuse a sampling that has `annotate` and does not declare that it needs TD errors: it would never be called."""
+    """Raise `UserError` for a sampling with `annotate` that does not declare that it needs TD errors."""
     if type(running).annotate is not RunningSampling.annotate and not strategy.by_td_error:
         name = strategy.sampling.written_name()
         raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')
@@ -66,7 +66,7 @@ _AT_ONCE_BYTES: Final = 1 << 20  # drawn ahead at most, so that it is in cache w
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
-    """Return the fields, and their widths, of one experience ⟨s, a, r, s′⟩ and whether s′ ended the task."""
+    """Return the fields of one experience ⟨s, a, r, s′, terminated⟩ and their widths."""
     return {
         "observation": observation_size,
         "action": action_size,
@@ -83,7 +83,7 @@ class _BatchArrays:
         draws: slots and chances `[M·U, B]`, rate factor `[M·U]`; joint: the same slots and chances as `[M, U·B]`.
         serial, weight, ones: `[M·U, B]`.
         columns: named views `[M·U, B, …]` of what `gather` fetches.
-        muted: whether some weights and factors are 0, because a member has nothing stored.
+        muted: whether some weights and factors are 0, because a member stores nothing yet.
     """
 
     def __init__(self, columns: Columns, batch: int, updates: int) -> None:
@@ -105,14 +105,14 @@ class Replay:
     Args:
         strategy: entry, retention, sampling and weighting.
         fields: width of each stored field.
-        capacity: steps that each member has room for; for FULL at least all that will be offered. Every unit takes the
-            room of its longest.
+        capacity: steps per member; for FULL at least the number that will be offered. Every unit takes the
+            space of the longest one.
         root, members: seed of the study and member numbers.
         batch_size: B.
-        unit: what is stored, ranked, evicted and drawn as one.
+        unit: number of successive steps that are stored, ranked, evicted and drawn together.
         model: plant and policy, for `Synth`.
-        traces: what the learner derives along episodes, if anything; of single steps only.
-        window: most steps of its episode that come with a sample and end with it; of single steps only.
+        traces: the learner's rule of numbers derived along episodes, or None; for single steps only.
+        window: maximum number of steps that end with a sample and are returned with it; for single steps only.
 
     Attributes:
         slots: slots of each member, one for a unit.
@@ -120,7 +120,7 @@ class Replay:
             count: those stored.
 
     Raises:
-        UserError: the strategy cannot work with these fields, this unit or without a model; says why.
+        UserError: the strategy does not support these fields or this unit, or needs a model.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Replay:
 
     @property
     def uses_feedback(self) -> bool:
-        """Whether what it keeps or draws depends on what a learner's updates return."""
+        """Whether retention or sampling depends on values that a learner's updates return."""
         return self.strategy.by_td_error or self.traces is not None
 
     @property
@@ -189,7 +189,7 @@ class Replay:
 
     @property
     def at_once(self) -> int:
-        """Updates that `sample` may draw ahead: as many as stay in cache, 1 where draws depend on the update."""
+        """Maximum number of batches per call of `sample`: as many as fit in cache; 1 if draws depend on updates."""
         if not self.strategy.sampling.independent or self.weighting is not None or self.uses_feedback:
             return 1
         row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
@@ -199,10 +199,10 @@ class Replay:
         """Offer one experience `[M, width]` per field of each active member (`[M]`).
 
         Args:
-            experience: the fields; a further `td_error` `[M, 1]` is |δ|, or a unit's, as far as it is known already;
-                so are further numbers that the learner's traces begin with, by their names.
-            active: who has collected something.
-            ended: whose episode ended with this step, by termination or truncation; nobody's if not given.
+            experience: the fields. Optional: `td_error` `[M, 1]`, the known |δ| of the experience or its unit;
+                and initial values of the learner's traces, by their names.
+            active: members that have collected an experience.
+            ended: members whose episode ended with this step, by termination or truncation; none if not given.
         """
         row = np.concatenate([experience[name] for name in self.columns.fields], axis=1, dtype=np.float32)
         ended = np.zeros(len(active), np.bool_) if ended is None else ended
@@ -278,12 +278,12 @@ class Replay:
         )
 
     def _usage(self, context: Context, stored: Indices) -> Usage:
-        """Return how the buffer has been used, the update of this context included."""
+        """Return the usage of the buffer, including the update of this context."""
         phase_end = self.updates - 1 - context.update + context.updates_in_phase
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _mute(self, empty: Bools) -> None:
-        """Set weights and factors of rows without experiences to 0, and others that the strategy does not set to 1."""
+        """Set weights and factors of rows without experiences to 0; set others to 1 unless the strategy sets them."""
         room = self._room
         for array, constant in (
             (room.weight, self.weighting is None),
@@ -296,10 +296,10 @@ class Replay:
         room.muted = bool(empty.any())
 
     def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats32]) -> None:
-        """Hand what the learner returned to rank order, sampling and traces, for samples that are still stored.
+        """Pass the learner's annotations to rank order, sampling and traces, for samples that are still stored.
 
-        `td_error` is δ `[M, B]`; `[M, B, steps]` where the unit of replay is several steps, of which its priority is
-        the mean. Of a slot that was drawn twice the later one stays. The learner's traces get all annotations.
+        `td_error` is δ `[M, B]`, or `[M, B, steps]` if the unit of replay is several steps; the unit's priority is
+        the mean of |δ|. If a slot was drawn twice, the later value stays. The learner's traces receive all annotations.
         """
         td_error = annotations.get("td_error")
         if td_error is None and self.strategy.by_td_error:
@@ -319,7 +319,7 @@ class Replay:
             self.sampling.annotate(live, size)
 
     def forget_errors(self) -> None:
-        """Make every |δ| in rank order unknown again, as before the first use: another learner begins."""
+        """Reset every |δ| in rank order to unknown, because another learner begins."""
         if "td_error" in self.orders:
             order = self.orders["td_error"]
             order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf), self.columns.serial)
@@ -327,8 +327,8 @@ class Replay:
     def state_dict(self, lazy: bool = False) -> dict[str, Any]:
         """Return the whole buffer by name, cut to the slots in use; every array begins with M.
 
-        Columns `[M, n, width]` are views. Rank keys are copied, except with `lazy`: then they are objects that compute
-        their parts when asked, for writers of files.
+        Columns `[M, n, width]` are views. Rank keys are copied; with `lazy` they are objects that compute
+        their parts on request, for writers of files.
         """
         stored = int(self.count.max(initial=0))
         state: dict[str, Any] = {
@@ -348,11 +348,11 @@ class Replay:
         return state
 
     def _unstored_orders(self) -> list[tuple[str, RankOrder]]:
-        """Return the orders whose metric is not a column anyway."""
+        """Return the orders whose metric is not a stored column."""
         return [(name, order) for name, order in self.orders.items() if name not in self.columns.fields]
 
     def _running(self) -> list[Any]:
-        """Return the parts that remember something."""
+        """Return the parts that have a state."""
         parts = (self.retention, self.sampling, self.drop, self.assembly, self.synth, self.weighting, self.noise)
         return [part for part in (*parts, self.traces) if part]
 
@@ -360,7 +360,7 @@ class Replay:
         """Continue from `state_dict`: the next draws are identical.
 
         Raises:
-            ValueError: the arrays contradict each other; kernels, which check nothing, would read beyond them.
+            ValueError: the arrays are inconsistent; kernels do not check bounds and would read beyond them.
         """
         serial, count, offers = state["serial"], state["count"], state["offers"]
         members, stored = serial.shape
@@ -386,9 +386,9 @@ class Replay:
 
 @kernel
 def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots: Indices) -> bool:
-    """Count offers; fill in the next free slot of those who offer, −2 where there is none, −1 for the others.
+    """Count offers; write each offering member's next free slot, −2 if its buffer is full, −1 for other members.
 
-    Returns whether retention has to choose.
+    Return whether retention must choose a slot.
     """
     full = False
     for m in range(slots.size):
@@ -400,7 +400,7 @@ def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots:
 
 @kernel
 def mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
-    """Copy slots idx `[M, B]`, with −1 where the slot has another occupant than the one drawn, or had none."""
+    """Copy slots idx `[M, B]`, with −1 where the drawn experience was replaced or the slot was empty."""
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             live[m, b] = idx[m, b] if serial[m, idx[m, b]] == drawn[m, b] > 0 else -1
@@ -409,7 +409,7 @@ def mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uin
 def arriving_keys(
     metric: str, experience: Mapping[str, NDArray[Any]], row: Floats32, columns: Columns, assembly: Assembly | None
 ) -> Floats32:
-    """Return a metric of new occupants, whose columns are `row` `[M, steps · width]`: float32 `[M]`."""
+    """Return a metric, float32 `[M]`, of new experiences `row` `[M, steps · width]`."""
     if metric not in columns.spans:
         given = experience.get(metric)
         return np.full(len(row), np.inf, np.float32) if given is None else np.asarray(given[:, 0], np.float32)
@@ -426,7 +426,7 @@ def stored_keys(
     assembly: Assembly | None,
     count: NDArray[np.int64],
 ) -> Floats32:
-    """Return a metric of what a buffer's state holds, float32 `[M, n]`, of `count` `[M]` experiences each."""
+    """Return a metric, float32 `[M, n]`, of the `count` `[M]` experiences in a buffer's state."""
     keys = np.asarray(state[metric], np.float32)
     if metric in columns.fields:
         steps = keys[..., 0]
@@ -439,7 +439,7 @@ def stored_keys(
 def newest_batch(replay: Replay) -> ReplayBatch:
     """Return each member's B newest stored experiences or units, the newest first.
 
-    Where it has fewer, the rest has weight and length 0: it must not count in means over steps either.
+    If a member stores fewer, the other rows have weight and length 0, so that means over steps exclude them.
     """
     columns, batch = replay.columns, replay.batch_size
     members = len(columns.serial)

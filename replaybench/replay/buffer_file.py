@@ -1,6 +1,6 @@
-"""Buffers in files: what must be written to continue a `Replay` with identical draws, and how to load one again.
+"""Write and load buffer files; a loaded `Replay` continues with identical draws.
 
-The file is described in docs/reference/buffer-format.md. Members can be loaded without touching the others.
+The format is described in docs/reference/buffer-format.md. Single members can be loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from replaybench.runtime.user_file import imports_only
 
 
 def replay_facts(replay: Replay) -> dict[str, Any]:
-    """Return the facts that `load_replay` needs beside the arrays."""
+    """Return the facts that `load_replay` needs in addition to the arrays."""
     return {
         "strategy": str(replay.strategy),
         "fields": replay.columns.fields,
@@ -40,13 +40,13 @@ def replay_facts(replay: Replay) -> dict[str, Any]:
 
 
 def replay_arrays(replay: Replay) -> dict[str, Any]:
-    """Return the arrays of a buffer file; what is not there yet is computed part by part when written."""
+    """Return the arrays of a buffer file; derived arrays are computed part by part when written."""
     state = replay.state_dict(lazy=True)
     return {**state, **numbering(state["episode_starts"], state["serial"])}
 
 
 class RecordArrays(Mapping[str, NDArray[Any]]):
-    """The arrays of an open record whose names begin with `prefix`, read when asked for and not kept.
+    """The arrays of an open record whose names begin with `prefix`, read on request and not cached.
 
     Args:
         members: places on their first axis; None for all.
@@ -80,13 +80,13 @@ def load_replay(
 
     Args:
         path: a buffer file that `sweep` or `Replay` wrote.
-        members: numbers of the members to load, of those in the file; the others are not read. None for all.
-        model: what a strategy with `Synth` needs to go on storing.
-        traces: the rule of the learner whose traces are in the file, if there are any.
-        strategy: the file's, where it names a Python file; a file's word is not enough to run one.
+        members: numbers of the members to load; the others are not read. None for all.
+        model: plant and policy, which a strategy with `Synth` needs to store more experiences.
+        traces: the rule of the learner whose traces the file contains, if any.
+        strategy: the strategy of the file; required if it is in a Python file, because opening a file runs no code.
 
     Raises:
-        UserError: the file is missing, damaged, no buffer, or does not say how to continue, or its strategy is in a
+        UserError: the file is missing, damaged, not a buffer or lacks the state to continue, or its strategy is in a
             Python file that was not named.
     """
     path = Path(path)
@@ -135,7 +135,7 @@ def load_replay(
 
 
 def _check_room(file: BufferFile, members: int, capacity: int) -> None:
-    """Refuse a buffer that is larger than memory, before it is made."""
+    """Raise `UserError` for a buffer that does not fit into memory, before it is allocated."""
     steps, unit = sum(file.facts.fields.values()), file.facts.unit
     if unit.steps != file.steps or capacity // unit.steps < file.slots:
         raise UserError(f"{file.path}: {capacity} steps in units of {unit.steps} are not its {file.slots} slots")

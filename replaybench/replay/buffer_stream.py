@@ -1,7 +1,7 @@
 """`BufferStream`: replay from a buffer file that does not fit into memory.
 
-It is block-shuffled, not uniform over the buffer: at any time, batches come from a few contiguous blocks of each
-member's slots. Over a pass every experience is replayed equally often in the mean. No strategy applies.
+Batches are block-shuffled, not uniform over the buffer: at any time they come from a few contiguous blocks of each
+member's slots. Over a pass every experience is replayed equally often on average. Strategies are not supported.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class BufferStream:
     through all blocks of a member in random order, a new one each time. `held` blocks are in memory; batches are drawn
     from their rows uniformly, with replacement. The block held longest gives way to the next one of the pass each time
     `replays` · rows held / `held` draws were made (to a batch), so every block stays for `held` such turns, and each of
-    its experiences is drawn `replays` times per pass in the mean. The first blocks held are the end of a pass before
-    the first, so that this holds from the start. A member of at most `held` blocks is held whole and drawn uniformly.
+    its experiences is drawn `replays` times per pass on average. The first held blocks are the end of a pass before
+    the first, so that this holds from the start. A member with at most `held` blocks is held whole and drawn uniformly.
 
     Memory is M · held · block_rows · (4 · numbers in a row + 4) bytes for the blocks, 4 bytes for every `block_rows`
     slots of the file, and 1/4096 of the file's size for its checksums.
@@ -47,12 +47,12 @@ class BufferStream:
         root: root seed.
         members: member numbers `[M]` of the learners; they seed the draws.
         recordings: which of the file's members each learner replays; None takes them in turn, by member number.
-        replays: how often each experience is drawn per pass, in the mean.
-        block_rows, held: size and number of blocks; more of both is closer to uniform replay.
+        replays: mean number of draws of each experience per pass.
+        block_rows, held: size and number of held blocks; larger values approach uniform replay.
 
     Attributes:
-        columns: the blocks held.
-        passes: how far each member has come.
+        columns: the held blocks.
+        passes: the position of each member in its passes.
 
     Raises:
         UserError: the file is damaged, is no buffer, or lacks such a recording.
@@ -131,7 +131,7 @@ class BufferStream:
         )
 
     def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats32]) -> None:
-        """Nothing is kept: no strategy applies."""
+        """Do nothing, because strategies are not supported."""
 
     def __iter__(self) -> Iterator[ReplayBatch]:
         """Yield batches without end."""
@@ -139,7 +139,7 @@ class BufferStream:
             yield self.sample()
 
     def state_dict(self) -> State:
-        """Return what a resumed stream needs to draw the same batches; the blocks held are read again."""
+        """Return the state that a resumed stream needs to draw the same batches; held blocks are read again."""
         return {
             **self.passes.state_dict(),
             "stream_drawn": self._drawn,
@@ -168,7 +168,7 @@ class BufferStream:
         self.close()
 
     def _advance(self) -> None:
-        """Replace the blocks that have been held for their time."""
+        """Replace the blocks whose number of draws is reached."""
         for m in np.flatnonzero(self.passes.blocks > self.held).tolist():
             while self._drawn[m] >= (due := self.replays * self._size[m].sum() / self.held):
                 self._drawn[m] -= due
@@ -196,7 +196,7 @@ class BufferStream:
 def _draw(
     stream: NDArray[np.uint64], start: Indices, size: Indices, block_rows: int, slot: Indices, idx: Indices
 ) -> None:
-    """Draw rows held, uniformly: their places in memory and their slots in the file, `[M, B]` each."""
+    """Draw held rows uniformly; return their rows in memory and their slots in the file, `[M, B]` each."""
     for m in range(slot.shape[0]):
         total = size[m].sum()
         for b in range(slot.shape[1]):
@@ -209,16 +209,16 @@ def _draw(
 
 
 class ShuffledBlocks:
-    """Passes of each member through its own blocks; at first, a pass has just come to its end.
+    """Passes of each member through its own blocks, initially at the end of a pass.
 
     Args:
         stream: the members' random numbers.
         blocks: int64 `[M]`, number of blocks of each.
 
     Attributes:
-        order: uint32 `[M, K]`, the present pass.
-        place: int64 `[M]`, how much of it is done.
-        begun: int64 `[M]`, passes begun after the first.
+        order: uint32 `[M, K]`, the order of blocks in the current pass.
+        place: int64 `[M]`, number of finished blocks of it.
+        begun: int64 `[M]`, number of passes after the first.
     """
 
     def __init__(self, stream: Stream, blocks: NDArray[np.int64]) -> None:
@@ -229,12 +229,12 @@ class ShuffledBlocks:
             self._shuffle(m)
 
     def last(self, m: int, number: int) -> list[int]:
-        """Return the last blocks of member m's present pass, at most `number`, in their order."""
+        """Return the last blocks, at most `number`, of member m's current pass, in order."""
         blocks: list[int] = self.order[m, max(0, self.blocks[m] - number) : self.blocks[m]].tolist()
         return blocks
 
     def following(self, m: int) -> int:
-        """Return the next block of member m, of a new pass where one is over."""
+        """Return the next block of member m; begin a new pass if the current one is over."""
         if self.place[m] == self.blocks[m]:
             self._shuffle(m)
             self.place[m], self.begun[m] = 0, self.begun[m] + 1
@@ -242,7 +242,7 @@ class ShuffledBlocks:
         return int(self.order[m, self.place[m] - 1])
 
     def state_dict(self) -> State:
-        """Return what changes, the random numbers included."""
+        """Return the variable state, including random streams."""
         return {
             "stream_stream": self.stream.state,
             "stream_order": self.order,
@@ -256,7 +256,7 @@ class ShuffledBlocks:
 
 @kernel
 def _shuffle(stream: NDArray[np.uint64], order: NDArray[np.uint32]) -> None:
-    """Bring `order` into random order in place (Fisher and Yates)."""
+    """Shuffle `order` in place (Fisher and Yates)."""
     for i in range(order.size - 1, 0, -1):
         j = next_below(stream, i + 1)
         order[i], order[j] = order[j], order[i]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from replaybench.data.record import open_record, read_header
 from replaybench.data.run_folder import RunFolder
-from replaybench.envs.ode.plant import steps_told
+from replaybench.envs.ode.plant import describe_steps
 from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
 from replaybench.experiments.cells import cells_of
 from replaybench.experiments.plan import Plan, check_room, plan, plan_warnings
@@ -186,5 +186,5 @@ def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
 
 def _substeps(cells: Sequence[Cell]) -> Iterator[str]:
     for cell in {(cell.plant, cell.frequency): cell for cell in cells}.values():
-        if words := steps_told(cell.make_plant(), cell.frequency):
+        if words := describe_steps(cell.make_plant(), cell.frequency):
             yield f"substeps  {cell.plant} at {cell.frequency:g} Hz: {words}"

@@ -1,6 +1,6 @@
-"""Atomic writing: a file appears whole under its name, or not at all, whatever interrupts the writer.
+"""Atomic writing: a file appears complete under its name or not at all, even if the writer is killed.
 
-Temporary files have random names, so that no link that was left in a folder is written through.
+Temporary files have random names, so that links planted in a folder are not followed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, 
 
 @contextmanager
 def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a temporary file, or folder, beside `path`; on success it is flushed to disk and renamed to `path`.
+    """Yield a temporary file or folder next to `path`; on success it is flushed to disk and renamed to `path`.
 
     Raises:
-        UserError: the disk is full, the place cannot be written, or a folder is there already; what was at `path` is
-            untouched.
+        UserError: the disk is full, the folder cannot be written, or `path` is an existing folder; an existing file is
+            unchanged.
     """
     temporary = None
     try:
@@ -59,12 +59,12 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def atomic_folder(path: Path) -> AbstractContextManager[Path]:
-    """Do the same for a new folder, which must not exist yet."""
+    """Yield a temporary folder that is renamed to `path`, which must not exist yet, on success."""
     return atomic_path(path, folder=True)
 
 
 def _explain(error: Exception, path: Path) -> None:
-    """Raise the `UserError` for an error of the system that a user can mend."""
+    """Raise a `UserError` for an error of the system that a user can correct."""
     code = _system_error(error)
     if code in _NO_ROOM:
         raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
@@ -73,7 +73,7 @@ def _explain(error: Exception, path: Path) -> None:
 
 
 def _system_error(error: BaseException | None) -> int:
-    """Return the errno behind an exception: HDF5 and safetensors hide it in the text of what they raise."""
+    """Return the errno of an exception; HDF5 and safetensors have it in the message only."""
     while error is not None:
         if isinstance(error, OSError) and error.errno:
             return error.errno
@@ -99,6 +99,6 @@ def _sync(path: Path) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """Refuse to write over an earlier result, before anything is computed."""
+    """Raise `UserError` if an earlier result would be overwritten, before anything is computed."""
     if path.exists():
         raise UserError(f"{path} exists already; remove it or choose another --output")

@@ -22,7 +22,7 @@ MOST: Final = 10**9
 
 @dataclass(frozen=True)
 class Within:
-    """A range of numbers in some unit, its ends included, but not the lower end of an `above` range."""
+    """A range of numbers in some unit, including its ends, except the lower end if `above`."""
 
     low: float
     high: float = MOST
@@ -30,7 +30,7 @@ class Within:
     above: bool = False
 
     def check(self, value: float, what: str) -> None:
-        """Raise `UserError`, naming `what`, for a number outside; NaN is outside of every range."""
+        """Raise `UserError`, naming `what`, for a number outside the range; NaN is outside every range."""
         if self.low <= value <= self.high and not (self.above and value == self.low):
             return
         low = f"above {self.low:.10g}" if self.above else f"at least {self.low:.10g}"
@@ -40,10 +40,10 @@ class Within:
 
 @dataclass(frozen=True)
 class OneLine:
-    """Text without control characters and line breaks, which patterns, terminals and tables take for something else."""
+    """Text without control characters and line breaks."""
 
     def check(self, value: str, what: str) -> None:
-        """Raise `UserError`, naming `what`, for any other text."""
+        """Raise `UserError`, naming `what`, for text with control characters or line breaks."""
         if any(unicodedata.category(each) in ("Cc", "Zl", "Zp") for each in value):
             raise UserError(f"{what} holds a control character or line break: {shown(value)}; names are one line")
 
@@ -84,8 +84,8 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
     """Make a dataclass or named tuple of `kind` from a table; `where` names the table in errors.
 
     Args:
-        others: for files, whose every fault must name them: keys that `kind` does not have are passed over, in nested
-            tables too, as a later version may have written them. Else they are refused.
+        others: ignore unknown keys, also in nested tables, because a later version may have written the file;
+            otherwise they are errors.
 
     Raises:
         UserError: an unknown key, a missing one, or a value of the wrong type or beyond its bounds.
@@ -111,9 +111,9 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
 
 
 def check(settings: Any, where: str) -> None:
-    """Check the fields of a frozen dataclass that was not made by `build`, and give them its types: tuples for lists.
+    """Check the fields of a frozen dataclass that was not made by `build`, and convert lists to tuples.
 
-    Text and numbers where a list is due are lists of one.
+    A text or number in place of a list becomes a list of one.
 
     Raises:
         UserError: a value has the wrong type or is beyond its bounds.
@@ -127,7 +127,7 @@ def check(settings: Any, where: str) -> None:
 
 
 def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with changes, table within table; of another `form` a table keeps nothing."""
+    """Return a table with changes merged into nested tables; a changed `form` replaces its table."""
     if changes.get("form", table.get("form")) != table.get("form"):
         return dict(changes)
     found = dict(table)
@@ -145,7 +145,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 @functools.cache
 def _keys(kind: type[Any]) -> dict[str, bool]:
-    """Return the keys of a table of this kind, and whether each must be there."""
+    """Return the keys of a table of this type, and whether each is required."""
     if not dataclasses.is_dataclass(kind):
         return {name: name not in kind._field_defaults for name in kind._fields}
     missing = dataclasses.MISSING
@@ -202,7 +202,7 @@ def _scalar(value: Any, kind: type[Any], where: str) -> Any:
 
 
 def _one_kind(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> Any:
-    """Convert to one of several kinds: None, dataclasses that a table names by a key, or the first that takes it."""
+    """Convert to one of several types: None, the dataclass that a table's key names, or the first that accepts it."""
     if value is None and type(None) in inner:
         return None
     kinds = [kind for kind in inner if kind is not type(None)]
@@ -221,9 +221,9 @@ def _type_of(hint: Any) -> Any:
 
 
 def _one_of(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any:
-    """Make the one of several dataclasses that a table names by its key, the first if it names none.
+    """Make that one of several dataclasses which a table names by a key; the first if it names none.
 
-    The key is the field that each of them has with one literal value of its own, e.g. `form: Literal["process"]`.
+    The key is a field that has a different literal type in each of them, e.g. `form: Literal["process"]`.
     """
     if not isinstance(table, Mapping):
         raise UserError(f"{where} must be a table, not {shown(table)}")

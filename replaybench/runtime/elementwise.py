@@ -1,9 +1,9 @@
 """Elementwise functions and sums in compiled code, with equal results on all supported processors.
 
-NumPy chooses between codes of its own and the C library's by the processor, which changes the last place of what is
-drawn, simulated and learned. In compiled code these are calls of the C library. Its float32 functions give the same
-bits on all processors; in float64 the last place may differ without fused multiply-adds (before 2013). NumPy's own are
-for figures and statistics only; a test reads the source for others.
+NumPy chooses its own code or the C library's by the processor, which changes the last digit of what is
+drawn, simulated and learned. Here these functions call the C library. Its float32 functions give the same
+bits on all processors; in float64 the last digit may differ on processors without fused multiply-adds (before 2013).
+NumPy's functions are for figures and statistics only; a test searches the source for other uses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one exception for mistakes that a user can mend: one line that names the thing and the remedy.
+"""The exception for mistakes that a user can correct: one line that names the fault and the remedy.
 
 The command line prints it without a traceback and exits with status 2.
 """
@@ -30,7 +30,7 @@ class UserError(ValueError):
 
 
 class Problems(list[str]):
-    """What is wrong with a file, a line each, to be reported together."""
+    """The faults of a file, one line each, to be reported together."""
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
@@ -41,7 +41,7 @@ class Problems(list[str]):
             self += [line for line in map(str, error.args) if line not in self]
 
     def raise_any(self, path: Path, notes: Iterable[str] = ()) -> None:
-        """Raise one `UserError` about a file that names all problems, if there are any, and how it was read."""
+        """Raise one `UserError` with all problems of a file, if there are any, and notes on how it was read."""
         further = [f"  note: {note}" for note in notes]
         if len(self) == 1:
             raise UserError(f"{path}: {self[0]}", *further)
@@ -53,7 +53,7 @@ def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = (
     """Return the error for an unknown `name`, offering the nearest valid ones (all of them if none is near).
 
     Args:
-        forms: what else a name may look like (`path/to/file.py:ClassName`), which none is near to.
+        forms: further forms of valid names (`path/to/file.py:ClassName`), for the message only.
     """
     names = sorted(valid)
     near = nearest(name, names)
@@ -62,10 +62,10 @@ def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = (
 
 
 def nearest(name: str, valid: Iterable[str]) -> list[str]:
-    """Return up to three names that `name` may have been meant as, the likeliest first; none where that is a guess.
+    """Return up to three valid names close to `name`, the most likely first; none if no name is close enough.
 
-    Case, the dashes of options and the order of letters are of no account; a part of a name that is not too short
-    stands for it.
+    Case, dashes of options and the order of letters are ignored. A sufficiently long part of a name
+    matches the whole name.
     """
     wanted = name.casefold().lstrip("-")
     scores = {candidate: _likeness(wanted, candidate.casefold().lstrip("-")) for candidate in sorted(valid)}
@@ -82,13 +82,13 @@ def _likeness(wanted: str, candidate: str) -> float:
 
 
 def no_such_file(path: Path) -> UserError:
-    """Return the error for a file that is not there, offering what has nearly its name where the path breaks off."""
+    """Return the error for a missing file, with similar names in the deepest existing folder of its path."""
     if path.is_dir():
         return UserError(f"{path} is a folder; name a file")
     folder = next(above for above in path.parents if above.is_dir())
     wanted = path.relative_to(folder).parts[0]
-    beside = [other.name for other in folder.iterdir()]
-    near = difflib.get_close_matches(wanted, beside, n=3)
+    names = [other.name for other in folder.iterdir()]
+    near = difflib.get_close_matches(wanted, names, n=3)
     where = "this folder" if folder == Path() else folder
     hint = f"did you mean {' or '.join(str(folder / name) for name in near)}?" if near else f"{where} has no {wanted!r}"
     return UserError(f"no such file: {path}; {hint}")
@@ -99,7 +99,7 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 
 
 
 def shown(value: Any) -> str:
-    """Return a value as it can stand in one line, whatever it is: long ones are cut, deep ones not entered."""
+    """Return any value as one line of text: long values are cut, deeply nested ones are abbreviated."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return f"a number of about {round(value.bit_length() * 0.30103)} digits"
     try:

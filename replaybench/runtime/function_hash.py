@@ -46,7 +46,7 @@ def content_hash(functions: Iterable[Callable[..., Any]], *, exact: bool = False
 def importable(functions: Iterable[Callable[..., Any]]) -> bool:
     """Return whether the modules of functions, and of all that they refer to, are in `sys.modules`.
 
-    Machine code from a cache looks for the modules that it was compiled from.
+    Cached machine code needs the modules that it was compiled from.
     """
     return _Walk(functions, exact=True).modules <= sys.modules.keys()
 
@@ -107,7 +107,7 @@ class _Walk:
                 self._visit_reference(global_name, function.__globals__[global_name], names)
 
     def _visit_reference(self, name: str, value: Any, attributes: list[str]) -> None:
-        """Visit a global; of a user's module visit the attributes that the code could mean."""
+        """Visit a global; of a user's module visit only the attributes that the code may use."""
         if not isinstance(value, ModuleType):
             self.visit(name, value)
         elif value.__name__.partition(".")[0] not in _LIBRARIES and id(value) not in self._seen:
@@ -137,7 +137,7 @@ def _in_library(value: Any) -> bool:
 
 @functools.cache  # plans of studies ask for the same few functions hundreds of times
 def _source(thing: FunctionType | type) -> str | None:
-    """Return the source without comments, docstrings and layout, or None where there is none to read."""
+    """Return the source without comments, docstrings and layout; None if it cannot be read."""
     try:
         text = textwrap.dedent(inspect.getsource(thing))
     except (OSError, TypeError):

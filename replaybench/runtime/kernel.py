@@ -44,7 +44,7 @@ def cache_dir() -> Path:
 
 
 def why_not_kept() -> str:
-    """Return why nothing can be kept in the folder, and the remedy, for people; empty if it can be written."""
+    """Return why the cache folder cannot be written, and the remedy, in words; empty if it can."""
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,17 +86,17 @@ def store_text(path: Path, text: str) -> bool:
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+)?import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _SETTINGS: Final = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "ENABLE_AVX")
-"""Numba's settings by which it compiles otherwise and which its cache does not tell apart; processors it does."""
+"""Numba's settings that change machine code but not its cache keys; the keys contain the processor."""
 
 
 def compiler() -> str:
-    """Return what compiles: versions, and those of Numba's settings that its cache does not tell apart."""
+    """Return a text of the compiler's versions and of Numba's settings that its cache keys omit."""
     return repr([numba.__version__, llvmlite.__version__, np.__version__, *(getattr(config, s) for s in _SETTINGS)])
 
 
 @functools.cache
 def kernel_digest(file: Path) -> str:
-    """Return a hash over a source file, all that it reaches by imports of the package, and the compiler."""
+    """Return a hash of a source file, all files of the package that it imports, and the compiler."""
     content = hashlib.sha256(compiler().encode())
     for path in sorted(_reached(file.resolve())):
         content.update(_source(path).encode())
@@ -119,7 +119,7 @@ def _source(path: Path) -> str:
 
 @functools.cache
 def _imports(path: Path) -> tuple[Path, ...]:
-    """Return the package's files, and a user's own, that a file names in imports, also late or for types only."""
+    """Return the files of the package and of a user that a file imports, including late and type-only imports."""
     names = set()
     for base, imported in _IMPORT.findall(_source(path)):
         words = re.findall(r"[\w.]+", imported)
@@ -137,26 +137,26 @@ def _file_of(module: str) -> Path | None:
 
 
 def _neighbour(path: Path, module: str) -> Path | None:
-    """Return the module that lies beside a user's file, if there is one of that name."""
+    """Return the module of that name in the folder of a user's file, if there is one."""
     file = path.parent.joinpath(*module.split(".")).with_suffix(".py") if module.strip(".") else path
     return file if _PACKAGE not in path.parents and file != path and file.is_file() else None
 
 
 class _Bitcode(JITCodeLibrary):
-    """A library to be linked into others, of which no machine code is made."""
+    """A library that is linked into others; no machine code is generated for it."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
         self._finalized = True
 
     def serialize_using_object_code(self) -> tuple[str, str, bytes]:
-        """Return what a cache keeps of it."""
+        """Return the payload that is cached."""
         kept: tuple[str, str, bytes] = self.serialize_using_bitcode()
         return kept
 
 
 def restored(context: Any, payload: Any) -> Any:
-    """Return a result that was stored for linking only; None if this is any other."""
+    """Return a result that was stored for linking only; None for any other payload."""
     stored, fndesc, environment, signature, objectmode, lifted, annotation, reload, environments = payload
     name, kind, content = stored
     if kind != "bitcode":
@@ -181,7 +181,7 @@ def restored(context: Any, payload: Any) -> Any:
 
 
 class _Compiler(_FunctionCompiler):  # type: ignore[misc]
-    """Compiles a function for Python or, where `linking`, for other kernels."""
+    """Compiles a function for Python or, if `linking`, for other kernels."""
 
     linking = False
 
@@ -209,10 +209,10 @@ class _Compiler(_FunctionCompiler):  # type: ignore[misc]
 
 
 class LinkedDispatcher(CPUDispatcher):
-    """Numba's dispatcher of a function, whose machine code is made when Python calls it.
+    """Numba's dispatcher of a function; machine code is generated when Python calls it.
 
     Args:
-        function: what is compiled, in nopython mode.
+        function: the function to compile in nopython mode.
         locals, targetoptions, pipeline_class: Numba's.
     """
 
@@ -231,12 +231,12 @@ class LinkedDispatcher(CPUDispatcher):
         self._superseded: list[Any] = []
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Compile for a caller that is being compiled, as Numba's does, but for that alone."""
+        """Compile for a caller that is being compiled, like Numba's method, but only for linking."""
         with self._linking():
             return super().get_call_template(args, kws)
 
     def compile(self, sig: Any) -> Any:
-        """Compile for a signature, or find what was; machine code only if it is not a caller that asks."""
+        """Compile for a signature or return the existing result, without machine code if another kernel requests it."""
         with global_compiler_lock:
             arguments = tuple(sigutils.normalize_signature(sig)[0])
             found: Any = self.overloads.get(arguments)
@@ -246,7 +246,7 @@ class LinkedDispatcher(CPUDispatcher):
                 return super().compile(sig)
 
     def add_overload(self, cres: Any) -> None:
-        """Let callers find what was compiled, and Python if it can call it."""
+        """Register a result for calling kernels, and for Python if it has machine code."""
         if isinstance(cres.library, _Bitcode):
             self.overloads[tuple(cres.signature.args)] = cres
             return
@@ -275,7 +275,7 @@ _TICK: Final = 0.02
 
 
 class NotCompiledError(Exception):
-    """A kernel is not stored here, where nothing may be compiled."""
+    """A kernel is not in the cache and must not be compiled now."""
 
 
 _may_compile = True
@@ -283,7 +283,7 @@ _may_compile = True
 
 @contextlib.contextmanager
 def stored_kernels_only() -> Iterator[None]:
-    """Compile nothing during the block: a kernel that is not stored raises `NotCompiledError`."""
+    """Compile nothing during the block: kernels that are not in the cache raise `NotCompiledError`."""
     global _may_compile
     before, _may_compile = _may_compile, False
     try:
@@ -293,19 +293,19 @@ def stored_kernels_only() -> Iterator[None]:
 
 
 class _Results(caching.CompileResultCacheImpl):
-    """What Numba compiles, and functions that are for other kernels to call."""
+    """Cache entries: compiled kernels, and functions that only other kernels call."""
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
         return restored(target_context, payload) or super().rebuild(target_context, payload)
 
 
 class _ByContent(caching.UserProvidedCacheLocator):
-    """A place that does not tell where the package lies: an installed one and a checkout of the same files share it."""
+    """A cache location independent of the package's path: equal installed and checked-out files share it."""
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:
-        """Take the folder's name in the package; Numba's own for a file of the user's, which may lie anywhere.
+        """Use the folder's name in the package; for a user's file, which may lie anywhere, Numba's location.
 
-        The examples lie in the package and are loaded as a user's files, by modules that are named by their paths.
+        The examples lie in the package but are loaded as users' files, as modules named by their paths.
         """
         super().__init__(function, file)
         folder = Path(file).resolve().parent
@@ -315,27 +315,27 @@ class _ByContent(caching.UserProvidedCacheLocator):
             self._cache_path = os.path.join(settings.CACHE_DIR, place)
 
     def get_source_stamp(self) -> str:
-        """Return the same of all files: the folder's name tells their content, and Numba's stamp may tell time."""
+        """Return the same for all files: the folder's name contains their hash, and Numba's stamp may contain times."""
         return ""
 
 
 class InCacheDir(_Results):
-    """The place of a kernel of the package, in the folder that Numba's settings name."""
+    """Cache entries of the package's kernels, in the cache folder."""
 
     _locator_classes = [_ByContent]  # noqa: RUF012 (as Numba declares it)
 
 
-class BesideSource(_Results):
-    """The place of a kernel of a generated file."""
+class NextToSource(_Results):
+    """Cache entries of a generated file's kernel, next to the file."""
 
     _locator_classes = [caching.InTreeCacheLocator]  # noqa: RUF012
 
 
 class Stored(caching.FunctionCache):
-    """Numba's cache of a function in one place or nowhere, which costs nothing but time if it fails.
+    """Numba's cache of a function in one folder; if it cannot be used, functions are compiled again.
 
     Attributes:
-        linking: whether what is sought is only for other kernels to call.
+        linking: whether the requested function is only called by other kernels.
 
     Raises:
         RuntimeError: there is no such place.
@@ -353,7 +353,7 @@ class Stored(caching.FunctionCache):
 
     @contextlib.contextmanager
     def sole_compiler(self) -> Iterator[None]:
-        """Let go, at the end of a compilation, of the lock that it has taken if there was anything to compile."""
+        """Release the lock after a compilation that has taken it."""
         self._depth += 1
         try:
             yield
@@ -363,7 +363,7 @@ class Stored(caching.FunctionCache):
                 self._held.close()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return what is stored, be it that another process is only about to store it; None if there is nothing."""
+        """Return the cached result, after waiting for a process that is compiling it; None if there is none."""
         found = super().load_overload(sig, target_context)
         if found is None and not _may_compile:
             raise NotCompiledError
@@ -373,7 +373,7 @@ class Stored(caching.FunctionCache):
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Store what was compiled, if that can be done."""
+        """Cache a compiled result if the folder can be written."""
         with contextlib.suppress(OSError):  # the disk is full, or the folder gone
             super().save_overload(sig, data)
 
@@ -383,7 +383,7 @@ class Stored(caching.FunctionCache):
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Hold a file's lock, if it can be had in time."""
+    """Hold a file's lock, or continue without it after a timeout."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # the folder cannot be written, or knows no locks
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -403,9 +403,9 @@ def _try_lock(descriptor: int) -> bool:
 
 
 class _SealedFiles(caching.IndexDataCacheFile):
-    """Numba's index and data files with a checksum at their ends; what is damaged is a miss, and is written anew.
+    """Numba's index and data files with a checksum at the end; a damaged file is a cache miss and is rewritten.
 
-    So is what names a class that is no longer there: files are unpickled before their stamp is compared, and another
+    So is a file that refers to a missing class: Numba unpickles files before it compares their stamp, and another
     version of this package may have written them.
     """
 
@@ -443,9 +443,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """Compile `function` in nopython mode, division by zero as in NumPy, cached by `kernel_digest`.
+    """Compile `function` in nopython mode, with NumPy's division by zero, cached by `kernel_digest`.
 
-    Where the cache folder cannot be written, nothing is cached: Numba's own choice of folder could be stale.
+    If the cache folder cannot be written, nothing is cached: Numba's own choice of folder could be stale.
     """
     settings: Any = config
     theirs = settings.CACHE_DIR
@@ -457,19 +457,19 @@ def kernel(function: F) -> F:
     return cast(F, compiled)
 
 
-def cached_beside_source(**options: Any) -> Callable[[F], F]:
-    """Return a decorator that compiles a function of a generated file, cached beside it: its name tells its content.
+def cached_next_to_source(**options: Any) -> Callable[[F], F]:
+    """Return a decorator that compiles a function of a generated file and caches it there; its name contains its hash.
 
     Args:
         options: Numba's.
 
     Raises:
-        RuntimeError: by the decorator, if the folder cannot be written.
+        RuntimeError: (from the decorator) the folder cannot be written.
     """
 
     def decorate(function: F) -> F:
         compiled = LinkedDispatcher(function, targetoptions=options)
-        compiled._cache = Stored(function, BesideSource)
+        compiled._cache = Stored(function, NextToSource)
         return cast(F, compiled)
 
     return decorate

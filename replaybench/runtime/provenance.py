@@ -1,7 +1,7 @@
 """Provenance of a result: code version, libraries, processor, start, duration and peak memory.
 
-A cell may be computed in several sessions, by other processes, after other commits, or on other machines; each has a
-record of its own, which is never changed once it is finished.
+A cell may be computed in several sessions: by several processes, from several commits or on several machines. Each has
+its own record, which does not change after the session.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONTAINER: Final = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that new processes can have, within the limit of a container."""
+    """Return the bytes of memory available to new processes, within the limit of a container."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -47,13 +47,13 @@ def available_memory() -> int:
 
 
 def forget_peak() -> None:
-    """Let `peak_memory` count from here on, where the system can (Linux); else it counts from the process's begin."""
+    """Reset `peak_memory` (Linux); on other systems it counts from the beginning of the process."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory() -> int:
-    """Return the most bytes of memory that this process has held at once, since `forget_peak` if the system can."""
+    """Return the peak memory of this process in bytes, since `forget_peak` if the system supports that."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
@@ -70,14 +70,14 @@ _PATIENCE: Final = 5.0
 
 @dataclass(frozen=True)
 class Code:
-    """What ran, and on what.
+    """The code that ran, and the machine.
 
     Attributes:
-        commit: the git commit of the package's code, None where it is not under git.
-        dirty: whether the package's folder differed from that commit, None as above.
-        versions: of Python and of those `LIBRARIES` that are there.
+        commit: the git commit of the package's code; None if it is not under git.
+        dirty: whether the package's folder differed from that commit; None if it is not under git.
+        versions: of Python and of the installed `LIBRARIES`.
         processor: its model name.
-        target: the processor that kernels were compiled for, as LLVM calls it.
+        target: LLVM's name of the processor that kernels were compiled for.
         system: operating system.
     """
 
@@ -94,10 +94,10 @@ class ComputeSession:
     """One process's part of a computation.
 
     Attributes:
-        code: what ran.
-        started: when, UTC, as `2026-11-22T08:00:00Z`.
-        seconds: how long, by a clock that cannot be set.
-        memory: most bytes of memory that the process held meanwhile; None in files of earlier versions.
+        code: the code that ran.
+        started: start time, UTC, as `2026-11-22T08:00:00Z`.
+        seconds: duration by a monotonic clock.
+        memory: peak memory in bytes; None in files of earlier versions.
     """
 
     code: Code
@@ -115,7 +115,7 @@ class Stopwatch:
         forget_peak()
 
     def stints(self) -> tuple[ComputeSession, ...]:
-        """Return the earlier sessions and the present one up to now."""
+        """Return the earlier sessions and the current one up to now."""
         return (
             *self._earlier,
             ComputeSession(self._code, self._started, time.monotonic() - self._began, peak_memory()),
@@ -137,7 +137,7 @@ def utc_now() -> str:
 
 @functools.cache
 def this_code() -> Code:
-    """Describe this process; asked once, because code that was loaded stays as it was."""
+    """Describe this process; called once, because loaded code does not change."""
     commit, dirty = _git_state()
     return Code(commit, dirty, _versions(), _processor(), _target(), platform.platform())
 
@@ -166,7 +166,7 @@ def _target() -> str:
 def _git_state() -> tuple[str | None, bool | None]:
     """Return the commit of the package's files and whether they differ from it.
 
-    A package that is installed within somebody's repository is no part of that.
+    A package that is installed inside another repository is not part of that repository.
     """
     if _git("ls-files", "--error-unmatch", "provenance.py") is None:
         return None, None
@@ -175,7 +175,7 @@ def _git_state() -> tuple[str | None, bool | None]:
 
 
 def _git(*words: str) -> str | None:
-    """Return what git says of the repository around this file, None if it refuses or is not there."""
+    """Return git's output for the repository of this file; None if git fails or is missing."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     options: dict[str, Any] = {"cwd": Path(__file__).parent, "env": clean, "timeout": _PATIENCE}
     try:

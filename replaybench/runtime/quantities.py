@@ -1,4 +1,4 @@
-"""Quantities as people read them: values, numbers of bytes, lengths of time."""
+"""Format quantities as text: values, numbers of bytes, durations."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Literal
 
 
 def shown_number(value: float) -> str:
-    """Write a value that was read; an empty cell of a log is one that is not a number."""
+    """Format a value that was read; NaN is an empty cell of a log."""
     return "not a number" if math.isnan(value) else f"{value:.6g}"
 
 
 def decimals(values: Iterable[float], least: int = 2) -> int:
-    """Return with how many decimals quantities of one unit are written beside each other.
+    """Return the number of decimals for quantities of one unit that are printed together.
 
-    Three significant digits of the largest, `least` where that is 0.1 or more, and up to four further where a smaller
-    one would be written as 0. Give it all that is printed: what is left out may read -0.00.
+    Three significant digits of the largest value, at least `least` decimals if it is 0.1 or more, and up to four more
+    if a smaller value would be printed as 0. Pass all printed values: an omitted one may be printed as -0.00.
     """
     sizes = [abs(value) for value in values if value and math.isfinite(value)]
     if not sizes:
@@ -27,20 +27,20 @@ def decimals(values: Iterable[float], least: int = 2) -> int:
 
 
 def fixed(value: float, digits: int, sign: Literal["", "+"] = "") -> str:
-    """Write a number with so many decimals, with its sign if asked for; one that is not 0 is not written as 0."""
+    """Format a number with some decimals, optionally with its sign; a number other than 0 is not printed as 0."""
     text = f"{value:{sign}.{digits}f}"
     return text if float(text) or not value else f"{value:{sign}.1e}"
 
 
 def gigabytes(count: int) -> str:
-    """Write a number of bytes for people."""
+    """Format a number of bytes."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"
 
 
 def duration(seconds: float) -> str:
-    """Write a length of time [s] in the one or two largest units that say it, as `2 h 45 min`.
+    """Format a duration [s] in its one or two largest units, as `2 h 45 min`.
 
-    Tenths of a second count below ten seconds, seconds below ten minutes, minutes below a day, hours from there on.
+    It is rounded to 0.1 s below 10 s, to seconds below 10 min, to minutes below a day, else to hours.
     """
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -53,7 +53,7 @@ def duration(seconds: float) -> str:
 
 
 def _two(count: int, several: int, small: str, large: str) -> str:
-    """Write a whole number of small units, of which several are a large one."""
+    """Format a whole number of small units as large and small units."""
     wholes, rest = divmod(count, several)
     parts = [f"{number} {unit}" for number, unit in ((wholes, large), (rest, small)) if number]
     return " ".join(parts)

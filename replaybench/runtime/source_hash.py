@@ -1,7 +1,7 @@
 """Content hashes of users' Python files, with the files that they import.
 
-A result is stale once the code behind it has changed. This looks at whole modules: those that define a class or
-function, and what they import.
+A result is stale if its code has changed. Whole modules are hashed: those that define a class or
+function, and their imports.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from replaybench.runtime.errors import UserError
 
 
 class Named(NamedTuple):
-    """What import statements name.
+    """The modules that import statements name.
 
     Attributes:
-        files: those within the folder, by their modules' names, what they import in turn included.
+        files: files within the folder by module name, including indirect imports.
         others: the top-level names of all other modules.
     """
 
@@ -32,12 +32,12 @@ class Named(NamedTuple):
 
 
 def named_by(path: Path, installed: Callable[[str], bool], package: str = "") -> Named:
-    """Return what the import statements of a Python file name, those left out that only run in a function or a script.
+    """Return the modules that a Python file imports, except imports that run only in a function or a script.
 
     Args:
         path: the file.
-        installed: whether a top-level name is of a package, or of Python itself; those are never files of the folder.
-        package: the one that it is of, `tools` for a folder's `tools/helper.py`; none for a user's own file.
+        installed: returns whether a top-level name is an installed package or part of Python; such names are no files.
+        package: the package of the file, `tools` for `tools/helper.py`; empty for the user's own file.
     """
     folder = path.parents[package.count(".") + 1 if package else 0]
     found, waiting = Named({}, set()), [(path, package)]
@@ -55,9 +55,9 @@ def named_by(path: Path, installed: Callable[[str], bool], package: str = "") ->
 
 
 def refuse_other_modules(path: Path, installed: Callable[[str], bool]) -> None:
-    """Raise `UserError` if a file would not get the modules beside it, but others of the same names.
+    """Raise `UserError` if a file would import other modules than those of the same names in its folder.
 
-    Python keeps one module per name; two folders with a `helper.py` cannot both have theirs.
+    Python has one module per name, so two folders with a `helper.py` cannot be used together.
     """
     for name, file in named_by(path, installed).files.items():
         loaded = getattr(sys.modules.get(name), "__file__", None)
@@ -68,7 +68,7 @@ def refuse_other_modules(path: Path, installed: Callable[[str], bool]) -> None:
 
 
 def _names(path: Path, package: str) -> Iterator[str]:
-    """Yield the modules that a file may import, absolutely named, their packages before them."""
+    """Yield the absolute names of the modules that a file may import, packages first."""
     try:
         waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
     except (OSError, SyntaxError, ValueError):  # reported where it is imported
@@ -84,7 +84,7 @@ def _names(path: Path, package: str) -> Iterator[str]:
 
 
 def _written(node: ast.AST, package: str) -> list[str]:
-    """Return the modules that a statement may import, as `from a import b` may a and a.b."""
+    """Return the modules that a statement may import: `from a import b` may import a and a.b."""
     if isinstance(node, ast.Import):
         return [each.name for each in node.names]
     if not isinstance(node, ast.ImportFrom):
@@ -97,7 +97,7 @@ def _written(node: ast.AST, package: str) -> list[str]:
 
 
 def _guard(node: ast.AST) -> bool:
-    """Tell whether what follows runs in a script, or for a type checker, only."""
+    """Return whether the block runs only in a script or only for a type checker."""
     return isinstance(node, ast.If) and ast.unparse(node.test) in (
         "__name__ == '__main__'",
         "TYPE_CHECKING",
@@ -106,7 +106,7 @@ def _guard(node: ast.AST) -> bool:
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """Return the file of a module in a folder, None if there is none."""
+    """Return the file of a module in a folder; None if there is none."""
     place = folder.joinpath(*name.split("."))
     return next((each for each in (place / "__init__.py", place.with_suffix(".py")) if each.is_file()), None)
 
@@ -116,11 +116,11 @@ _NAMED_ELSEWHERE: Final = frozenset({"replaybench", "numpy", "typing_extensions"
 
 
 def made_of(*origins: Callable[..., Any]) -> str:
-    """Describe the modules that define functions, or classes with their bases, in an order that is always the same.
+    """Describe the modules that define functions, or classes with their bases, in a fixed order.
 
-    A module of an installed package counts as that package's version, and so do the packages that it imports. The
-    content of a file that belongs to no package counts itself, and so does whatever it imports in turn: what its names
-    come from, and what its import statements name, as a plain number does not tell where it comes from.
+    A module of an installed package is described by the package's version, and so are the packages that it imports. A
+    file outside packages is described by its content and that of its direct and indirect imports. Imports are found
+    from the origin of its names and from its import statements, because a plain number has no origin.
     """
     parts: set[str] = set()
     waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]
@@ -141,14 +141,14 @@ def made_of(*origins: Callable[..., Any]) -> str:
 
 
 def of_a_package(name: str) -> bool:
-    """Return whether a top-level module's name is of an installed package, or of Python itself."""
+    """Return whether a top-level module belongs to an installed package or to Python."""
     return name in _NAMED_ELSEWHERE or bool(_version(name))
 
 
 def in_no_file(origin: Callable[..., Any]) -> list[Any]:
-    """Return which of a class and its bases, or whether a function, stand in no file, as in a notebook's cells.
+    """Return a function, or those of a class and its bases, that are defined in no file, as in a notebook.
 
-    What they are made of is not among what `made_of` describes.
+    `made_of` does not describe them.
     """
     modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
     named = [(each, module) for each, module in modules if _top(module) not in _NAMED_ELSEWHERE]
@@ -160,7 +160,7 @@ def _bases(origin: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def _imported(module: ModuleType) -> list[ModuleType]:
-    """Return the modules that a module's global names come from, the standard library left out."""
+    """Return the modules of origin of a module's global names, except the standard library."""
     found = []
     for value in list(vars(module).values()):
         other = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
@@ -175,7 +175,7 @@ def _part(module: ModuleType) -> str:
 
 
 def _named(module: ModuleType) -> set[str]:
-    """Describe what the import statements of a user's module name."""
+    """Describe the modules that a user's module imports."""
     path = _file_of(module)
     if path is None or path.suffix != ".py" or _version(_top(module)):
         return set()
@@ -188,7 +188,7 @@ def _content(path: Path) -> str:
 
 
 def _file_of(module: ModuleType) -> Path | None:
-    """Return a module's file; None where it has none, or one in name only, such as `<stdin>`."""
+    """Return a module's file; None if it has none, or only a name such as `<stdin>`."""
     file = getattr(module, "__file__", None)
     return Path(file) if file is not None and Path(file).is_file() else None
 
@@ -199,7 +199,7 @@ def _top(module: ModuleType) -> str:
 
 @cache
 def _version(package: str) -> str:
-    """Return the installed version of what provides an importable package; empty if nothing installed does."""
+    """Return the version of the distribution that provides a package; empty if none is installed."""
     for name in (package, *_distributions().get(package, ())):
         try:
             return f"{name} {version(name)}"

@@ -1,7 +1,7 @@
 """Named random streams, one per member and purpose: the only source of randomness in the project.
 
 A member's draws depend on (root seed, member number, purpose) and on nothing else: not on how many members
-run beside it, not on threads. Each stream is NumPy's `SFC64(SeedSequence(root, spawn_key=(member, purpose)))`,
+run next to it, not on threads. Each stream is NumPy's `SFC64(SeedSequence(root, spawn_key=(member, purpose)))`,
 held as four integers so that Numba kernels draw from it in place and a checkpoint is one small array.
 """
 
@@ -58,13 +58,13 @@ def next_double(s: NDArray[np.uint64]) -> Any:
 
 @kernel
 def next_below(s: NDArray[np.uint64], n: int) -> int:
-    """Return an integer in [0, n); the bias, below n · 2⁻⁵³, is beneath every test this project can make."""
+    """Return an integer in [0, n); the bias is below n · 2⁻⁵³."""
     return int(next_double(s) * n)
 
 
 @kernel
 def next_normal(s: NDArray[np.uint64]) -> Any:
-    """Return a standard normal float64 by Box and Muller: always two draws, so streams never slip."""
+    """Return a standard normal float64 by Box and Muller: always two draws, so that streams stay aligned."""
     radius = np.sqrt(-2.0 * np.log(1.0 - next_double(s)))
     return radius * np.cos(2.0 * np.pi * next_double(s))
 
@@ -88,12 +88,12 @@ class Stream:
 
     Args:
         root: root seed of the study.
-        members: member numbers, shape `[M]`; they seed the streams, so a block of a larger population draws
-            what it would draw there.
+        members: member numbers, shape `[M]`; they seed the streams, so that a block of members draws the same
+            numbers as within a larger population.
         purpose: one of `PURPOSES`.
 
     Attributes:
-        state: uint64 `[M, 4]`; kernels advance it in place, a checkpoint stores it.
+        state: uint64 `[M, 4]`; kernels advance it in place, checkpoints store it.
     """
 
     def __init__(self, root: int, members: Sequence[int], purpose: str) -> None:
@@ -104,7 +104,7 @@ class Stream:
         self.renew(root)
 
     def renew(self, root: int, chosen: NDArray[np.bool_] | None = None) -> None:
-        """Start the streams of all members, or of the chosen `[M]` only, anew from a root seed."""
+        """Restart the streams of all members, or of the chosen `[M]` only, from a root seed."""
         for row in self._rows(chosen).tolist():
             seed = np.random.SeedSequence(root, spawn_key=(self._members[row], self._number))
             self.state[row] = np.random.SFC64(seed).state["state"]["state"]

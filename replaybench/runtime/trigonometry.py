@@ -1,14 +1,14 @@
-"""sin and cos without calls and branches, so that loops over members become vector instructions.
+"""Sine and cosine without calls and branches, so that loops over members become vector instructions.
 
-The C library's are called for one number at a time, which is most of what a pendulum's step costs. These are some
-twenty operations that every processor rounds alike: fused multiply-adds where the code says so and nowhere else (a
+Calls of the C library for one number at a time would be most of the cost of a pendulum's step. These functions have
+some twenty operations with equal rounding on every processor: fused multiply-adds only where the code has them (a
 processor without them calls the C library's `fma`, which is slow and exact). The bits are therefore the same for one
 number as for eight at once, and on every processor.
 
 With x = q π + r, |r| ≤ π/2, and q a whole number, sin x = (−1)^q sin r; for cos x, q is half a number more. The
 subtraction of q π takes three parts of π (Cody and Waite 1980), the first of which fused multiply-adds subtract without
-error. sin r = r + r³ P(r²) has the eight coefficients that make the largest relative error least (Remez), each
-rounded before those after it were found.
+error. In sin r = r + r³ P(r²), eight coefficients minimise the largest relative error (Remez); each was
+rounded before the next ones were computed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Classes by name: built in, offered by installed packages, or in users' Python files.
 
-Here, and nowhere else, a name becomes an import. Inside `imports_only` just the given names may: files come from
+Only this module turns names into imports. Inside `imports_only` only the given names may be imported. Files come from
 strangers, and opening a file never executes code that it names.
 """
 
@@ -60,7 +60,7 @@ class ImportRefusedError(UserError):
 
 @contextmanager
 def imports_only(*texts: str | None) -> Iterator[None]:
-    """Allow the block to import only what these texts name; an inner block never allows more than an outer one.
+    """Allow imports in the block only for the names in these texts; an inner block never allows more than an outer one.
 
     Args:
         texts: plants, learners or strategies as the user names them; None names nothing.
@@ -91,14 +91,14 @@ def _matched(match: re.Match[str]) -> str:
 
 
 def _key(name: str) -> str:
-    """Return what names of one class have in common: `./mine.py:Mine` and `mine.py:Mine` are one."""
+    """Return a key that is equal for all names of one class: `./mine.py:Mine` and `mine.py:Mine`."""
     place = in_file(name)
     return f"{os.path.abspath(located(Path(place.path)))}:{place.class_name}" if place else name
 
 
 @contextmanager
 def names_from(folder: str) -> Iterator[None]:
-    """Look up relative paths of users' files in a folder first, and only then where this runs; "" changes nothing."""
+    """Look up relative paths of users' files in a folder before the working directory; "" changes nothing."""
     token = _FOLDER.set(folder or _FOLDER.get())
     try:
         yield
@@ -107,17 +107,17 @@ def names_from(folder: str) -> Iterator[None]:
 
 
 def located(path: Path) -> Path:
-    """Return where a path leads that a study names: beside it if something is there, else where this runs."""
-    beside = _FOLDER.get() / path
-    return beside if beside.exists() else path
+    """Return the path of a file that a study names: in the study's folder if it exists there, else unchanged."""
+    candidate = _FOLDER.get() / path
+    return candidate if candidate.exists() else path
 
 
 def canonical(text: str, folder: str = "") -> str:
-    """Return a name, or a strategy, with the paths of its files as short as can be.
+    """Return a name or strategy with the shortest paths of its files.
 
     Args:
-        text: `./mine.py:Mine` is `mine.py:Mine`.
-        folder: paths of files within it are relative to it.
+        text: `./mine.py:Mine` becomes `mine.py:Mine`.
+        folder: paths of files within it become relative to it.
     """
 
     def short(match: re.Match[str]) -> str:
@@ -130,28 +130,28 @@ def canonical(text: str, folder: str = "") -> str:
     return _PATHS.sub(short, text)
 
 
-def alike(name: str, other: str) -> bool:
-    """Return whether two names are of a class in files of one name, wherever these lie."""
+def same_class_name(name: str, other: str) -> bool:
+    """Return whether two names refer to a class of the same name in files of the same name, in any folders."""
     mine, theirs = (_PATHS.sub(lambda match: Path(match[0]).name, each) for each in (name, other))
     return mine == theirs and bool(_PATHS.search(name))
 
 
 def in_file(name: str) -> InFile | None:
-    """Read `path/to/file.py:ClassName`; None where a name is of another kind."""
+    """Parse `path/to/file.py:ClassName`; None if a name has another form."""
     match = _NAME.match(name)
     return InFile(Path(match["path"]), match["name"]) if match else None
 
 
 def called(name: str) -> str:
-    """Return what two names of one thing have in common, wherever its file is: that of its class, in lower case."""
+    """Return the class name within a name, in lower case, wherever its file is."""
     place = in_file(name)
     return (place.class_name if place else name).casefold()
 
 
 def class_here(name: str) -> str | None:
-    """Return `file.py:ClassName` for a class of that name, in any case, that a file here seems to define.
+    """Return `file.py:ClassName` if a file here seems to define a class of that name, in any case.
 
-    Files are searched as text and not run: it is for a hint.
+    Files are searched as text and not executed; the result is only a hint in an error.
     """
     defined = re.compile(rf"^class ({re.escape(name)})\b", re.IGNORECASE | re.MULTILINE)
     for path in sorted(Path().glob("*.py"))[:_MOST_FILES]:
@@ -164,7 +164,7 @@ def class_here(name: str) -> str | None:
 
 
 def without_class(name: str, kind: str) -> UserError:
-    """Return the error for `path/to/file.py` alone, which says what classes the file seems to define; it is not run."""
+    """Return the error for `path/to/file.py` without a class; it lists the file's classes without executing it."""
     try:
         text = Path(name).read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError):  # the latter of a NUL in it
@@ -177,13 +177,13 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
     """Return the class of that name in a file.
 
     Args:
-        place: where it is.
-        kind: what it is to be, for people: "plant", "learner".
+        place: file and class.
+        kind: the type in words: "plant", "learner".
         base: the class from which it must be derived.
-        derive_from: what to say of that to people; the name of `base` if empty.
+        derive_from: the name of the base class in messages; that of `base` if empty.
 
     Raises:
-        UserError: there is no such file or class, it cannot be imported, or the class is of another kind.
+        UserError: there is no such file or class, it cannot be imported, or the class has another base.
     """
     classes = vars(import_file(place.path, kind, f"{place.path}:{place.class_name}"))
     if place.class_name not in classes:
@@ -205,7 +205,7 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
 
 
 def _check_methods(mine: type, place: InFile) -> None:
-    """Raise `UserError` for a method that cannot be called as the package's own of that name, before a sweep does."""
+    """Raise `UserError` for a method whose signature is incompatible with the base class's, before a sweep calls it."""
     for name, method in vars(mine).items():
         base = next((above for above in mine.__mro__[1:] if name in vars(above)), object)
         due = vars(base).get(name)
@@ -232,7 +232,7 @@ def import_module(module: str, kind: str, name: str) -> None:
     """Import an installed module for the `name` that begins with it.
 
     Raises:
-        UserError: it must not be imported here, or cannot be.
+        UserError: it must not or cannot be imported here.
     """
     check_import(name, kind)
     try:
@@ -242,12 +242,12 @@ def import_module(module: str, kind: str, name: str) -> None:
 
 
 def import_file(path: Path, kind: str, name: str) -> ModuleType:
-    """Import a user's file as a module for the `name` that it stands in; an edited file is another module.
+    """Import a user's file as a module, for a `name` that contains it; an edited file becomes another module.
 
     Raises:
         ImportRefusedError: it must not be imported here.
-        UserError: there is no such file, or it cannot be imported; the line is named. Or it would be given another
-            folder's module in place of one beside it.
+        UserError: there is no such file, it cannot be imported (the error names the line), or it would import another
+            folder's module in place of one in its own folder.
     """
     check_import(name, kind)
     written, path = path, located(path)
@@ -281,15 +281,15 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
 
 
 def name_in_file(found: type) -> str:
-    """Return `path/to/file.py:ClassName` of a class that came from a user's file; empty for any other."""
+    """Return `path/to/file.py:ClassName` of a class from a user's file; empty for any other."""
     path = _IMPORTED.get(found.__module__)
     return f"{path}:{found.__name__}" if path is not None else ""
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Return strategies or learners as legends and tables write them, without the paths of users' files.
+    """Return the names of strategies or learners without paths of users' files, for legends and tables.
 
-    Where two would read alike, all keep their paths.
+    If two would become equal, all keep their paths.
     """
     whole = list(names)
     short = {name: _IN_TEXT.sub(r"\1", name) for name in whole}
@@ -297,26 +297,26 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
 
 
 def line_of(error: BaseException) -> str:
-    """Return `path/to/file.py, line 12` of the last line of a user's file that an error passed; empty if none."""
+    """Return `path/to/file.py, line 12` of the last line of a user's file in an error's traceback; empty if none."""
     written = {str(path.resolve()): path for path in _IMPORTED.values()}
     passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in written]
     return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
 
 
 def said(error: BaseException) -> str:
-    """Return the kind of an error and what it says, in one line."""
+    """Return the type and message of an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
 
 
 @contextmanager
-def faults_told(where: str) -> Iterator[None]:
-    """Run what calls users' classes: an error in one of their files becomes one line, with its place.
+def one_line_errors(where: str) -> Iterator[None]:
+    """Turn errors in users' files during the block into one line with the place.
 
     Args:
-        where: what was running, for people.
+        where: what runs in the block, in words.
 
     Raises:
-        UserError: an error passed a user's file. Any other goes on, with a note of `where`.
+        UserError: an error occurred in a user's file. Other errors are raised again with a note of `where`.
     """
     try:
         yield
@@ -330,7 +330,7 @@ def faults_told(where: str) -> Iterator[None]:
 
 
 def reason(error: BaseException, path: Path) -> str:
-    """Say in one line what went wrong, and at which line of the file."""
+    """Return in one line what failed and in which line of the file."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     lines = [
@@ -342,14 +342,14 @@ def reason(error: BaseException, path: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Registry(Mapping[str, type[Any]]):
-    """Classes of one kind by name; one is imported when it is asked for.
+    """Classes of one type by name; each is imported on first use.
 
     Attributes:
-        kind: what they are, for people: "learner".
-        own: name → `module:Class` of those that come with the package.
+        kind: the type in words: "learner".
+        own: name → `module:Class` of the package's own classes.
         base: `module:Class` from which all of them derive.
-        group: entry points under which installed packages offer more; the package's own names come first.
-        derive_from: the name that users shall derive their own from; the name of `base` if empty.
+        group: entry points with which installed packages add classes; the package's own names take precedence.
+        derive_from: the name of the base class for users; that of `base` if empty.
         also_named: further forms of names for the error about an unknown one.
     """
 
@@ -362,7 +362,7 @@ class Registry(Mapping[str, type[Any]]):
 
     @cached_property
     def offered(self) -> dict[str, EntryPoint]:
-        """What other installed packages offer of this kind, by name."""
+        """The classes that other installed packages add, by name."""
         return {entry.name: entry for entry in entry_points(group=self.group) if self._is_new(entry)}
 
     def __iter__(self) -> Iterator[str]:
@@ -380,14 +380,14 @@ class Registry(Mapping[str, type[Any]]):
         return self.load(name)
 
     def spelled(self, name: str) -> str:
-        """Return a name as it is registered, whatever its letters' case; an unknown one as it is."""
+        """Return a name in the registered case; an unknown name unchanged."""
         return name if name in self.own else {known.casefold(): known for known in self}.get(name.casefold(), name)
 
     def load(self, name: str) -> type[Any]:
         """Return the class of that name, or the one in `path/to/file.py:ClassName`.
 
         Raises:
-            UserError: there is none, or it cannot be imported.
+            UserError: there is no such class, or it cannot be imported.
         """
         self.check(name)
         if name in self.own:
@@ -397,7 +397,7 @@ class Registry(Mapping[str, type[Any]]):
         return self._offered(self.offered[name])
 
     def check(self, name: str) -> None:
-        """Raise `UserError` for a name that can be none of these; a class in a user's file may be missing there."""
+        """Raise `UserError` for an invalid name; whether a class in a user's file exists is not checked."""
         if name in self.own or in_file(name) or name in self.offered:
             return
         if name.endswith(".py"):
@@ -408,11 +408,11 @@ class Registry(Mapping[str, type[Any]]):
 
     @property
     def base_class(self) -> type[Any]:
-        """The class from which all derive."""
+        """The base class of all."""
         return _imported(self.base)
 
     def _is_new(self, entry: EntryPoint) -> bool:
-        """Tell whether an entry point of the group is of this kind; one that cannot be imported may be."""
+        """Return whether an entry point of the group is of this kind; one that cannot be imported may be."""
         if entry.name in self.own:
             return False
         try:

@@ -1,4 +1,4 @@
-"""The versions that results carry: of the package, and of everything that decides their numbers."""
+"""The versions that results contain: of the package, and of everything that decides numbers."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from replaybench.runtime.streams import next_normal
 
 @dataclass(frozen=True, kw_only=True)
 class ACERConfig(Settings):
-    """Settings; the paper's values except where said.
+    """Settings of ACER; the paper's values unless noted.
 
     Paper: learning rates drawn from [1e-4, 10^-3.3], δ from [0.1, 2], about 4 replays of each experience, one segment
     per update of one of many workers; most layers of policy and value are shared. Here δ, which bounds kᵀg and has the
@@ -88,9 +88,9 @@ class ACERConfig(Settings):
 
 
 class ACERNumbers(NamedTuple):
-    """What the kernel computes, in numbers.
+    """The settings as numbers, for the kernel.
 
-    Traces are min(cap, ρ^power), of the critic's return and of the policy's; `control` is 0 where returns do without
+    Traces of the critic's and the policy's returns are min(cap, ρ^power); `control` is 0 if returns do not use
     Q and V; `bound` and `correct_from` are c of the truncation and of its correction.
     """
 
@@ -231,7 +231,7 @@ def log_ratio(action: AnyFloats, mean: AnyFloats, behaviour: AnyFloats, sigma: f
 
 @kernel
 def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool) -> float:
-    """Return what multiplies ∇V in the critic's ascent.
+    """Return the factor of ∇V in the critic's ascent.
 
     With the dueling network (1 + min(1, ρ)) (Q_ret − Q̃), of which 1 comes from ∇Q̃ and the rest from the target of
     eq. 14; with a critic of its own ρ (Q_ret − V) (appendix E.4).
@@ -249,7 +249,7 @@ def sample_actions(
 ) -> None:  # fmt: skip
     """Write a, u_1…u_n below each other into tried `[(1 + n) B·K, A]`, and a′ into other `[B·K, A]`.
 
-    Padding draws nothing and gets zeros: what a failed member left there must not reach the next one.
+    Padding draws nothing and gets zeros, so that values of a failed member cannot reach the next one.
     """
     length = data.length[row]
     count, actions = other.shape
@@ -285,7 +285,7 @@ def update_members(
     data: Segments, behaviour: AnyFloats, stream: NDArray[np.uint64], numbers: ACERNumbers, first: int,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Updates of every member, counted from `first`; the symbols are those of Algorithm 3."""
+    """Update every member, counting updates from `first`; the symbols are those of Algorithm 3."""
     count, actions = data.action.shape[1:]
     segments, blocks = data.length.shape[1], 1 + numbers.samples
     observations, kind = data.observation.shape[2], policy.network.parameters.dtype

@@ -42,11 +42,11 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class ACERDiscreteConfig(Settings):
-    """Settings; the paper's values except where said.
+    """Settings of discrete ACER; the paper's values unless noted.
 
     The paper learns Atari games with one network of two heads; here policy and critic are separate networks. It draws
     the number of replays after each update on policy from Poisson(4); here it is the mean of all members, 64 by
-    default. Its entropy weight is 1e-3; with 0.02 or less the policy on the pendulum soon does nothing for ever. Here
+    default. Its entropy weight is 1e-3; with 0.02 or less the policy on the pendulum soon outputs 0 for ever. Here
     log ρ is clipped (`log_ratio_bound`), and the entropy's gradient is part of what is projected.
 
     `truncate_at` is c of eq. 9, whose correction takes Q(x, a) of the summed a (Algorithm 2 prints Q(x, a_i));
@@ -84,7 +84,7 @@ class ACERDiscreteConfig(Settings):
 
 
 class ACERDiscreteNumbers(NamedTuple):
-    """What the kernel computes, in numbers: traces are min(cap, ρ); `control` is 0 where returns do without Q."""
+    """The settings as numbers, for the kernel: traces are min(cap, ρ); `control` is 0 if returns do not use Q."""
 
     discount: float
     entropy: float
@@ -225,7 +225,7 @@ def _softmax(logits: AnyFloats) -> tuple[Floats, Floats]:
 
 
 def _chosen(probability: AnyFloats, uniform: Floats) -> NDArray[np.int64]:
-    """Return which of the last axis's n choices each number in [0, 1) falls on; NaN falls on the first."""
+    """Return the index of the choice (last axis) that each number in [0, 1) selects; NaN selects the first."""
     below = np.cumsum(probability, axis=-1, dtype=np.float64)
     choice: NDArray[np.int64] = (below[..., :-1] <= uniform[..., None] * below[..., -1:]).sum(axis=-1)
     return choice
@@ -260,8 +260,8 @@ def policy_gradient(
 ) -> None:  # fmt: skip
     """Write g `[n]`, the gradient with respect to the probabilities of one state (eq. 9).
 
-    `likely` is min(c, ρ) (Q_ret − V) of what was done; Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V) corrects it;
-    the entropy's gradient, −(log π + 1), comes on top.
+    `likely` is min(c, ρ) (Q_ret − V) of the stored action; Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V) corrects it;
+    the entropy's gradient, −(log π + 1), is added.
     """
     v = 0.0
     for i in range(pi.size):
@@ -287,7 +287,7 @@ def update_members(
     policy: TrainState, critic: TrainState, data: Segments, choice: NDArray[np.int64], behaviour: AnyFloats,
     numbers: ACERDiscreteNumbers, first: int, td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Updates of every member, counted from `first`; the symbols are those of Algorithm 2."""
+    """Update every member, counting updates from `first`; the symbols are those of Algorithm 2."""
     count, n = data.observation.shape[1], behaviour.shape[2]
     kind = policy.network.parameters.dtype
     logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)

@@ -32,10 +32,10 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True, kw_only=True)
 class DDPGConfig(Settings):
-    """Settings with the paper's values; the paper is silent on `tau` and prints `l2` = 5e-3.
+    """Settings with the paper's values; the paper does not state `tau` and prints `l2` = 5e-3.
 
     With the printed `l2`, coupled into Adam, learning degrades after a few hundred episodes; the default is 0.
-    `l2_form` says how it acts: on all parameters of the critic through Adam's gradient (`coupled`) or in addition to it
+    `l2_form` is its form: on all parameters of the critic through Adam's gradient (`coupled`) or in addition to it
     (`decoupled`), or through the gradient on weights alone (`weights`), as in the authors' fork of OpenAI Baselines for
     the paper's Roboschool results. With a `memory` the action joins the critic right after it, whatever `action_layer`
     is. `layer_norm` normalises every hidden layer before its activation. `output_bound` bounds the last layers' first
@@ -102,7 +102,7 @@ class DDPG(Learner):
 
     @classmethod
     def check(cls, config: DDPGConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
-        """Check also that nothing is used that only the CPU supports, if updates are on a device."""
+        """Check also that updates on a device use no option that only the CPU supports."""
         super().check(config, actions, refer)
         further = config.memory or config.layer_norm or isinstance(config.exploration, ParameterNoise)
         if device != "cpu" and (refer or further or config.l2_form == "weights"):
@@ -143,7 +143,7 @@ def _update(
     actor: TrainState, critic: TrainState, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float,
     first: int, delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Updates of every member, counted from `first`; the symbols are those of equations 4 to 6."""
+    """Update every member, counting updates from `first`; the symbols are those of equations 4 to 6."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type
     pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)

@@ -25,7 +25,7 @@ from replaybench.runtime.kernel import kernel
 class DQNConfig(Settings):
     """Settings; 15 levels, both ε, `decay_episodes` and `copy_every` (updates) are those of the 2018 paper.
 
-    It does not state the rest. Every action dimension has `levels` evenly spaced values in [−1, 1], and all their
+    The rest is not stated there. Every action dimension has `levels` evenly spaced values in [−1, 1], and all their
     combinations are the choices; None means the plant's own choices if it has some, else 15. The loss is ½ δ², linear
     beyond |δ| = `huber`; None keeps it quadratic. With `double` the network chooses the successor's action and the
     target network values it (van Hasselt et al. 2016).
@@ -107,7 +107,7 @@ class DQN(Learner):
         return self.normaliser.rewards.restored(self.critic(self.seen(observation)).max(axis=2))
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
-        """Update the network, copying it every so often; annotate `td_error` `[M·U, B]`, before each update."""
+        """Update the network, and the target network every `copy_every` updates; annotate `td_error` `[M·U, B]`."""
         config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
         settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
         _update(self._learned, self.experiences(batch, first), self._counts, *settings, first, delta)

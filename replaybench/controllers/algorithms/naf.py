@@ -97,7 +97,7 @@ class NAF(Learner):
 
 
 class AdvantageForm(NamedTuple):
-    """How outputs are read: c, whether m = tanh(output), whether the diagonal is softplus(output), else exp."""
+    """The meaning of outputs: c, whether m = tanh(output), whether the diagonal is softplus(output) or exp."""
 
     c: float
     bounded: bool

@@ -15,12 +15,12 @@ from replaybench.controllers.interface.noise import Explored, RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.temporal_difference import Experiences, targets
 from replaybench.controllers.losses.twin_critics import (
-    TwinRoom,
     Twins,
+    TwinWorkspace,
     fit_twins,
     lesser_gradient,
     lesser_value,
-    twin_room,
+    twin_workspace,
 )
 from replaybench.controllers.networks.adam import Adam, adam_step, make_adam, track
 from replaybench.controllers.networks.mlp import Network, Shape, backward, forward
@@ -85,7 +85,7 @@ class SAC(Learner):
         self.adams["temperature"] = make_adam(self.log_temperature, config.temperature_rate, **self._adam)
         self.random_actions, self.update_stream = RandomActions(setting), setting.stream("update")
         self._learned = {name: self.learned(name) for name in shapes}
-        self._room = twin_room(self._learned["critic1"].tape, config.batch_size, a, setting.dtype)
+        self._workspace = twin_workspace(self._learned["critic1"].tape, config.batch_size, a, setting.dtype)
 
     def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
         if self.warming_up:
@@ -156,11 +156,11 @@ class SAC(Learner):
         stream = self.update_stream.state
         if config.version == "first":
             value, alpha = learned["value"], config.temperature
-            update_first(actor, critics, value, self._room, x, config.tau, alpha, stream, first, delta)
+            update_first(actor, critics, value, self._workspace, x, config.tau, alpha, stream, first, delta)
         else:
             temperature = (self.log_temperature.network, self.adams["temperature"], config.temperature is None)
             entropy = -float(self.task.action_size)
-            update_present(actor, critics, *temperature, self._room, x, config.tau, entropy, stream, first, delta)
+            update_present(actor, critics, *temperature, self._workspace, x, config.tau, entropy, stream, first, delta)
         return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
@@ -240,7 +240,7 @@ def temper(
 @kernel
 def update_present(
     actor: TrainState, critics: Twins, log_temperature: Network, temperature_adam: Adam, automatic: bool,
-    room: TwinRoom,
+    workspace: TwinWorkspace,
     x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Update every member by the present version (2018b, Algorithm 1), from number `first`.
@@ -248,12 +248,12 @@ def update_present(
     ε is drawn for successors, then for states.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
-    kind = room.q.dtype.type
-    pi, noise = np.empty((batch, actions), room.q.dtype), np.empty((batch, actions), room.q.dtype)
-    head, d_head = np.empty((batch, 2 * actions), room.q.dtype), np.empty((batch, 2 * actions), room.q.dtype)
-    log_prob, d_log_prob = np.empty(batch, room.q.dtype), np.empty(batch, room.q.dtype)
-    y = np.empty_like(room.q)
-    nothing = np.empty((batch, 0), room.q.dtype)
+    kind = workspace.q.dtype.type
+    pi, noise = np.empty((batch, actions), workspace.q.dtype), np.empty((batch, actions), workspace.q.dtype)
+    head, d_head = np.empty((batch, 2 * actions), workspace.q.dtype), np.empty((batch, 2 * actions), workspace.q.dtype)
+    log_prob, d_log_prob = np.empty(batch, workspace.q.dtype), np.empty(batch, workspace.q.dtype)
+    y = np.empty_like(workspace.q)
+    nothing = np.empty((batch, 0), workspace.q.dtype)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
@@ -262,22 +262,22 @@ def update_present(
         forward(actor.network, m, actor.tape, x.next_observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
-        lesser_value((critics[0].target, critics[1].target), m, room, x.next_observation[row], pi)
+        lesser_value((critics[0].target, critics[1].target), m, workspace, x.next_observation[row], pi)
         for b in range(batch):
-            room.q[b, 0] -= alpha * log_prob[b]
-        targets(x, row, room.q, y)
-        fit_twins(critics, m, room, x, row, y, 0.5, step, delta[row])
+            workspace.q[b, 0] -= alpha * log_prob[b]
+        targets(x, row, workspace.q, y)
+        fit_twins(critics, m, workspace, x, row, y, 0.5, step, delta[row])
 
         forward(actor.network, m, actor.tape, x.observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
-        lesser_gradient(critics, m, room, x.observation[row], pi)
+        lesser_gradient(critics, m, workspace, x.observation[row], pi)
         for b in range(batch):
             share = kind(1 / batch) * x.actor_weight[row, b]
             d_log_prob[b] = alpha * share
             for a in range(actions):
-                room.d_action[b, a] *= -share
-        sample_backward(head, noise, pi, room.d_action, d_log_prob, d_head)
+                workspace.d_action[b, a] *= -share
+        sample_backward(head, noise, pi, workspace.d_action, d_log_prob, d_head)
         backward(actor.network, m, actor.tape, d_head, True, nothing)
         adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
         if automatic:
@@ -289,7 +289,7 @@ def update_present(
 
 @kernel
 def update_first(
-    actor: TrainState, critics: Twins, value: TrainState, room: TwinRoom, x: Experiences, tau: float,
+    actor: TrainState, critics: Twins, value: TrainState, workspace: TwinWorkspace, x: Experiences, tau: float,
     temperature: float,
     stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
@@ -300,36 +300,36 @@ def update_first(
     replay strategies on this version.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
-    kind = room.q.dtype.type
+    kind = workspace.q.dtype.type
     alpha = kind(temperature)
-    pi, noise = np.empty((batch, actions), room.q.dtype), np.empty((batch, actions), room.q.dtype)
-    head, d_head = np.empty((batch, 2 * actions), room.q.dtype), np.empty((batch, 2 * actions), room.q.dtype)
-    log_prob, d_log_prob = np.empty(batch, room.q.dtype), np.empty(batch, room.q.dtype)
-    y, v, d_v = np.empty_like(room.q), np.empty_like(room.q), np.empty_like(room.q)
-    nothing = np.empty((batch, 0), room.q.dtype)
+    pi, noise = np.empty((batch, actions), workspace.q.dtype), np.empty((batch, actions), workspace.q.dtype)
+    head, d_head = np.empty((batch, 2 * actions), workspace.q.dtype), np.empty((batch, 2 * actions), workspace.q.dtype)
+    log_prob, d_log_prob = np.empty(batch, workspace.q.dtype), np.empty(batch, workspace.q.dtype)
+    y, v, d_v = np.empty_like(workspace.q), np.empty_like(workspace.q), np.empty_like(workspace.q)
+    nothing = np.empty((batch, 0), workspace.q.dtype)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
         forward(actor.network, m, actor.tape, x.observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
-        lesser_gradient(critics, m, room, x.observation[row], pi)
+        lesser_gradient(critics, m, workspace, x.observation[row], pi)
 
         forward(value.network, m, value.tape, x.observation[row], nothing, v)
         for b in range(batch):
-            soft = room.q[b, 0] - alpha * log_prob[b]
+            soft = workspace.q[b, 0] - alpha * log_prob[b]
             d_v[b, 0] = kind(1 / batch) * x.weight[row, b] * (v[b, 0] - soft)
             share = kind(1 / batch) * x.actor_weight[row, b]
             d_log_prob[b] = alpha * share
             for a in range(actions):
-                room.d_action[b, a] *= -share
+                workspace.d_action[b, a] *= -share
         backward(value.network, m, value.tape, d_v, True, nothing)
-        sample_backward(head, noise, pi, room.d_action, d_log_prob, d_head)
+        sample_backward(head, noise, pi, workspace.d_action, d_log_prob, d_head)
         backward(actor.network, m, actor.tape, d_head, True, nothing)
 
         forward(value.target, m, value.tape, x.next_observation[row], nothing, v)
         targets(x, row, v, y)
-        fit_twins(critics, m, room, x, row, y, 0.5, step, delta[row])
+        fit_twins(critics, m, workspace, x, row, y, 0.5, step, delta[row])
         adam_step(value.network, m, value.adam, step, x.rate_factor[row])
         adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
         track(value.target, value.network, m, tau)

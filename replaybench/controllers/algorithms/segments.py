@@ -19,8 +19,8 @@ class Segments(NamedTuple):
         observation: `[M, B·K + B, S]`, normalised; the last B rows are the successors of the segments' last steps.
         action: `[M, B·K, A]`.
         reward: float64 `[M, B·K]`, scaled for learning.
-        goes_on: `[M, B]`, whether the successor of the last step has a value: no termination.
-        length: int64 `[M, B]`, own steps of each segment; the rows of the others are zero.
+        goes_on: `[M, B]`, whether the successor of the last step has a value, as after no termination.
+        length: int64 `[M, B]`, number of steps of each segment; the other rows are zero.
         weight, actor_weight: `[M, B]`.
         rate_factor: `[M]`.
     """
@@ -108,7 +108,7 @@ def traces(log_ratio: Floats, power: float, cap: float, out: Floats) -> None:
 def truncated_weights(log_ratio: Floats, cap: float, carry: float, out: Floats) -> None:
     """Write the importance weights of policy gradients, `[T]`.
 
-    With carry 0 they are marginal, min(c, ρ_t) (eq. 7); with carry 1 those of what is left of the trajectory,
+    With carry 0 they are marginal, min(c, ρ_t) (eq. 7); with carry 1 those of the rest of the trajectory,
     min(c, Π_{i ≥ t} ρ_i) (appendix E.2).
     """
     total = 0.0

@@ -13,7 +13,7 @@ from replaybench.controllers.interface.exploration import ExplorationConfig
 from replaybench.controllers.interface.noise import Explored, ProcessNoise, RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.temporal_difference import Experiences, targets
-from replaybench.controllers.losses.twin_critics import TwinRoom, Twins, fit_twins, lesser_value, twin_room
+from replaybench.controllers.losses.twin_critics import Twins, TwinWorkspace, fit_twins, lesser_value, twin_workspace
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
@@ -68,7 +68,7 @@ class TD3(Learner):
         self.actor, self.critic, _ = self.networks.values()
         self.random_actions, self.smoothing_stream = RandomActions(setting), setting.stream("update")
         self._actor, self._critics = self.learned("actor"), (self.learned("critic1"), self.learned("critic2"))
-        self._room = twin_room(self._critics[0].tape, config.batch_size, a, setting.dtype)
+        self._workspace = twin_workspace(self._critics[0].tape, config.batch_size, a, setting.dtype)
 
     def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
         # Exploration also advances during warm-up: an episode may outlast it.
@@ -100,7 +100,7 @@ class TD3(Learner):
         config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
         pace, x = (config.tau, config.policy_delay, first), self.experiences(batch, first)
-        _update(self._actor, self._critics, self._room, x, self.imitation, *smoothing, *pace, delta)
+        _update(self._actor, self._critics, self._workspace, x, self.imitation, *smoothing, *pace, delta)
         return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
@@ -120,7 +120,8 @@ def smooth(action: AnyFloats, stream: NDArray[np.uint64], deviation: float, boun
 
 @kernel
 def _update(
-    actor: TrainState, critics: Twins, room: TwinRoom, x: Experiences, imitation: float, stream: NDArray[np.uint64],
+    actor: TrainState, critics: Twins, workspace: TwinWorkspace, x: Experiences, imitation: float,
+    stream: NDArray[np.uint64],
     smoothing: float, smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Updates of every member, counted from `first`, in the order of Algorithm 1.
@@ -130,35 +131,35 @@ def _update(
     the recorded actions. The square is a mean over the dimensions of actions.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
-    kind = room.q.dtype.type
-    pi, y = np.empty((batch, actions), room.q.dtype), np.empty_like(room.q)
-    nothing = np.empty((batch, 0), room.q.dtype)
+    kind = workspace.q.dtype.type
+    pi, y = np.empty((batch, actions), workspace.q.dtype), np.empty_like(workspace.q)
+    nothing = np.empty((batch, 0), workspace.q.dtype)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     imitates = not np.isnan(imitation)
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
         forward(actor.target, m, actor.tape, x.next_observation[row], nothing, pi)
         smooth(pi, stream[m], smoothing, smoothing_clip)
-        lesser_value((critics[0].target, critics[1].target), m, room, x.next_observation[row], pi)
-        targets(x, row, room.q, y)
-        fit_twins(critics, m, room, x, row, y, 1.0, step, delta[row])
+        lesser_value((critics[0].target, critics[1].target), m, workspace, x.next_observation[row], pi)
+        targets(x, row, workspace.q, y)
+        fit_twins(critics, m, workspace, x, row, y, 1.0, step, delta[row])
         if step % policy_delay:
             continue
         forward(actor.network, m, actor.tape, x.observation[row], nothing, pi)
-        forward(critics[0].network, m, room.tape, x.observation[row], pi, room.q)
+        forward(critics[0].network, m, workspace.tape, x.observation[row], pi, workspace.q)
         size = 0.0
         for b in range(batch):
-            size += abs(room.q[b, 0]) / batch
+            size += abs(workspace.q[b, 0]) / batch
         weight = kind(-imitation / (size * batch)) if imitates else kind(-1 / batch)
         for b in range(batch):
-            room.d_q[b, 0] = weight * x.actor_weight[row, b]
-        backward(critics[0].network, m, room.tape, room.d_q, False, room.d_action)
+            workspace.d_q[b, 0] = weight * x.actor_weight[row, b]
+        backward(critics[0].network, m, workspace.tape, workspace.d_q, False, workspace.d_action)
         if imitates:
             for b in range(batch):
                 pull = kind(2 / (batch * actions)) * x.actor_weight[row, b]
                 for a in range(actions):
-                    room.d_action[b, a] += pull * (pi[b, a] - x.action[row, b, a])
-        backward(actor.network, m, actor.tape, room.d_action, True, nothing)
+                    workspace.d_action[b, a] += pull * (pi[b, a] - x.action[row, b, a])
+        backward(actor.network, m, actor.tape, workspace.d_action, True, nothing)
         adam_step(actor.network, m, actor.adam, step // policy_delay, x.rate_factor[row])
         track(actor.target, actor.network, m, tau)
         for i in range(2):

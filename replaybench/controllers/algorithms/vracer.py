@@ -66,7 +66,7 @@ class VRACERConfig(Settings):
 
 
 class HeadForm(NamedTuple):
-    """How outputs are read: whether log σ is a separate parameter, and whether tanh bounds the mean."""
+    """The meaning of outputs: whether log σ is a separate parameter, and whether tanh bounds the mean."""
 
     free: bool
     bounded: bool
@@ -203,7 +203,7 @@ class VRACER(Learner):
 class FirstValue:
     """Mean discounted return of the episodes before the first update, of each member: the critic's first value.
 
-    A value far from 0 is learned slowly, and meanwhile all advantages have one sign. The mean V̄ over all n steps
+    A value far from 0 is learned slowly, and until then all advantages have one sign. The mean V̄ over all n steps
     weighs each reward r[j], j steps after its episode's start, by w[j] = 1 + γ + … + γʲ; after a last step that is not
     terminal another V̄ follows: n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last].
 

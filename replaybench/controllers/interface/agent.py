@@ -1,4 +1,4 @@
-"""What an agent is made for (its setting), what it returns, and how it normalises observations."""
+"""The agent interface: setting of a learner, batches, and normalisation of observations and rewards."""
 
 from __future__ import annotations
 

@@ -189,10 +189,10 @@ BEHAVIOUR: Final = ("behaviour_mean", "behaviour_log_sigma")
 
 
 def need_density(learner: str, exploration: ExplorationConfig) -> None:
-    """Check that exploration has a density, as ReF-ER needs.
+    """Raise `UserError` unless exploration has a density, which ReF-ER needs.
 
     Raises:
-        UserError: it has none; says what to set.
+        UserError: it has none; the message names the setting to change.
     """
     if not isinstance(exploration, GaussianNoise) or exploration.clip:
         raise UserError(

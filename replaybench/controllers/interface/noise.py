@@ -75,11 +75,11 @@ class PolicyDraws:
 
     Args:
         setting: of the learner.
-        width: numbers of a step.
+        width: number of random numbers per step.
         draw: `draw_normal` or `draw_uniform`.
 
     Attributes:
-        drawn: float64 `[M, width]`, those of the present step.
+        drawn: float64 `[M, width]`, the numbers of the current step.
     """
 
     def __init__(self, setting: LearnerSetting, width: int, draw: Callable[..., None] = draw_normal) -> None:
@@ -87,7 +87,7 @@ class PolicyDraws:
         self.drawn = np.zeros((len(setting.members), width))
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Nothing lasts for an episode."""
+        """Do nothing: no number is constant within an episode."""
 
     def advance(self, observation: Any, active: Bools) -> None:
         """Draw for the next step of the `active` members."""
@@ -203,7 +203,7 @@ class GaussianNoise(Settings):
 
     σ falls linearly from `sigma` at the first episode to `last_sigma` at episode `decay_episodes`; without `last_sigma`
     it is constant. `truncate` = c draws within ±cσ; use 3 with ReF-ER. The importance weight of an action z σ from the
-    mean changes by exp(z Δ/σ) when the mean moves by Δ, so that the few actions far out would become far-policy at
+    mean changes by exp(z Δ/σ) when the mean moves by Δ, so that the few with large |z| would become far-policy at
     once. Truncation raises the density by a constant, which cancels in importance weights.
 
     Actions are stored and returned unclipped, because a clipped action has no Gaussian density; the environment clips

@@ -99,7 +99,7 @@ class Memory:
         return explored._replace(extras={**explored.extras, **self.remembered()}) if self.stored else explored
 
     def remembered(self) -> dict[str, AnyFloats]:
-        """Return a copy of the states before the present step, if they are stored."""
+        """Return a copy of the states before the current step, if they are stored."""
         return {FIELD: self.before.astype(np.float32)} if self.stored else {}
 
     def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:

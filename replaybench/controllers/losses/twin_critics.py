@@ -20,7 +20,7 @@ from replaybench.runtime.kernel import kernel
 Twins: TypeAlias = tuple[TrainState, TrainState]
 
 
-class TwinRoom(NamedTuple):
+class TwinWorkspace(NamedTuple):
     """Work space of one member's twins: tape, values and loss gradients `[B, 1]`, gradients to actions `[B, A]`."""
 
     tape: Tape
@@ -31,34 +31,36 @@ class TwinRoom(NamedTuple):
     d_other: AnyFloats
 
 
-def twin_room(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinRoom:
+def twin_workspace(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinWorkspace:
     """Allocate the work space for batches of `batch` experiences."""
     q, q_other, d_q = (np.zeros((batch, 1), dtype) for _ in range(3))
     d_action, d_other = (np.zeros((batch, actions), dtype) for _ in range(2))
-    return TwinRoom(tape, q, q_other, d_q, d_action, d_other)
+    return TwinWorkspace(tape, q, q_other, d_q, d_action, d_other)
 
 
 @kernel
 def lesser_value(
-    critics: tuple[Network, Network], m: int, room: TwinRoom, observation: AnyFloats, action: AnyFloats
+    critics: tuple[Network, Network], m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
 ) -> None:
-    """Write min_i Q_i(s, a) of member m to `room.q`, for s `[B, S]` and a `[B, A]`."""
-    q, q_other = room.q, room.q_other
-    forward(critics[0], m, room.tape, observation, action, q)
-    forward(critics[1], m, room.tape, observation, action, q_other)
+    """Write min_i Q_i(s, a) of member m to `workspace.q`, for s `[B, S]` and a `[B, A]`."""
+    q, q_other = workspace.q, workspace.q_other
+    forward(critics[0], m, workspace.tape, observation, action, q)
+    forward(critics[1], m, workspace.tape, observation, action, q_other)
     for b in range(q.shape[0]):
         q[b, 0] = np.minimum(q[b, 0], q_other[b, 0])
 
 
 @kernel
-def lesser_gradient(critics: Twins, m: int, room: TwinRoom, observation: AnyFloats, action: AnyFloats) -> None:
-    """Write min_i Q_i(s, a) of member m to `room.q` and its gradient to the action to `room.d_action`."""
-    q, q_other, d_action, d_other = room.q, room.q_other, room.d_action, room.d_other
-    room.d_q[:] = 1
-    forward(critics[0].network, m, room.tape, observation, action, q)
-    backward(critics[0].network, m, room.tape, room.d_q, False, d_action)
-    forward(critics[1].network, m, room.tape, observation, action, q_other)
-    backward(critics[1].network, m, room.tape, room.d_q, False, d_other)
+def lesser_gradient(
+    critics: Twins, m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
+) -> None:
+    """Write min_i Q_i(s, a) of member m to `workspace.q` and its gradient to the action to `workspace.d_action`."""
+    q, q_other, d_action, d_other = workspace.q, workspace.q_other, workspace.d_action, workspace.d_other
+    workspace.d_q[:] = 1
+    forward(critics[0].network, m, workspace.tape, observation, action, q)
+    backward(critics[0].network, m, workspace.tape, workspace.d_q, False, d_action)
+    forward(critics[1].network, m, workspace.tape, observation, action, q_other)
+    backward(critics[1].network, m, workspace.tape, workspace.d_q, False, d_other)
     for b in range(q.shape[0]):
         if not q[b, 0] <= q_other[b, 0]:
             for a in range(d_action.shape[1]):
@@ -68,8 +70,8 @@ def lesser_gradient(critics: Twins, m: int, room: TwinRoom, observation: AnyFloa
 
 @kernel
 def fit_twins(
-    critics: Twins, m: int, room: TwinRoom, x: Experiences, row: int, y: AnyFloats, coefficient: float, step: int,
-    delta: AnyFloats,
+    critics: Twins, m: int, workspace: TwinWorkspace, x: Experiences, row: int, y: AnyFloats, coefficient: float,
+    step: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
     """Do one step of member m's critics, on a row of x, for the losses coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))².
 
@@ -77,14 +79,14 @@ def fit_twins(
     """
     batch = y.shape[0]
     kind = y.dtype.type
-    q, d_q, nothing = room.q, room.d_q, np.empty((batch, 0), room.q.dtype)
+    q, d_q, nothing = workspace.q, workspace.d_q, np.empty((batch, 0), workspace.q.dtype)
     delta[:] = 0
     for i in range(2):
         critic = critics[i]
-        forward(critic.network, m, room.tape, x.observation[row], x.action[row], q)
+        forward(critic.network, m, workspace.tape, x.observation[row], x.action[row], q)
         for b in range(batch):
             error = y[b, 0] - q[b, 0]
             delta[b] += kind(0.5) * np.abs(error)
             d_q[b, 0] = kind(-2 * coefficient / batch) * x.weight[row, b] * error
-        backward(critic.network, m, room.tape, d_q, True, nothing)
+        backward(critic.network, m, workspace.tape, d_q, True, nothing)
         adam_step(critic.network, m, critic.adam, step, x.rate_factor[row])

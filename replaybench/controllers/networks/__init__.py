@@ -1,1 +1,1 @@
-"""Populations of networks, forward and backward, and what optimises them."""
+"""Populations of networks: forward and backward passes, and Adam."""

@@ -15,7 +15,7 @@ from replaybench.runtime.kernel import kernel
 
 _TINY = 1e-30
 """Moments below this are zero. Those of dead units decay for ever, and arithmetic on the subnormal numbers that they
-become is ten times slower; beside `epsilon` their effect is nil."""
+become is ten times slower; compared with `epsilon` they have no effect."""
 
 
 class Adam(NamedTuple):

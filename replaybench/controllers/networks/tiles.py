@@ -39,7 +39,7 @@ def _most_rows(context: Any, width: int) -> int:
 
 
 class _Vectors:
-    """Vectors of one kind of number, and what is done with them, in the function that is being written."""
+    """Vectors of one number type, and their operations in the generated function."""
 
     def __init__(self, builder: Any, real: Any, lanes: int) -> None:
         self.builder, self.real, self.lanes = builder, real, lanes

@@ -182,7 +182,7 @@ MEMORY_STARTED    for (int n = 0; n < VECTORS; n++) {
 
 
 def with_memory(text: str, remembers: bool) -> str:
-    """Return `STEP` or `MAIN` for a recurrent policy, or another one."""
+    """Return the text of `STEP` or `MAIN` for a recurrent or a feed-forward policy."""
     parts = {
         "MEMORY_DECLARED": " float *memory,",
         "MEMORY_PASSED": " memory,",
@@ -194,7 +194,7 @@ def with_memory(text: str, remembers: bool) -> str:
 
 
 def with_limit(limited: bool) -> str:
-    """Return `OBSERVE`, within limits or not."""
+    """Return the text of `OBSERVE`, with or without clipping to limits."""
     return OBSERVE.replace("LIMITED", _LIMITED if limited else "")
 
 
@@ -226,8 +226,8 @@ def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | No
 
     Args:
         policy: of any learner, with a memory or without.
-        name: what everything in the header is called after: an identifier of C in lower case.
-        origin: lines on where it comes from.
+        name: prefix of all names in the header, a C identifier in lower case.
+        origin: lines about the origin of the policy.
         units: of the plant's signals; without them it takes normalised observations and gives normalised actions only.
     """
     return _Writer(policy, name, units).text(origin)
@@ -321,8 +321,8 @@ class _Writer:
         recurrent = self.form.network.shape.trunk if isinstance(self.form.network, PopulationRecurrent) else None
         width = max(max(pair) for pair in self.head.layers)
         memory = ", float *memory" if self.memory else ""
-        told = "; memory has NAME_MEMORY numbers" if self.memory else ""
-        lines = [f"/* observation (normalised) -> action in [-1, 1]{told} */"]
+        note = "; memory has NAME_MEMORY numbers" if self.memory else ""
+        lines = [f"/* observation (normalised) -> action in [-1, 1]{note} */"]
         lines += [f"static inline void name_predict(const float *observation{memory}, float *action)", "{"]
         lines += [f"    float x[{max(width, self.states)}], y[{width}];"]
         if recurrent is not None:

@@ -58,7 +58,7 @@ class Policy:
     """One member's policy; observations are normalised states, actions lie in [−1, 1].
 
     Attributes:
-        facts: where it comes from: plant, cell, version.
+        facts: its origin: plant, cell, version.
         agent: the learner as a population of one.
     """
 
@@ -95,7 +95,7 @@ class Policy:
     def _choose(
         self, rows: Floats32, state: Floats32 | None, episode_start: ArrayLike | None, deterministic: bool
     ) -> tuple[Floats32, Floats32 | None]:
-        """Return actions `[1, N, A]` for observations `[1, N, S]`, and what a recurrent policy remembers then."""
+        """Return actions `[1, N, A]` for observations `[1, N, S]`, and the next state of a recurrent policy."""
         agent = self.agent
         if not agent.memory.size:
             return (agent.policy if deterministic else agent.sample)(rows), None
@@ -114,9 +114,9 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
 
     Args:
         path: a policy file (`.safetensors`).
-        member: place of the member in the file, from 0.
-        learner: the file's, where it lies in a Python file (`path/to/file.py:ClassName`); a file's word is not enough
-            to run one.
+        member: index of the member in the file, from 0.
+        learner: the file's learner, if it is in a Python file (`path/to/file.py:ClassName`), because opening a file
+            never executes code that it names.
 
     Raises:
         UserError: the file is missing, damaged or foreign, has no such member, or its learner is in a Python file that
@@ -192,7 +192,7 @@ def statistics_of(agent: Learner) -> Statistics | None:
 
 
 def head_of(form: PolicyHead) -> Shape:
-    """Return the shape of a policy's fully connected layers, those behind an LSTM where there is one."""
+    """Return the shape of a policy's fully connected layers, after the LSTM if there is one."""
     return form.network.shape.head if isinstance(form.network, PopulationRecurrent) else form.network.shape
 
 

@@ -26,13 +26,13 @@ from replaybench.controllers.policies.policy import (
 
 
 class TorchPolicy(nn.Module):
-    """Observations float32 `[..., S]`, in the units in which learners see them, to actions `[..., A]` in [−1, 1].
+    """A policy as a module: normalised observations float32 `[..., S]` to actions `[..., A]` in [−1, 1].
 
-    One with a memory takes that, too, `[..., H]`, zero where an episode begins, and returns it as it is afterwards.
+    A recurrent policy also takes its state `[..., H]`, zero at the start of an episode, and returns the next one.
 
     Args:
         form: the policy.
-        statistics: by which observations are normalised.
+        statistics: the normalisation of observations.
     """
 
     table: Tensor
@@ -70,7 +70,7 @@ class TorchPolicy(nn.Module):
             self.register_buffer(name, torch.from_numpy(np.asarray(value, np.float32).copy()))
 
     def forward(self, observation: Tensor, memory: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the greedy actions, and what is remembered then where something is."""
+        """Return the greedy actions, and the next state of a recurrent policy."""
         seen = observation
         if self.normalised:
             seen = ((seen - self.mean) * self.scale).clamp(-self.bound, self.bound)
@@ -112,7 +112,7 @@ def _linear(weights: dict[str, NDArray[Any]], name: str) -> nn.Linear:
 
 
 def load_torch_policy(path: Path | str, member: int = 0, learner: str | None = None) -> TorchPolicy:
-    """Return one member's greedy policy from a policy file; `torch.export.export` takes it as it is.
+    """Return one member's greedy policy from a policy file; `torch.export.export` accepts it.
 
     Args:
         path, member, learner: see `load_policy`.
@@ -146,7 +146,7 @@ def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) 
 
     Args:
         policy: of any learner.
-        origin: lines on where it comes from.
+        origin: lines about the origin of the policy.
         about: metadata, as JSON each.
     """
     import onnx

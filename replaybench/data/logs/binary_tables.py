@@ -16,7 +16,7 @@ from replaybench.runtime.errors import UserError
 
 
 def read_npz(path: Path) -> Table:
-    """Read an archive; what is no 1-D array of numbers is unusable.
+    """Read an archive; entries other than 1-D arrays of numbers are unusable.
 
     Raises:
         UserError: it unpacks to too much, or columns have one name.
@@ -36,7 +36,7 @@ def read_npz(path: Path) -> Table:
 
 
 def _read_npy(file: IO[bytes], size: int, budget: Budget) -> Floats | str:
-    """Read one array of `size` bytes in an archive, or say why it cannot be a column."""
+    """Read one array of `size` bytes in an archive, or return why it cannot be a column."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         return f"it is stored in .npy version {version[0]}.{version[1]}, which only structured arrays need"

@@ -59,14 +59,14 @@ class Log:
     Attributes:
         path: the file it came from.
         columns: named float64 `[T]`; an empty cell is NaN.
-        unusable: why a column of the file is not among `columns`; it does no harm unless it is asked for.
+        unusable: by name, why a column of the file is not in `columns`; this matters only if the column is requested.
         time: float64 `[T]` [s], finite, or None where nothing was recorded. Where it decreases, an episode begins.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
-        kept: which rows of the file these are, bool; None where they are all.
-        units: of columns, where the file states them beside their titles.
-        time_from: the column that holds the times; None where there is none.
-        notes: how the file was read, where it could be read otherwise.
-        problems: why it cannot be taken as it is, a line each.
+        kept: bool, which rows of the file were taken; None if all were.
+        units: the units of columns, if the titles in the file contain them.
+        time_from: name of the column of times; None if there is none.
+        notes: how the file was read where it is ambiguous.
+        problems: reasons for which the log cannot be used unchanged, one line each.
     """
 
     path: Path
@@ -92,7 +92,7 @@ class Log:
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
     def only(self, rows: NDArray[np.bool_], why: str) -> Log:
-        """Return the log with only some of its rows, bool `[T]`, and a note why others are left out, if any are."""
+        """Return the log with the rows `[T]` (bool) only, and a note why others were left out, if any were."""
         if rows.all():
             return self
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -134,7 +134,7 @@ class Log:
 
 
 def such_rows(count: int) -> str:
-    """Return how many rows are so."""
+    """Return a number of rows in words."""
     return "1 such row" if count == 1 else f"{count} such rows"
 
 
@@ -152,11 +152,11 @@ def read_log(
             `.parquet`.
         time: name of the column of sample times [s]; if not given, see `time_column`.
         timed_only: leave out rows without a time instead of refusing them.
-        claimed: names and columns that mean something else than time.
+        claimed: names and columns that have another meaning than time.
         options: how to read text.
 
     Returns:
-        The log. What is wrong with its rows or times is among its `problems`.
+        The log; faults of its rows or times are in its `problems`.
 
     Raises:
         UserError: the file is missing, damaged, too large or not of this form.
@@ -187,7 +187,7 @@ def read_log(
 
 
 def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
-    """Return the log with its times; rows that repeat the one before are left out, and those without a time may be."""
+    """Return the log with its times, without rows that repeat the one before and, if allowed, rows without a time."""
     if contradicts(log.unit(name), "s"):
         raise UserError(f"column {name!r} is in {log.unit(name)}; give times in s, or name another column with --time")
     if timed_only and name in log.columns:
@@ -201,7 +201,7 @@ def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
     steps = np.diff(time)
     if (steps == 0).any():
         row = int((steps == 0).argmax()) + 1
-        if dates:  # those to the second tell nothing of ten rows within one; the rate can be stated
+        if dates:  # dates without fractions of a second cannot order rows within a second; the rate can be stated
             reason = f"the date at {log.where(row)} is that of the row before; give finer times"
             return replace(log, unusable={**log.unusable, name: reason})
         raise UserError(
@@ -229,15 +229,15 @@ def _read(path: Path, reader: Callable[[Path], Table]) -> Table:
 def time_column(
     names: Iterable[str], claimed: Iterable[str] = (), units: Mapping[str, str] | None = None, dates: Iterable[str] = ()
 ) -> str | None:
-    """Return which column holds the times, None if none shows that it does.
+    """Return the name of the column of times; None if no column is recognised as such.
 
-    It is called `time`, LabVIEW's `X_Value` or `t`, in any case, with or without a unit of time behind it; else it is
-    the only field of a struct that is called so, else the only column of dates.
+    Its name is `time`, LabVIEW's `X_Value` or `t`, in any case, with or without a unit of time after it. Else it is
+    the only field of a struct with such a name, else the only column of dates.
 
     Args:
         names: of the columns.
-        claimed: names that mean something else, as a signal called T does, with or without a unit behind them.
-        units: of columns, where the file states them beside their titles.
+        claimed: names with another meaning, such as a signal T, with or without a unit after them.
+        units: the units of columns, if the titles in the file contain them.
         dates: columns of dates.
     """
     taken = {name.casefold() for name in claimed}
@@ -257,8 +257,8 @@ def time_column(
 def sampling_rate(time: Floats) -> float:
     """Return the rate of a time column `[T]` [s] in Hz, gaps left out.
 
-    It is the mean, not the median, of the sample times: a clock that counts milliseconds makes 60 Hz out of steps
-    of 16 and 17 ms, of which neither is the period. The median only tells which steps are gaps.
+    It is the mean of the sample times, not the median: a clock that counts milliseconds records 60 Hz as steps of 16
+    and 17 ms, and neither is the period. The median only decides which steps are gaps.
 
     Args:
         time: increasing sample times `[T]` [s], two at least.
@@ -276,7 +276,7 @@ def sampling_rate(time: Floats) -> float:
 
 
 def round_rate(rate: float) -> float:
-    """Return the roundest rate within `ROUNDING` of a measured one [Hz]: few digits in either Hz or seconds."""
+    """Return the rate with fewest digits, in Hz or as a period, within `ROUNDING` of a measured rate [Hz]."""
     rounded = (
         candidate
         for digits in range(1, 5)

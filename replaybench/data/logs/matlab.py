@@ -46,7 +46,7 @@ def an_object(name: str) -> str:
 
 
 def matrix(values: Floats) -> Floats | str:
-    """Return an array as a matrix, axes of length 1 beyond the second left out; says why if it is none."""
+    """Return an array as a matrix without further axes of length 1, or the reason why it is none."""
     if not values.size:
         return EMPTY
     if values.ndim > 2:
@@ -266,7 +266,7 @@ WIDEST: Final = 100
 
 
 def read_mat(path: Path) -> Table:
-    """Read a MATLAB file of version 5, 6, 7 or 7.3; what cannot be a column is unusable, with the reason.
+    """Read a MATLAB file of version 5, 6, 7 or 7.3; variables that cannot be columns are unusable, with the reason.
 
     Raises:
         UserError: it is no such file, or holds too much.
@@ -289,7 +289,7 @@ def read_mat(path: Path) -> Table:
 
 
 def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Floats | str]]:
-    """Yield what is in a variable, the fields of structs under their dotted names."""
+    """Yield the arrays in a variable, fields of structs under dotted names."""
     if not isinstance(value, dict):
         yield name, value
         return
@@ -308,7 +308,7 @@ def _table(path: Path, values: list[tuple[str, Floats | str]]) -> Table:
 
 
 def _rows(values: list[Floats]) -> int:
-    """Return T; matrices decide only where there are no vectors."""
+    """Return the number of rows T; matrices decide only if there are no vectors."""
     vectors, matrices = Counter[int](), Counter[int]()
     for value in values:
         (vectors if 1 in value.shape else matrices)[max(value.shape)] += value.size

@@ -91,7 +91,7 @@ def write_dataset(
         dataset_id: its id.
         episodes: its episodes; each is written before the next is taken.
         observation_space, action_space: of a single environment.
-        env_spec: how to make that environment; None if a dataset cannot say it.
+        env_spec: how to make that environment; None if a dataset cannot describe it.
         metadata: further entries, JSON.
     """
     import minari
@@ -144,7 +144,7 @@ def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
 
 
 def _plain_file(path: Path) -> Path:
-    """Return a path that is a file: a pipe, which might never answer, is not opened."""
+    """Return a path if it is a regular file: opening a pipe could block for ever."""
     if not path.is_file():
         raise ValueError(f"{path.name} is missing")
     return path

@@ -29,12 +29,12 @@ class Table:
 
     Attributes:
         columns: named float64 `[T]`; an empty cell is NaN.
-        unusable: why something else in the file is no column.
+        unusable: by name, why other variables of the file are not columns.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
         dates: columns of dates, as seconds after the first.
-        units: of columns, where the file states them beside their titles.
+        units: the units of columns, if the titles in the file contain them.
         notes: how the file was read, where it could be read otherwise.
-        problems: why it cannot be taken as it is.
+        problems: reasons for which the file cannot be used unchanged.
     """
 
     columns: dict[str, Floats]
@@ -47,7 +47,7 @@ class Table:
 
     @classmethod
     def of(cls, values: Iterable[tuple[str, Floats | str]], dates: Iterable[str] = ()) -> Table:
-        """Return the table of named columns and, where text stands for one, the reasons why there is none."""
+        """Return the table of named columns; a text in place of a column is the reason why it is unusable."""
         named = dict(values)
         columns = {name: value for name, value in named.items() if not isinstance(value, str)}
         unusable = {name: value for name, value in named.items() if isinstance(value, str)}
@@ -55,7 +55,7 @@ class Table:
 
 
 class Budget:
-    """Counts down what a file may still hold, before memory is given to what it declares."""
+    """Counts down the bytes and variables that a file may still declare, before memory is reserved for them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,7 +72,7 @@ class Budget:
     def take_dataset(self, dataset: Any) -> None:
         """Grant an HDF5 dataset's numbers as float64, if there is room for one of its chunks, or raise `UserError`.
 
-        HDF5 unpacks a whole chunk whatever is in it, and a stranger's may be far larger than what it holds.
+        HDF5 unpacks whole chunks, and a chunk in a malicious file may be far larger than its content.
         """
         chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
         self.take(chunk)
@@ -92,7 +92,7 @@ class Budget:
 
 
 def refuse_doubles(path: Path, names: Iterable[str]) -> None:
-    """Raise `UserError` where two columns bear one name; nameless ones do no harm."""
+    """Raise `UserError` if two columns have the same name; columns without a name are allowed."""
     seen = set[str]()
     for name in names:
         if name and name in seen:
@@ -109,7 +109,7 @@ def refuse_unequal(path: Path, columns: dict[str, Floats]) -> None:
 
 
 def printable(name: str) -> str:
-    """Return a name from a file as it can stand in one line of text."""
+    """Return a name from a file without characters that would break a line of text."""
     return "".join(mark if mark.isprintable() else "?" for mark in name)
 
 
@@ -135,7 +135,7 @@ def split_title(title: str) -> tuple[str, str | None]:
 
 
 def contradicts(unit: str | None, wanted: str) -> bool:
-    """Return whether a `unit` is certainly another than the one that is wanted: both must be known."""
+    """Return whether both units are known and differ."""
     if unit is None:
         return False
     mine, theirs = _powers(unit), _powers(wanted)
@@ -143,7 +143,7 @@ def contradicts(unit: str | None, wanted: str) -> bool:
 
 
 def agrees(unit: str | None, wanted: str) -> bool:
-    """Return whether a `unit` is the one that is wanted, however it is spelt."""
+    """Return whether a `unit` equals the wanted one in any spelling."""
     return unit is not None and _powers(unit) == _powers(wanted)
 
 

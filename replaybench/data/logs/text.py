@@ -1,6 +1,6 @@
 """Text logs: a header row of names, then numbers or dates, separated by `,`, `;` or tab.
 
-Encoding, separator, decimal mark and head are recognised. What is in doubt is noted or refused.
+Encoding, separator, decimal mark and head are recognised. Ambiguous content is noted or refused.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _TRUTH: Final = {"true": 1.0, "false": 0.0}
 _DOTTED: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
 """A date as day, month and year, whose order the dots show."""
 _OTHER_DATES: Final = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([ T].*)?")
-"""Dates in other forms, in which day and month cannot be told apart."""
+"""Dates in other forms, in which day and month cannot be distinguished."""
 
 Kind = Literal["number", "empty", "text", "other"]
 
 
 class Cells:
-    """Turns the cells of a log into numbers, and notes what is in doubt.
+    """Converts the cells of a log to numbers and notes ambiguous ones.
 
     Attributes:
         starts: first date of each column of dates; None for other columns.
@@ -48,7 +48,7 @@ class Cells:
         thousands: the mark between thousands, empty if there is none.
 
     Raises:
-        UserError: the `date_format` is none.
+    UserError: the `date_format` is invalid.
     """
 
     def __init__(self, text: str, delimiter: str, empty: tuple[str, ...] = (), date_format: str | None = None) -> None:
@@ -91,7 +91,7 @@ class Cells:
         return number
 
     def kind(self, cell: str) -> Kind:
-        """Return what a cell is; text with many digits, such as a date in an unknown form, is something else."""
+        """Return the category of a cell; text with digits, such as a date in an unknown form, is "other"."""
         word = cell.strip()
         if self._is_empty(word):
             return "empty"
@@ -100,19 +100,19 @@ class Cells:
         return "other" if re.search(r"\d\d", word) else "text"
 
     def unusable(self) -> dict[str, str]:
-        """Return why columns are none of numbers."""
+        """Return, by column, why it is not numeric."""
         return {
             name: f"{reason} ({count} such cells)" if count > 1 else reason
             for name, (count, reason) in self._bad.items()
         }
 
     def notes(self) -> tuple[str, ...]:
-        """Return how numbers were read, where it could be otherwise."""
+        """Return notes about how ambiguous numbers were read."""
         comma = self._written.get(",")
         return (f"commas were taken for decimal marks ({comma}), not for thousands",) if comma else ()
 
     def problems(self) -> tuple[str, ...]:
-        """Return what contradicts itself."""
+        """Return the contradictions within columns."""
         if len(self._written) < 2:
             return ()
         commas, points = self._written[","], self._written["."]
@@ -123,7 +123,7 @@ class Cells:
         return folded in self._empty or bool(_NO_NUMBER.fullmatch(folded))
 
     def _number(self, word: str, line: int | None = None) -> float | None:
-        """Return the number that a word is, None if it is none; the mark in it counts where a `line` is given."""
+        """Return a word as a number, None if it is not one; its decimal mark is recorded if a `line` is given."""
         plain = word
         if self.thousands and self._grouped.fullmatch(word):
             plain = word.replace(self.thousands, "")
@@ -137,7 +137,7 @@ class Cells:
         return number
 
     def _date(self, word: str) -> datetime | None:
-        """Return the date and time that a word is, in UTC if it names no zone; None if it is none."""
+        """Return a word as date and time, in UTC if it has no time zone; None if it is not a date."""
         if _plain(word) is not None:  # 20240101 too
             return None
         if self._format is None and (dotted := _DOTTED.fullmatch(word)):
@@ -150,7 +150,7 @@ class Cells:
 
 
 def _plain(word: str) -> float | None:
-    """Return the number that a word is with a decimal point; None if it is none."""
+    """Return a word with a decimal point as a number; None if it is not a number."""
     if "_" in word:
         return None  # a typing error: only Python takes 1_0 for 10
     try:
@@ -178,7 +178,7 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class _Head:
-    """What stands above the data: names, units, the header's index among the lines, and that of the first data."""
+    """The head of a text log: names, units, line index of the header, and line index of the first data."""
 
     names: Sequence[str]
     units: Sequence[str]
@@ -261,7 +261,7 @@ def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
 
 
 def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
-    """Return the delimiter, and the cells of each line that is not blank by its index; no head's of LabVIEW."""
+    """Return the delimiter, and by line index the cells of lines that are neither blank nor LabVIEW's own head."""
     if lines and (stated := re.fullmatch(r'"?sep=(.)"?', lines[0].rstrip("\r\n"))):
         return stated[1], {i: _split(line, stated[1]) for i, line in enumerate(lines) if i and line.strip()}
     start = 0
@@ -275,7 +275,7 @@ def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
 
 
 def _head(path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, list[str]], cells: Cells) -> _Head:
-    """Find the header: the first line as wide as most that is no comment, or a comment just above numbers."""
+    """Find the header: the first line of usual width that is not a comment, or a comment just above numbers."""
     width = _usual_width(rows.values())[0]
     labels = {row[0].strip().casefold(): i for i, row in rows.items() if len(row) == width}
     named = next((labels[label] for label in _LABELS if label in labels), None)
@@ -311,7 +311,7 @@ def _head(path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, l
 
 
 def _is_comment(line: str, row: Sequence[str], width: int) -> bool:
-    """Return whether a line above the header is a comment: marked so, or text that is not in `width` cells."""
+    """Return whether a line above the header is a comment: it has a mark, or is quoted and not in `width` cells."""
     text = line.lstrip()
     return text.startswith(("#", "%", "//")) or (
         len(row) != width and (text[0] == ";" or (text[0] == '"' and len(row) == 1))
@@ -323,6 +323,6 @@ def _split(line: str, delimiter: str) -> list[str]:
 
 
 def _usual_width(rows: Iterable[Sequence[str]]) -> tuple[int, int]:
-    """Return how many cells most rows have, of those that have several, and how many do; the first of equals."""
+    """Return the most frequent number of cells among rows with several cells, and how many rows have it."""
     counts = Counter(len(row) for row in rows if len(row) > 1)
     return max(counts.items(), key=lambda item: item[1], default=(1, 0))

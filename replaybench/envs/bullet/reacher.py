@@ -13,7 +13,7 @@ from replaybench.envs.bullet.world import Floats, Model, Readings
 from replaybench.runtime import elementwise
 
 ELBOW: Final = 3.0  # its range is ± this [rad]
-SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike
+SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity
 DISTANCE: Final = -100.0  # per m
 ELECTRICITY: Final = -0.1  # per torque times speed, both normalised
 STALL_TORQUE: Final = -0.01  # per normalised torque

@@ -18,7 +18,7 @@ from replaybench.runtime import elementwise
 from replaybench.runtime.errors import UserError
 
 TARGET: Final = 1000.0  # distance of the flag along x [m]
-SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike
+SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity
 ELECTRICITY: Final = -2.0  # per torque times speed, both normalised, of the mean motor
 STALL_TORQUE: Final = -0.1  # per squared normalised torque of the mean motor
 AT_LIMIT: Final = 0.99  # of the way from the middle of a joint's range to its end

@@ -173,5 +173,5 @@ def check_range(plant: Any, low: str, high: str) -> None:
     below, above = getattr(plant, low), getattr(plant, high)
     if not all(first < last for first, last in zip(below, above, strict=True)):
         raise UserError(
-            f"plant {type(plant).__name__}: {low} must be below {high}, not {shown(below)} beside {shown(above)}"
+            f"plant {type(plant).__name__}: {low} must be below {high}, but they are {shown(below)} and {shown(above)}"
         )

@@ -259,7 +259,7 @@ def step_choice(plant: OdePlant) -> StepChoice:
     return StepChoice(2 * dt / count, usual, met=False)
 
 
-def steps_told(plant: Plant, frequency: float) -> str:
+def describe_steps(plant: Plant, frequency: float) -> str:
     """Return how many steps integrate a sample and how accurate that is, if step doubling chose them; else ""."""
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.runtime.configuration import STEPS
 from replaybench.runtime.function_hash import content_hash, importable
-from replaybench.runtime.kernel import cache_dir, cached_beside_source, compiler, store_text
+from replaybench.runtime.kernel import cache_dir, cached_next_to_source, compiler, store_text
 
 
 @intrinsic
@@ -239,7 +239,7 @@ def _unroll(template: str, states: int, actions: int) -> str:
 
 def _execute(source: str, name: str, values: dict[str, Any], *, cached: bool) -> Kernel:
     module = ModuleType(name)
-    module.__dict__.update(values, compiled=cached_beside_source if cached else numba.njit)
+    module.__dict__.update(values, compiled=cached_next_to_source if cached else numba.njit)
     # Machine code from the cache looks its module up by name.
     sys.modules[name] = module
     exec(compile(source, values["__file__"], "exec"), module.__dict__)

@@ -1,1 +1,1 @@
-"""Slots in order: of rank, of priority sums, of age."""
+"""Orders of slots: by rank, by cumulative priority, by age."""

@@ -1,9 +1,9 @@
-"""Sums of priorities over slots: draws in proportion to priority, also among the newest only.
+"""Trees of priority sums: draws in proportion to priority, from all or from the newest experiences.
 
 **Structure**: a tree of fixed shape per member. Leaves are float32 priorities, sixteen to a node and a cache line;
-above them, sixteen float64 sums to a node, level upon level. A change adds up the sixteen numbers of each node on
-its way to the top afresh. Sums thus depend on the leaves alone: nothing drifts, and a tree loaded from its leaves draws
-as the one that was saved. It costs 4.6 bytes a position. Positions are buffer slots, or places in an age log.
+above them are levels of float64 sums, sixteen to a node. A change recomputes the sum of the sixteen numbers of each
+node on the path to the root. Sums thus depend on the leaves alone: nothing drifts, and a tree loaded from leaves draws
+like the saved one. It needs 4.6 bytes per position. Positions are buffer slots, or places in an age log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FAN: Final = 16
 
 
 class SumState(NamedTuple):
-    """The arrays of M members with P positions, as kernels take them.
+    """The arrays of M members with P positions, as kernels receive them.
 
     Attributes:
         leaf: float32 `[M, P']`, priorities; P' is P rounded up to whole nodes.
@@ -35,12 +35,12 @@ class SumState(NamedTuple):
 
     @staticmethod
     def whole() -> tuple[str, ...]:
-        """Return the fields that belong to no member."""
+        """Return the fields without a member axis."""
         return ("level",)
 
 
 def make_sums(members: int, positions: int) -> SumState:
-    """Return a tree of zeros; untouched memory is not used."""
+    """Return a tree of zeros; the system allocates its memory on first use."""
     count = -(-max(1, positions) // FAN)
     padded, level, begin = count * FAN, [], 0
     while True:
@@ -88,7 +88,7 @@ def sum_set(state: SumState, m: int, position: int, priority: float) -> None:
 def sum_update(state: SumState, m: int, position: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
     """Do `sum_set` for each of `position[B]` and `priority[B]` in turn, skipping positions below 0.
 
-    Nodes near the top are common to many positions: a level with fewer nodes than B is added up once, at the end.
+    Many positions share the nodes near the top: levels with fewer nodes than B are summed once, at the end.
     """
     borrowed, batch, shift, i = borrow(state), position.size, 4, 0
     for b in range(batch):
@@ -123,9 +123,9 @@ def _request_node(state: SumState, m: int, start: int) -> None:
 
 @kernel
 def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
-    """Return how many of sixteen numbers `target` passes, and what is left of it; without branches.
+    """Return how many of sixteen numbers `target` exceeds cumulatively, and the remainder; without branches.
 
-    A target that rounding has put beyond their sum passes all but the last number above 0, and stays beyond.
+    A target that exceeds their sum by rounding passes all but the last positive number, and still exceeds the sum.
     """
     passed, before, total = 0, 0.0, 0.0
     for j in range(16):
@@ -156,7 +156,7 @@ def sum_find(state: SumState, m: int, target: float) -> int:
 
 @kernel
 def sum_search(state: SumState, m: int, target: NDArray[np.float64], position: NDArray[np.int64]) -> None:
-    """Do `sum_find` for each of `target[B]`, which is used up, into `position[B]`."""
+    """Write `sum_find` of each `target[B]` to `position[B]`; `target` is overwritten."""
     position[:] = 0
     sum_descend(state, m, np.full(target.size, state.level.size + 1), target, position)
 
@@ -165,10 +165,10 @@ def sum_search(state: SumState, m: int, target: NDArray[np.float64], position: N
 def sum_descend(
     state: SumState, m: int, level: NDArray[np.int64], target: NDArray[np.float64], position: NDArray[np.int64]
 ) -> None:
-    """Find each of `target[B]`, which is used up, below its own node `position[B]` of `level[B]`, there.
+    """Find each `target[B]` below its node `position[B]` of `level[B]`; write to `position`, overwrite `target`.
 
-    Nodes of level 0 are positions; the one node of the highest level + 1 is the whole tree. All go down together, so
-    that they wait for their cache lines at the same time.
+    Nodes of level 0 are positions; the only node of the highest level + 1 is the whole tree. All searches descend
+    together, so that their cache misses overlap.
     """
     borrowed = borrow(state)
     for i in range(state.level.size - 1, -1, -1):
@@ -199,14 +199,14 @@ def sum_rebuild(state: SumState, m: int) -> None:
 
 
 class AgeState(NamedTuple):
-    """The logs of M members with C slots and P places each, as kernels take them.
+    """The age logs of M members with C slots and P places each, as kernels receive them.
 
     Attributes:
         slot_at: int32 `[M, P]`, the slot that took each place.
         place_of: int32 `[M, C]`, each slot's place, −1 where the slot is empty.
         end: int64 `[M]`, the next place.
         used: a tree over places, 1 where a slot is still at its place.
-        priority: a tree over places, the priorities of what is there; a single node of zeros if not `weighted`.
+        priority: a tree over places with the priorities of their slots; a single node of zeros if not `weighted`.
         weighted: whether priorities are kept.
     """
 
@@ -240,7 +240,7 @@ def _squeeze(ages: AgeState, m: int) -> None:
 
 @kernel
 def age_renew(ages: AgeState, m: int, slot: int) -> None:
-    """Note that a slot has a new occupant, the newest of all; its predecessor's priority is dropped."""
+    """Record that a slot has a new occupant, the newest of all; its predecessor's priority is dropped."""
     if ages.end[m] == ages.slot_at.shape[1]:
         _squeeze(ages, m)
     place = ages.place_of[m, slot]
@@ -262,7 +262,7 @@ def age_place(ages: AgeState, m: int, count: int, r: int) -> int:
 
 @kernel
 def _rebuild(ages: AgeState, m: int) -> None:
-    """Recount from `place_of`."""
+    """Rebuild the log from `place_of`."""
     ages.used.leaf[m] = 0
     for slot in range(ages.place_of.shape[1]):
         place = ages.place_of[m, slot]
@@ -274,7 +274,7 @@ def _rebuild(ages: AgeState, m: int) -> None:
 
 
 class AgeLog:
-    """The order of age of each member's slots, all empty until renewed.
+    """The slots of each member in order of age; all are empty at first.
 
     Args:
         members, capacity: M and C.
@@ -293,11 +293,11 @@ class AgeLog:
         )
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
-        """Return the places of the first `stored` slots, from which all else follows but the priorities."""
+        """Return the places of the first `stored` slots; everything except priorities follows from them."""
         return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`; priorities are added up from the leaves as they are.
+        """Continue from `state_dict`; sums are recomputed from the current leaves.
 
         Raises:
             ValueError: a place lies outside the log.
@@ -315,10 +315,10 @@ class AgeLog:
 
 
 class Cover(NamedTuple):
-    """The nodes that make up one range or several, in order; entry [0] of `upto` is 0.
+    """The nodes that make up one or several ranges, in order; entry [0] of `upto` is 0.
 
     Attributes:
-        node: int64 `[K]`, a node's place in its level.
+        node: int64 `[K]`, a node's index in its level.
         level: int64 `[K]`, 0 for single positions, i for sums of 16^i of them.
         upto: float64 `[K + 1]`, the sum of all earlier nodes.
     """
@@ -329,15 +329,15 @@ class Cover(NamedTuple):
 
 
 @kernel
-def cover_room(state: SumState) -> Cover:
-    """Return room for the nodes of two ranges."""
+def new_cover(state: SumState) -> Cover:
+    """Return empty arrays for the nodes of two ranges."""
     most = 4 * FAN * (state.level.size + 1)
     return Cover(np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most + 1))
 
 
 @kernel
 def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover: Cover, count: int) -> int:
-    """Append those nodes of a level that have any priority."""
+    """Append the nodes of a level whose sum is positive."""
     for node in range(start, stop):
         value = np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
         if value > 0:
@@ -349,7 +349,7 @@ def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover
 
 @kernel
 def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, count: int) -> int:
-    """Append the nodes that make up the positions [start, stop), not empty, to `count` others; return how many."""
+    """Append the nodes that make up the non-empty range [start, stop) after the first `count`; return the new count."""
     ends = np.empty(state.level.size + 1, np.int64)
     level = 0
     while start < stop and start // FAN != (stop - 1) // FAN:
@@ -368,9 +368,9 @@ def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, co
 def cover_search(
     state: SumState, m: int, cover: Cover, count: int, target: NDArray[np.float64], position: NDArray[np.int64]
 ) -> None:
-    """Fill `position[B]` with the first of the covered ones whose cumulative priority exceeds each of `target[B]`.
+    """Write for each `target[B]` the first covered position whose cumulative priority exceeds it to `position[B]`.
 
-    Targets ascend, and are used up. One that rounding has put beyond the end gives the last position with any priority.
+    Targets ascend and are overwritten. A target beyond the end by rounding gives the last position with a priority.
     """
     level, k = np.empty(target.size, np.int64), 0
     for b in range(target.size):

@@ -1,6 +1,6 @@
 """P ∝ rank^−α: the law by which ranks are drawn (Schaul et al. 2016; de Bruin et al. 2018, eq. 7).
 
-The first sums are tabled; from there on the Euler–Maclaurin formula gives them to rounding error.
+The first 1024 sums are tabulated; the Euler–Maclaurin formula gives further ones to rounding error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def partial_sum(head: Sums, alpha: float, k: int) -> float:
 
 @kernel
 def ranks_below(head: Sums, alpha: float, count: int, mass: float) -> int:
-    """Return how many of the first `count` ranks have a sum Σ_{r ≤ k} r^−α of at most `mass`."""
+    """Return the largest k ≤ `count` with Σ_{r ≤ k} r^−α ≤ `mass`."""
     m = head.size - 1
     if count <= m or mass < head[m]:
         return int(np.searchsorted(head[1 : min(count, m) + 1], mass, side="right"))
@@ -63,7 +63,7 @@ def ranks_below(head: Sums, alpha: float, count: int, mass: float) -> int:
 def segment_edges(head: Sums, alpha: float, count: int, edges: NDArray[np.int64]) -> None:
     """Cut ranks 0 … count−1 into B ≤ count segments of equal probability: segment b is edges[b] … edges[b+1]−1.
 
-    Each is at least one rank wide, which moves later edges up where the head of the distribution is steep.
+    Each segment has at least one rank; this moves later edges up if the head of the distribution is steep.
     """
     segments = edges.size - 1
     edges[0], edges[segments] = 0, count
@@ -75,7 +75,7 @@ def segment_edges(head: Sums, alpha: float, count: int, edges: NDArray[np.int64]
 
 @kernel
 def rank_in_segment(edges: NDArray[np.int64], segment: int, share: float) -> tuple[int, int]:
-    """Return the rank that lies `share` of the way through a segment, and the segment's width."""
+    """Return the rank at the fraction `share` of a segment, and the segment's width."""
     low = edges[segment]
     width = edges[segment + 1] - low
     return low + int(share * width), width
@@ -83,7 +83,7 @@ def rank_in_segment(edges: NDArray[np.int64], segment: int, share: float) -> tup
 
 @kernel
 def rank_at(head: Sums, alpha: float, count: int, share: float) -> tuple[int, float]:
-    """Return the rank, from 0, at which this share of the probability of `count` ranks is reached, and its chance."""
+    """Return the rank (from 0) at which the cumulative probability reaches `share`, and its own probability."""
     total = partial_sum(head, alpha, count)
     rank = min(ranks_below(head, alpha, count, share * total), count - 1)
     return rank, (rank + 1.0) ** -alpha / total

@@ -1,17 +1,17 @@
-"""An exact order over buffer slots: the slot of rank r and the rank of slot s, after any change.
+"""An exact order of buffer slots by key: returns the slot of a rank, updated in O(log N).
 
-Rank-based replay draws the slot at a rank, retention takes victims from the other end. Ranks are always current. This
-file handles slots and float32 keys only. Ties go by lower slot, or by age, the newest first.
+Rank-based sampling draws the slot at a rank; retention evicts from the other end. Ranks are always current. This
+file handles slots and float32 keys only. Ties are ordered by lower slot, or by age, the newest first.
 
 **Structure**: one B+-tree per member over 64-bit entries `image(key) << 32 | position`, all distinct; ascending entries
 are descending keys, ties by lower position. A leaf is a row of 48 entries. An inner node holds for each of up to 32
 children a lower bound of its entries, the number of entries before it, and its number. Rows begin on cache lines and
 are padded with the largest value, so that work inside a node is a few vector instructions of fixed length without
-branches (`node_vectors`). The padding also tells whether a node is full. Nodes are split or merged on the way down, so
-that one pass suffices (`rank_tree`). A batch goes down together and remembers its way. Every node
-but the root stays at least 14/32 or 23/48 full whatever happens, which bounds memory by 22.4 bytes per experience,
-key included. Random updates take 18; as a full node first shares with its neighbour, a fill in sorted order (all keys
-+inf) takes 14.
+branches (`node_vectors`). The padding also shows whether a node is full. Nodes are split or merged on the way down, so
+that one pass suffices (`rank_tree`). A batch descends together and stores its paths. Every node
+except the root stays at least 14/32 or 23/48 full, which bounds memory by 22.4 bytes per experience,
+key included. Random updates need 18 bytes. Because a full node first shares with its neighbour, a fill in sorted order
+(all keys +inf) needs 14.
 
 **Why**: an update takes 75 ns out of cache (AMD EPYC, Zen 5, 32 members of 1e5); plain loops over rows of 64 take 250.
 `benchmarks/speed/bench_order.py` measures growth, victims and memory.
@@ -66,7 +66,7 @@ def order_size(state: OrderState, m: int) -> int:
 
 @kernel
 def order_remove(state: OrderState, m: int, slot: int) -> None:
-    """Take a slot out of the order; nothing happens if it is absent."""
+    """Remove a slot from the order; do nothing if it is absent."""
     position = position_of(state, m, slot)
     if position >= 0:
         place(borrow(state), m, position, np.uint32(0))
@@ -95,7 +95,7 @@ def order_select(state: OrderState, m: int, rank: int) -> int:
 
 @kernel
 def _load(state: OrderState, m: int, keys: NDArray[np.float32]) -> None:
-    """Rebuild a member from the keys at its positions `[P]`, NaN where there is none."""
+    """Rebuild a member's tree from the keys at its positions `[P]`, NaN where a position is empty."""
     for position in range(keys.size):
         state.image[m, position] = 0 if np.isnan(keys[position]) else image_of(keys[position])
     build(state, m)
@@ -104,12 +104,12 @@ def _load(state: OrderState, m: int, keys: NDArray[np.float32]) -> None:
 class RankOrder:
     """An order over the slots `[0, capacity)` of each member, all absent until set.
 
-    Kernels take `state` and call the `order_` functions for one member at a time. Nothing is checked there: slots
-    and ranks must be in range. Memory is reserved for the worst case, and touched only as nodes come into use.
+    Kernels take `state` and call the `order_` functions for one member at a time. They do not check bounds: slots
+    and ranks must be in range. Memory is reserved for the worst case and touched only as nodes are used.
 
     Args:
         members, capacity: M and C.
-        by_age: whether of equal keys that of the newest occupant is first, instead of that in the lowest slot.
+        by_age: whether equal keys are ordered by age, the newest first, instead of by slot.
     """
 
     def __init__(self, members: int, capacity: int, by_age: bool = False) -> None:
@@ -134,17 +134,17 @@ class RankOrder:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the keys, of their positions and of all nodes ever used."""
+        """Bytes of keys, positions and all nodes used so far."""
         inner, leaves = self.state.head[:, USED : USED + 2].sum(0)
         kept = self.state.image.nbytes + self.state.slot_at.nbytes + self.state.position_of.nbytes
         return int(kept + inner * INNER * (8 + 4 + 4) + leaves * LEAF * 8)
 
     def keys(self, slots: int | None = None) -> NDArray[np.float32]:
-        """Return the keys `[M, C]` of the first `slots` slots (all), NaN for absent ones: the whole logical state."""
+        """Return the keys of the first `slots` slots (default: all), NaN for absent ones: the logical state."""
         return self._keys_at((slice(None), slice(slots)))
 
     def column(self, slots: int) -> LazyColumn:
-        """Return the same keys as a column `[M, slots]` that computes its parts when asked."""
+        """Return the same keys as a column `[M, slots]` that computes its parts on request."""
         return LazyColumn((len(self.state.image), slots), np.dtype(np.float32), self._keys_at)
 
     def _keys_at(self, where: Any) -> NDArray[np.float32]:
@@ -160,12 +160,12 @@ class RankOrder:
         return images
 
     def load_keys(self, keys: ArrayLike, serial: ArrayLike | None = None) -> None:
-        """Rebuild from keys `[M, n ≤ C]`, NaN for absent slots; all ranks are then as when these were taken.
+        """Rebuild from keys `[M, n ≤ C]`, NaN for absent slots; all ranks become those of the saved order.
 
         Args:
             keys: the keys.
-            serial: numbers `[M, n]` that ascend with the arrival of the slots' occupants, for orders with ties by age;
-                the slots' own if not given.
+            serial: numbers `[M, n]` that ascend in the order of the occupants' arrival, for orders with ties by age;
+                slot numbers if not given.
 
         Raises:
             ValueError: the shape does not fit.
@@ -181,7 +181,7 @@ class RankOrder:
             _load(self.state, m, self._from_the_end(m, row, arrived[m]) if self.by_age else row)
 
     def _from_the_end(self, m: int, keys: NDArray[np.float32], arrived: NDArray[np.integer]) -> NDArray[np.float32]:
-        """Give a member's slots the last positions, the oldest the very last; return the keys at all positions."""
+        """Assign a member's slots the last positions, the oldest the very last; return the keys at all positions."""
         state = self.state
         present = np.flatnonzero(~np.isnan(keys))
         slots = present[np.argsort(arrived[present], kind="stable")[::-1]]
@@ -206,7 +206,7 @@ Indices = NDArray[np.int64]
 
 @kernel
 def order_select_many(state: OrderState, m: int, ranks: Indices, slots: Indices) -> None:
-    """Do `order_select` for each of `ranks[B]`, which are used up, into `slots[B]`."""
+    """Write `order_select` of each of `ranks[B]` to `slots[B]`; `ranks` is overwritten."""
     borrowed = borrow(state)
     height = borrowed.head[m, HEIGHT]
     slots[:] = borrowed.head[m, ROOT]
@@ -245,7 +245,7 @@ def _request_node(state: OrderState, m: int, node: int, leaf: bool) -> None:
 def _make_plan(
     state: OrderState, m: int, positions: Indices, keys: NDArray[np.float32], start: int, plan: Indices
 ) -> None:
-    """Find where a chunk's entries, the old ones and the new ones, lie or belong, and ask for those rows."""
+    """Find the leaves of a chunk's old and new entries, and prefetch those rows."""
     count, height = 0, state.head[m, HEIGHT]
     for b in range(start, min(start + _CHUNK, positions.size)):
         if positions[b] >= 0:
@@ -268,7 +268,7 @@ def _make_plan(
 
 @kernel
 def _find_leaf(state: OrderState, m: int, plan: Indices, k: int) -> None:
-    """Find the leaf of an entry anew under the same inner node."""
+    """Find the leaf of an entry again, under the same inner node."""
     height = state.head[m, HEIGHT]
     if height:
         row = plan[k, _PATH + height - 1] & -INNER
@@ -337,9 +337,9 @@ def _update(state: OrderState, positions: Indices, keys: NDArray[np.float32]) ->
 
 @kernel
 def order_update_all(state: OrderState, slots: Indices, keys: NDArray[np.float32]) -> None:
-    """Give each of `slots[M, B]` in turn its new `keys[M, B]`, skipping slots below 0.
+    """Set the `keys[M, B]` of `slots[M, B]` in order, skipping slots below 0.
 
-    Where ties go by age, slots that are not in the order are skipped too.
+    If ties go by age, slots that are not in the order are skipped too.
     """
     borrowed = borrow(state)
     if state.position_of.shape[1]:
@@ -350,7 +350,7 @@ def order_update_all(state: OrderState, slots: Indices, keys: NDArray[np.float32
 
 @kernel
 def order_arrive_all(state: OrderState, slots: Indices, keys: NDArray[np.float32]) -> None:
-    """Give the new occupants of `slots[M]` their `keys[M]`, skipping slots below 0; they are the newest."""
+    """Insert the new, newest occupants of `slots[M]` with their `keys[M]`, skipping slots below 0."""
     borrowed = borrow(state)
     positions = slots.copy().reshape((slots.size, 1))
     if state.position_of.shape[1]:
@@ -362,7 +362,7 @@ def order_arrive_all(state: OrderState, slots: Indices, keys: NDArray[np.float32
 
 @kernel
 def _move_up(state: OrderState, m: int) -> None:
-    """Move the positions in use to the end, and build the tree anew."""
+    """Move the used positions to the end and rebuild the tree."""
     free = state.image.shape[1]
     for position in range(free - 1, -1, -1):
         if state.image[m, position]:
@@ -377,7 +377,7 @@ def _move_up(state: OrderState, m: int) -> None:
 
 @kernel
 def take_position(state: OrderState, m: int, slot: int) -> int:
-    """Take a slot out of the order and give it the next position, that of the newest."""
+    """Remove a slot from the order and assign it the next position, that of the newest."""
     old = state.position_of[m, slot]
     if old >= 0:
         place(state, m, old, np.uint32(0))
@@ -397,7 +397,7 @@ def position_of(state: OrderState, m: int, slot: int) -> int:
 
 @kernel
 def slot_at(state: OrderState, m: int, position: int) -> int:
-    """Return the slot of a position; of one out of range, as an empty order gives, the slot of the last."""
+    """Return the slot of a position; for a position out of range, as from an empty order, the slot of the last."""
     if not state.slot_at.shape[1]:
         return position
     return int(state.slot_at[m, min(position, state.slot_at.shape[1] - 1)])

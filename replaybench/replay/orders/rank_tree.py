@@ -1,4 +1,4 @@
-"""The tree under `replaybench.replay.orders.rank_order`: nodes of sorted entries; ties are ordered by age.
+"""The B+-tree of `replaybench.replay.orders.rank_order`: search, insertion, splits and merges of nodes.
 
 In all functions `leaf` is true for leaves and false for inner nodes.
 """
@@ -17,7 +17,7 @@ LEAST_LEAF: Final = 23
 LEAST_INNER: Final = 14
 """Fewest entries or children of any node but the root; two such nodes fit into one with room to spare."""
 
-_SHARES_LEAF: Final = 37  # a full node shares with a neighbour up to this wide; beside a wider one it splits
+_SHARES_LEAF: Final = 37  # a full node shares with a neighbour up to this wide; next to a wider one it splits
 _SHARES_INNER: Final = 25
 NOTHING: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # pads `leaf` and `bound`; no key has this image
 _FAR: Final = np.int32(0x7FFF_FFFF)  # pads `before`
@@ -27,7 +27,7 @@ ROOT, HEIGHT, SIZE, CHANGES, FREE, USED, TAKEN = 0, 1, 2, 3, 5, 7, 9
 
 
 class OrderState(NamedTuple):
-    """The arrays of M members with C slots and P positions each, as kernels take them: L leaves and I inner nodes.
+    """The arrays of M members with C slots, P positions, L leaves and I inner nodes each, as kernels receive them.
 
     Positions are slots, unless ties go by age (`replaybench.replay.orders.rank_order`).
 
@@ -57,7 +57,7 @@ class OrderState(NamedTuple):
 def image_of(key: float) -> np.uint32:
     """Map a float32 key to 32 bits that ascend as keys descend; NaN counts as +inf.
 
-    On bits the map is its own inverse. Only a NaN would have the image 0, which therefore marks absent keys.
+    On bits the map is its own inverse. Only a NaN could have the image 0, so 0 marks absent keys.
     """
     value = np.float32(key) + np.float32(0.0)  # turns -0.0 into 0.0
     bits = np.float32(np.inf if np.isnan(value) else value).view(np.uint32)
@@ -66,7 +66,7 @@ def image_of(key: float) -> np.uint32:
 
 @kernel
 def entry_of(image: np.uint32, position: int) -> np.uint64:
-    """Return what the tree sorts: the image of a key, and the position where keys are equal."""
+    """Return the entry that the tree sorts: the image of a key, then the position."""
     return (np.uint64(image) << np.uint64(32)) | np.uint64(position)
 
 
@@ -84,7 +84,7 @@ def inner_row(state: OrderState, m: int, node: int) -> int:
 
 @kernel
 def column_of(state: OrderState, row: int, entry: np.uint64) -> int:
-    """Return which child of the inner node at a position holds this entry, or would."""
+    """Return which child of the inner node at a position contains this entry, or would contain it."""
     return int(count_inner(state.bound, row, entry)) - 1
 
 
@@ -139,7 +139,7 @@ def _blank(state: OrderState, m: int, leaf: bool, node: int, start: int, count: 
 def _move(
     state: OrderState, m: int, leaf: bool, source: int, start: int, target: int, to: int, count: int, lift: int
 ) -> None:
-    """Copy columns to another node or along their own, and raise what lies before them."""
+    """Copy columns within a node or to another one, and increase their counts of earlier entries."""
     for n in range(count):
         j = count - 1 - n if to > start else n
         if leaf:
@@ -152,7 +152,7 @@ def _move(
 
 @kernel
 def _widen(state: OrderState, m: int, leaf: bool, left: int, right: int, size: int, gain: int) -> int:
-    """Give the first `gain` columns of `right` to `left`, which has `size` entries; return how many it has then."""
+    """Move the first `gain` columns of `right` to `left`, which has `size` entries; return its new size."""
     a, b = _width(state, m, left, leaf), _width(state, m, right, leaf)
     cut = gain if leaf else int(state.before[m, right, gain]) if gain < b else 0
     _move(state, m, leaf, right, 0, left, a, gain, size)
@@ -163,7 +163,7 @@ def _widen(state: OrderState, m: int, leaf: bool, left: int, right: int, size: i
 
 @kernel
 def _narrow(state: OrderState, m: int, leaf: bool, left: int, right: int, size: int, keep: int) -> int:
-    """Give all but the first `keep` columns of `left`, which has `size` entries, to `right`; return how many stay."""
+    """Move all but the first `keep` of the `size` columns of `left` to `right`; return the number that stays."""
     a, b = _width(state, m, left, leaf), _width(state, m, right, leaf)
     cut = keep if leaf else int(state.before[m, left, keep])
     _move(state, m, leaf, right, 0, right, a - keep, b, size - cut)
@@ -174,7 +174,7 @@ def _narrow(state: OrderState, m: int, leaf: bool, left: int, right: int, size: 
 
 @kernel
 def _balance(state: OrderState, m: int, parent: int, i: int, leaf: bool) -> None:
-    """Merge children i and i + 1 if one node holds them with room to spare, else make them equally wide."""
+    """Merge children i and i + 1 if one node can hold both with free columns, else make them equally wide."""
     state.head[m, CHANGES + leaf] += 1
     left, right = int(state.child[m, parent, i]), int(state.child[m, parent, i + 1])
     a, b = _width(state, m, left, leaf), _width(state, m, right, leaf)
@@ -197,11 +197,11 @@ def _balance(state: OrderState, m: int, parent: int, i: int, leaf: bool) -> None
 
 @kernel
 def _relieve(state: OrderState, m: int, parent: int, i: int, leaf: bool) -> None:
-    """Let the full child i share with a neighbour that has room, else with a new node; the parent is not full."""
-    beside = i - 1 if i else i + 1
+    """Move columns of the full child i to a neighbour with free columns, else to a new node; the parent is not full."""
+    sibling = i - 1 if i else i + 1
     width, shares = _width(state, m, parent, False), _SHARES_LEAF if leaf else _SHARES_INNER
-    if beside < width and _width(state, m, int(state.child[m, parent, beside]), leaf) <= shares:
-        _balance(state, m, parent, min(i, beside), leaf)
+    if sibling < width and _width(state, m, int(state.child[m, parent, sibling]), leaf) <= shares:
+        _balance(state, m, parent, min(i, sibling), leaf)
     else:
         _move(state, m, False, parent, i, parent, i + 1, width - i, 0)
         state.child[m, parent, i + 1] = new_node(state, m, leaf)
@@ -221,7 +221,7 @@ def _grow(state: OrderState, m: int) -> None:
 
 @kernel
 def place(state: OrderState, m: int, position: int, image: np.uint32) -> None:
-    """Move a position to where its new image belongs; image 0 takes it out."""
+    """Move a position to the place of its new image; image 0 removes it."""
     old = state.image[m, position]
     if old != image:
         if old:
@@ -272,7 +272,7 @@ def _delete(state: OrderState, m: int, entry: np.uint64) -> None:
 def _build_level(
     state: OrderState, m: int, entry: NDArray[np.uint64], before: NDArray[np.int32], child: NDArray[np.int32]
 ) -> int:
-    """Build the next level over these columns, replace them by one for each of its nodes, and return how many."""
+    """Build the next level over these columns, replace them by one column per new node, and return their number."""
     leaf, count = state.head[m, HEIGHT] < 0, entry.size
     width = LEAF if leaf else INNER
     nodes = max(1, -(-count // width), count // (width * 11 // 16))  # about as wide as random updates leave them
@@ -294,7 +294,7 @@ def _build_level(
 
 @kernel
 def build(state: OrderState, m: int) -> None:
-    """Rebuild a member's tree from its images: sort, then build level upon level."""
+    """Rebuild a member's tree from its images: sort, then build the levels from the leaves up."""
     entry = np.empty(state.image.shape[1] + 1, np.uint64)
     count = 0
     for position in range(state.image.shape[1]):
@@ -314,7 +314,7 @@ def build(state: OrderState, m: int) -> None:
 
 
 def rows(members: int, nodes: int, width: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return `[members, nodes, width]`, untouched memory that begins on a cache line."""
+    """Return an array `[members, nodes, width]` that begins on a cache line; memory is allocated on first use."""
     size = members * nodes * width * np.dtype(dtype).itemsize
     raw = np.empty(size + 64, np.uint8)
     start = -raw.ctypes.data % 64

@@ -1,1 +1,1 @@
-"""The strategies inside Stable-Baselines3."""
+"""Replay strategies for Stable-Baselines3."""

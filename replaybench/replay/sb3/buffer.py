@@ -1,7 +1,7 @@
 """`StrategyReplayBuffer`: replay strategies in place of Stable-Baselines3's `ReplayBuffer`.
 
-Strategies without feedback work with every off-policy algorithm of Stable-Baselines3. The others need feedback from the
-training code: the subclasses in `replaybench.replay.sb3.learners` return it, and others may through `feedback`.
+Strategies without feedback work with every off-policy algorithm of Stable-Baselines3. Others need feedback from the
+training code. The subclasses in `replaybench.replay.sb3.learners` provide it; other code declares it in `feedback`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FEEDBACK: Final = {
 
 
 def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
-    """Refuse a strategy that would silently do something else than its name says."""
+    """Raise `UserError` for a strategy whose needed feedback the training code does not provide."""
     for name in feedback:
         if name not in FEEDBACK:
             raise unknown("feedback", name, FEEDBACK)
@@ -58,7 +58,7 @@ def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
 
 
 def needs(strategy: Strategy) -> tuple[str, ...]:
-    """Return the names of the `FEEDBACK` that a strategy cannot do without."""
+    """Return the names of the `FEEDBACK` that a strategy requires."""
     wanted = {
         "td_error": strategy.by_td_error,
         "weight": strategy.weights is not None,
@@ -84,15 +84,15 @@ KIND: Final = "sb3-buffer"
 
 
 class StrategyReplayBuffer(ReplayBuffer):
-    """A replay buffer of Stable-Baselines3 under one of our strategies.
+    """A replay buffer for Stable-Baselines3 that uses one of this package's strategies.
 
-    All environments share one buffer, one member of a `Replay`: of several environments the steps enter in turn, so
-    age is that of arrival. Nothing here reads episodes; with several environments none are recorded.
+    All environments share one buffer, one member of a `Replay`. Steps of several environments are added in turn, so
+    age is the order of arrival. With several environments, episodes are not recorded.
 
-    Training code that offers `feedback` sets `context` before each `sample`, or `tell`s those to come. It multiplies
-    the squared errors of the critic by `weights()[0]` and the terms of the actor's loss by `weights()[1]`, or their
-    gradients, and the learning rate by `rate_factor`, hands δ to `annotate`, and puts ‖a − π(s)‖₁ into
-    `infos[i]["exploration"]`, as far as it names these.
+    Training code with `feedback` sets `context` before each `sample`, or calls `set_contexts` before several. It
+    multiplies the critic's squared errors by `weights()[0]` and the terms of the actor's loss by `weights()[1]`, or
+    their gradients, and the learning rate by `rate_factor`. It passes δ to `annotate` and stores ‖a − π(s)‖₁ in
+    `infos[i]["exploration"]`. Only the items that it lists in `feedback` are required.
 
     Args:
         buffer_size: capacity in experiences, over all environments, unless the strategy has its own; for FULL the
@@ -103,15 +103,15 @@ class StrategyReplayBuffer(ReplayBuffer):
         optimize_memory_usage: must be False.
         handle_timeout_termination: whether an episode cut by a time limit still bootstraps.
         strategy: `Retention[Sampling]`, text or parsed.
-        seed: root seed of the strategy's own random streams, which nothing else draws from.
-        feedback: what the training code takes care of, names from `feedback.FEEDBACK`.
+        seed: root seed of the strategy's own random streams.
+        feedback: the feedback that the training code provides, names from `FEEDBACK`.
 
     Attributes:
-        context: what the strategy may know at the next `sample`.
+        context: progress and state for the next `sample`.
         replay: the buffer below, of one member.
 
     Raises:
-        UserError: the strategy needs feedback that is not offered, or the spaces or settings cannot be served.
+        UserError: the strategy needs feedback that is not provided, or the spaces or settings are not supported.
     """
 
     def __init__(
@@ -140,18 +140,18 @@ class StrategyReplayBuffer(ReplayBuffer):
         self.reset()
 
     def reset(self) -> None:
-        """Empty the buffer and start its random streams anew."""
+        """Empty the buffer and restart its random streams."""
         fields = step_fields(int(np.prod(self.obs_shape)), self.action_dim)
         if "exploration" in self.strategy.orders:
             fields["exploration"] = 1
         self.replay = Replay(self.strategy, fields, self.buffer_size, self.seed, range(1), batch_size=1)
         self.context = Context()
-        self._told: Iterator[Context] = iter(())
+        self._contexts: Iterator[Context] = iter(())
         self._batch: ReplayBatch | None = None
         self._place()
 
     def _place(self) -> None:
-        """Say how full the buffer is as Stable-Baselines3 does."""
+        """Set the fill level in the attributes of Stable-Baselines3."""
         count, in_turn = int(self.replay.count[0]), self.strategy.in_turn
         self.full = count == self.buffer_size
         self.pos = (int(self.replay.offers[0]) if in_turn else count) % self.buffer_size
@@ -165,10 +165,10 @@ class StrategyReplayBuffer(ReplayBuffer):
         done: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
-        """Offer one experience of each environment: arrays `[n_envs, …]` as Stable-Baselines3 hands them over.
+        """Add one experience of each environment: arrays `[n_envs, …]` as Stable-Baselines3 passes them.
 
         Raises:
-            UserError: a FULL buffer has no room left.
+            UserError: a FULL buffer is full.
         """
         n = self.n_envs
         timeout = [self.handle_timeout_termination and info.get("TimeLimit.truncated", False) for info in infos]
@@ -203,9 +203,9 @@ class StrategyReplayBuffer(ReplayBuffer):
             "give buffer_size the number of steps of the whole run"
         )
 
-    def tell(self, contexts: Iterable[Context]) -> None:
-        """Let each `sample` take its `context` from these as long as they last, in place of those told before."""
-        self._told = iter(contexts)
+    def set_contexts(self, contexts: Iterable[Context]) -> None:
+        """Set the contexts of the next calls of `sample`, in order, in place of those set before."""
+        self._contexts = iter(contexts)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """Draw a batch by the strategy, normalised by `env`: tensors `[B, …]` on the buffer's device.
@@ -217,7 +217,7 @@ class StrategyReplayBuffer(ReplayBuffer):
             raise UserError("nothing is stored yet to be replayed; give a larger learning_starts")
         if batch_size != self.replay.batch_size:
             self.replay.batch_size = batch_size
-        self.context = next(self._told, self.context)
+        self.context = next(self._contexts, self.context)
         self._batch = self.replay.sample(self.context)
         return self._samples({name: column[0] for name, column in self._batch.columns.items()}, env)
 
@@ -254,15 +254,15 @@ class StrategyReplayBuffer(ReplayBuffer):
         return float(self.batch.rate_factor[0])
 
     def annotate(self, td_error: torch.Tensor) -> None:
-        """Hand back δ `[B]` or `[B, 1]` of the batch drawn last."""
+        """Pass δ `[B]` or `[B, 1]` of the batch drawn last to the strategy."""
         error = td_error.detach().reshape(1, -1).to("cpu", torch.float32).numpy()
         self.replay.annotate(self.batch, {"td_error": error})
 
     def save(self, path: str | Path) -> None:
-        """Write everything stored and the random streams as a checksummed record (HDF5, no pickle).
+        """Write the contents and the random streams as a checksummed record (HDF5, no pickle).
 
         Raises:
-            UserError: the file cannot be written; what was at `path` is untouched.
+            UserError: the file cannot be written; an existing file at `path` is unchanged.
         """
         write_record(Path(path), KIND, self._facts(), self.replay.state_dict(lazy=True))
 
@@ -270,7 +270,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         """Continue from a file that `save` wrote: the next draws are identical.
 
         Raises:
-            UserError: the file is damaged or of another kind, or was written under other settings; nothing is changed.
+            UserError: the file is damaged, is not such a file, or has other settings; the buffer is unchanged.
         """
         header, arrays = read_record(Path(path), KIND)
         for name, own in self._facts().items():
@@ -286,7 +286,7 @@ class StrategyReplayBuffer(ReplayBuffer):
             raise UserError(f"{path} does not hold a whole buffer: {error}") from None
 
     def _facts(self) -> dict[str, Any]:
-        """Return what two buffers must share to continue one another."""
+        """Return the facts that must be equal for one buffer to continue another."""
         return {
             "strategy": str(self.strategy),
             "buffer_size": self.buffer_size,

@@ -1,8 +1,8 @@
 """DDPG, TD3 and SAC of Stable-Baselines3 with the feedback that replay strategies need.
 
 A phase is one call of their own `train()`, unchanged. Hooks multiply gradients by weights (the gradient of a weighted
-loss), read |δ| off the gradient of the critics' squared errors, and set the learning rate just before a step. Only the
-hooks that the strategy needs are there, and only during a phase, so that copies and saved files hold none.
+loss), derive |δ| from the gradient of the critics' squared errors, and set the learning rate just before a step. Only
+the hooks that the strategy needs are installed, and only during a phase, so copies and saved files contain none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StrategyLearner(OffPolicyAlgorithm):
     `replay_buffer_kwargs` takes `strategy` and `seed` (the model's own seed, or 0, if not given).
 
     Raises:
-        UserError: `replay_buffer_class` is not ours, `n_steps` is above 1, or ERE gets phases of one update.
+        UserError: `replay_buffer_class` is not this package's, `n_steps` exceeds 1, or ERE gets phases of one update.
     """
 
     critic: ContinuousCritic
@@ -114,7 +114,7 @@ class StrategyLearner(OffPolicyAlgorithm):
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
 
     def _attended(self) -> Floats32 | None:
-        """Return the observation `[1, S]` that the agent made last, as it is stored; of several agents one in turn."""
+        """Return the latest observation `[1, S]` as stored; with several environments, that of one in turn."""
         last = self._last_original_obs if self._vec_normalize_env is not None else self._last_obs
         if last is None:
             return None
@@ -123,16 +123,16 @@ class StrategyLearner(OffPolicyAlgorithm):
         ]
 
     def train(self, gradient_steps: int, *arguments: Any, **settings: Any) -> None:
-        """Update `gradient_steps` times, a phase in the words of the strategies.
+        """Update `gradient_steps` times; for strategies this is one update phase.
 
-        Draws, weights, learning rate and answers are as the strategy has it; all else is Stable-Baselines3's, to which
-        the other arguments go.
+        The strategy decides draws, weights and learning rate and receives annotations. The rest is done by
+        Stable-Baselines3, which gets the other arguments.
         """
         buffer = self.strategy_buffer
         needed, weights = needs(buffer.strategy), buffer.strategy.weights
         with ExitStack() as hooks:
             hooks.callback(buffer.tell, ())
-            buffer.tell(self._contexts(gradient_steps))
+            buffer.set_contexts(self._contexts(gradient_steps))
             if "td_error" in needed or "weight" in needed:
                 hooks.enter_context(self.critic.register_forward_hook(self._on_critics))
             if weights is not None and weights.all_networks:
@@ -149,7 +149,7 @@ class StrategyLearner(OffPolicyAlgorithm):
             yield Context(update, updates, progress, self._attended())
 
     def _on_critics(self, module: torch.nn.Module, arguments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Weight the squared errors of these values and hand back their size."""
+        """Weight the squared errors of these values and annotate their size."""
         if arguments[1].requires_grad or not torch.is_grad_enabled():
             return  # this pass is for the actor, or for a target
         # In this order, as weights are no part of δ.
@@ -160,12 +160,12 @@ class StrategyLearner(OffPolicyAlgorithm):
                 value.register_hook(weight.mul)
 
     def _on_errors(self, gradients: Sequence[Tensor | None]) -> None:
-        """Hand back |δ|, averaged over critics: the gradient of c·mean((Q − y)²) is 2c(Q − y)/B."""
+        """Annotate |δ|, averaged over critics: the gradient of c·mean((Q − y)²) is 2c(Q − y)/B."""
         sizes = torch.stack([gradient.abs() for gradient in gradients if gradient is not None]).mean(dim=0)
         self.strategy_buffer.annotate(sizes * (len(sizes) / (2 * self.critic_factor)))
 
     def _on_actor(self, module: torch.nn.Module, arguments: object, output: Tensor) -> None:
-        """Weight what the actor's loss says of these outputs, of which each counts for its own sample alone."""
+        """Weight the gradients of the actor's loss to these outputs; each output belongs to one sample."""
         if output.requires_grad:
             _, weight = self.strategy_buffer.weights()
             output.register_hook(weight.mul)

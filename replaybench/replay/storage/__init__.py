@@ -1,1 +1,1 @@
-"""What is stored: columns, units, episodes, traces."""
+"""Storage of experiences: columns, units, episodes, traces."""

@@ -46,7 +46,7 @@ INNER: Final = 32
 
 
 def _uncount(typing_context: Any, state: Any) -> Any:
-    """Return the state without owners, so that Numba counts no references: the caller's arguments keep it alive."""
+    """Return the state without owners, so that Numba counts no references; the caller's arguments keep it alive."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         borrowed = args[0]
@@ -159,7 +159,7 @@ _AHEAD: Final = 8  # rows asked for in advance
 
 
 class Columns:
-    """Room for `capacity` experiences of each member.
+    """Arrays for `capacity` experiences of each member.
 
     Args:
         members, capacity: M and N.
@@ -212,7 +212,7 @@ def write(
 ) -> None:
     """Store row `new[m]` as experience number `serials[m]` of each member whose slot is not −1.
 
-    The one behind the `count[m]` slots in use adds to them.
+    A slot after the `count[m]` slots in use increases the count.
     """
     for m in range(slots.size):
         if slots[m] >= 0:

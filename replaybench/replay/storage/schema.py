@@ -1,7 +1,7 @@
-"""Buffer files, checked before anything uses them: their facts by one schema, their arrays by one table of shapes.
+"""Checks of buffer files before use: facts against one schema, arrays against one table of shapes.
 
-Checksums detect damage, not intent. All readers of buffers open them here and may then rely on types, shapes and
-counts. Values are not checked: that would take a pass over the file.
+Checksums detect damage, not forgery. All readers of buffers open them here and may then rely on types, shapes and
+counts. Values are not checked, because that needs a pass over the file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEEDED: Final = ("serial", "count", "collected", "offers")
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What matters to others of the cell that filled a buffer."""
+    """The facts about the cell that filled a buffer which other programs need."""
 
     learner: Name
     settings: dict[str, Any]
@@ -52,7 +52,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferFacts:
-    """The facts of a buffer file (docs/reference/buffer-format.md); only its fields are in all of them."""
+    """The facts of a buffer file (docs/reference/buffer-format.md); `fields` is the only fact that all of them have."""
 
     fields: dict[str, Width]
     order: tuple[str, ...] = ()
@@ -78,18 +78,18 @@ class BufferFacts:
 
 
 class BufferFile:
-    """An open buffer file that is what a buffer is.
+    """An open and checked buffer file.
 
     Attributes:
         record: the file.
-        facts: what it says of itself.
-        shapes: those of its arrays, without those that keep nothing.
+        facts: its facts.
+        shapes: shapes of its arrays, without empty ones.
         steps: most steps in a slot; 1 where experiences are stored one by one.
         slots: N, of each member.
-        count, collected, offers: int64 `[M]`: slots filled, experiences collected, slots' worth offered to retention.
+        count, collected, offers: int64 `[M]`: filled slots, collected experiences, units offered to retention.
 
     Raises:
-        UserError: its facts or arrays are not those of a buffer, or contradict each other.
+        UserError: its facts or arrays are not those of a buffer, or are inconsistent.
     """
 
     def __init__(self, record: Record) -> None:
@@ -110,10 +110,10 @@ class BufferFile:
         return len(self.count)
 
     def fact(self, name: str) -> Any:
-        """Return a fact that must be there.
+        """Return a required fact.
 
         Raises:
-            UserError: it is not.
+            UserError: the file lacks it.
         """
         value = getattr(self.facts, name)
         if value is None:
@@ -121,7 +121,7 @@ class BufferFile:
         return value
 
     def check_recordings(self, numbers: Sequence[int]) -> None:
-        """Raise `UserError` unless experiences are stored and these recordings are there."""
+        """Raise `UserError` unless the file contains experiences and these recordings."""
         if not self.count.any():
             raise UserError(f"{self.path} holds no experiences")
         for number in numbers:
@@ -150,7 +150,7 @@ class BufferFile:
                 raise UserError(f"{self.path}: {name} is {kind} of shape {found}, not {due[1]} of shape {due[0]}")
 
     def _due(self, name: str, steps: tuple[int, ...]) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-        """Return the shape and type that an array must have; None where a strategy or learner decides."""
+        """Return the required shape and type of an array; None if a strategy or learner decides them."""
         members, slots = self.shapes["serial"]
         if name in self.facts.fields:
             return (members, slots, *steps, self.facts.fields[name]), np.dtype("f4")

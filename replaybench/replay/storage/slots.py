@@ -1,4 +1,4 @@
-"""Slots of a buffer: what a unit (step, segment, episode) is, what is evicted, and noise statistics.
+"""Units of replay (step, segment, episode), their assembly, and statistics of replayed noise.
 
 Strategies that favour large TD errors also favour noisy samples.
 """
@@ -22,7 +22,7 @@ _MOST: Final = np.iinfo(np.uint16).max
 
 @dataclass(frozen=True)
 class Unit:
-    """Up to `steps` successive steps of one episode; with `episode` the whole of it, which must not be longer."""
+    """Up to `steps` successive steps of one episode; with `episode` whole episodes of at most `steps` steps."""
 
     steps: int = 1
     episode: bool = False
@@ -46,11 +46,11 @@ def episode(most: int) -> Unit:
 
 
 class Assembly:
-    """The units under way.
+    """The incomplete unit of each member, and the lengths of stored units.
 
     Attributes:
-        rows: float32 `[M, steps · W]`, what has been collected of each member's present unit.
-        filled: int64 `[M]`, its steps so far.
+        rows: float32 `[M, steps · W]`, the steps collected so far of each member's current unit.
+        filled: int64 `[M]`, number of these steps.
         length: uint16 `[M, N]`, the steps of each stored unit.
     """
 
@@ -72,7 +72,7 @@ class Assembly:
         return complete
 
     def finish(self, complete: NDArray[np.bool_], slots: NDArray[np.int64]) -> None:
-        """Note the lengths of the complete units, stored in `slots` `[M]` (−1: nowhere), and begin anew."""
+        """Store the lengths of the complete units in `slots` `[M]` (−1: discarded), and begin new units."""
         stored = np.flatnonzero(complete & (slots >= 0))
         self.length[stored, slots[stored]] = self.filled[stored]
         self.rows[complete] = 0
@@ -84,14 +84,14 @@ class Assembly:
         return length.reshape(idx.shape)
 
     def state_dict(self, stored: int) -> State:
-        """Return the units under way, and the lengths of the stored ones."""
+        """Return the incomplete units, and the lengths of the stored ones."""
         return {"unit_rows": self.rows, "unit_filled": self.filled, "length": self.length[:, :stored]}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Continue from `state_dict`.
 
         Raises:
-            ValueError: a unit under way is longer than units are.
+            ValueError: an incomplete unit is longer than the maximum.
         """
         filled = np.asarray(state["unit_filled"])
         if ((filled < 0) | (filled > self.unit.steps - (not self.unit.episode))).any():
@@ -126,7 +126,7 @@ class NoiseTally:
     def count(self, sensor_noise: Floats32, actuator_noise: Floats32, stored: NDArray[np.bool_]) -> None:
         """Count batches with noise `[M·U, B, S]` and `[M·U, B, A]`, U successive rows of each member.
 
-        It is zero for members that have nothing `stored` `[M]`.
+        Noise is zero for members without `stored` experiences `[M]`.
         """
         states, members = sensor_noise.shape[2], len(self.total)
         _add(self.total[:, :states], sensor_noise.reshape(members, -1, states))

@@ -1,7 +1,7 @@
 """Values per stored step that depend on its episode: traces, history windows, episode starts.
 
-They have an array of their own, so that a sweep along an episode reads a few bytes per step. Links lead from each step
-to its neighbours wherever retention has put them. The learner's `TraceRule` computes the numbers.
+They are stored in a separate array, so that a pass along an episode reads a few bytes per step. Links lead from each
+step to its neighbours in any slots. The learner's `TraceRule` computes the numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINKS: Final = ("previous", "next", "last")
 
 
 class TraceRule(Protocol):
-    """What a learner writes into its numbers, and when.
+    """The callbacks in which a learner computes the traces of stored steps.
 
     Throughout, `values` is `[M, N, K]`, in the order of `names`; `previous` and `next` `[M, N]` are the slots of the
     neighbours in the same episode, −1 where there is none. Rules write to `values` only.
@@ -34,25 +34,25 @@ class TraceRule(Protocol):
         """Names of the K numbers."""
 
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Learn that the step in slot `last[m]` (−1: none) is followed by `experience`, stored or not.
+        """Called when `experience` follows the step in slot `last[m]` (−1: none), whether it is stored or not.
 
-        A step that is then discarded, which `stored` tells by its slot of −1, leaves `last[m]` the end of what is
-        linked: `last` may be kept until then.
+        If `experience` is then discarded (slot −1 in `stored`), `last[m]` remains the end of its linked steps: `last`
+        may be kept until then.
         """
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Learn that the occupants of `slots` `[M]` (−1: none) are about to be overwritten; their links still hold."""
+        """Called before the occupants of `slots` `[M]` (−1: none) are overwritten; their links are still valid."""
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Learn that a step lies in `slots[m]` (−1: none), linked and with its numbers as given, else 0.
+        """Called after a step was stored in `slots[m]` (−1: none) and linked; numbers that were not given are 0.
 
-        `ended` `[M]` says whose episode is over with this step, stored or not.
+        `ended` `[M]`: members whose episode ends with this step, stored or not.
         """
 
     def annotated(
         self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Use what the learner says of the steps in slots `idx` `[M, B]`; −1 where one was replaced meanwhile."""
+        """Use the learner's annotations of the steps in slots `idx` `[M, B]`; −1 where a step was replaced."""
 
     # A rule that keeps counts may also have `loaded(values, count)`, called after a stored buffer was loaded; the first
     # `count` `[M]` slots are in use.
@@ -68,7 +68,7 @@ class Traces:
     Attributes:
         values: float32 `[M, N, K]`.
         previous, next: int32 `[M, N]`, slots of the neighbours in the same episode; −1 at its ends, and where the
-            neighbour was evicted, never stored or is yet to come.
+    neighbour was evicted, was never stored or does not exist yet.
         last: int64 `[M]`, slot of each member's latest step if that was stored and its episode goes on, else −1.
 
     Raises:
@@ -78,7 +78,7 @@ class Traces:
     def __init__(self, rule: TraceRule, members: int, capacity: int) -> None:
         taken = {*rule.names, *_LINKS}
         if len(taken) < len(rule.names) + len(_LINKS):
-            raise ValueError(f"traces need names of their own, beside {', '.join(_LINKS)}: {', '.join(rule.names)}")
+            raise ValueError(f"traces need unique names other than {', '.join(_LINKS)}: {', '.join(rule.names)}")
         self.rule = rule
         self.values = np.zeros((members, capacity, len(rule.names)), np.float32)
         self.previous, self.next = (np.full((members, capacity), -1, np.int32) for _ in range(2))
@@ -95,7 +95,7 @@ class Traces:
         return self.values[:, :, self.rule.names.index(name)]
 
     def follow(self, experience: Mapping[str, NDArray[Any]], active: Bools) -> None:
-        """Tell the rule what follows the latest step of each active member."""
+        """Pass the rule the experience that follows the latest step of each active member."""
         self.rule.followed(self.values, np.where(active, self.last, -1), experience)
 
     def evict(self, slots: Slots) -> None:
@@ -112,7 +112,7 @@ class Traces:
         self.rule.stored(self.values, self.previous, self.next, slots, over)
 
     def annotate(self, idx: Slots, annotations: Mapping[str, NDArray[Any]]) -> None:
-        """Hand the rule what the learner returned of the steps in slots `idx` `[M, B]`; −1 is to be skipped."""
+        """Pass the rule the learner's annotations of the steps in slots `idx` `[M, B]`; −1 is skipped."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
     def of(self, idx: Slots) -> Floats32:
@@ -129,7 +129,7 @@ class Traces:
         """Continue from `state_dict`, which also holds `serial`, `count` and `collected`.
 
         Raises:
-            ValueError: a link leads to no successive step, on which sweeps would go astray or never end.
+            ValueError: a link does not lead to a successive step; kernels could loop for ever.
         """
         serial, count = np.asarray(state["serial"], np.int64), np.asarray(state["count"], np.int64)
         previous, following, last = (np.asarray(state[f"trace_{name}"], np.int64) for name in _LINKS)
@@ -206,9 +206,9 @@ class Window(NamedTuple):
     """The successive steps that end with each sample, the oldest first, at most W.
 
     Attributes:
-        observation: float32 `[M, B, W, S]`, zero behind the sample's own.
+        observation: float32 `[M, B, W, S]`, zero after the sample's own.
         length: steps of each window int64 `[M, B]`, at least 1.
-        memory: what is stored as `memory` with the first step of each, float32 `[M, B, H]`; H = 0 if nothing is.
+        memory: the field `memory` of the first step of each window, float32 `[M, B, H]`; H = 0 if it is not stored.
     """
 
     observation: Floats32
@@ -217,7 +217,7 @@ class Window(NamedTuple):
 
 
 class OnlyLinks:
-    """The rule of learners that derive no numbers along episodes, and need the links all the same."""
+    """The rule of learners that derive no numbers along episodes but need the links."""
 
     names: tuple[str, ...] = ()
 
@@ -247,7 +247,7 @@ def _gather(
     rows: Floats32, previous: Links, idx: Slots, seen: int, kept: int,
     observation: Floats32, length: NDArray[np.int64], memory: Floats32,
 ) -> None:  # fmt: skip
-    """Go back from each sample to the first step of its window, then come back with the observations."""
+    """Find the first step of each sample's window, then copy the observations from there."""
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             first, steps = idx[m, b], 1
@@ -272,7 +272,7 @@ class EpisodeStarts:
 
     Attributes:
         starts: uint32 `[M, E]`, padded with the largest number; grows.
-        known: int64 `[M]`, episodes begun.
+        known: int64 `[M]`, number of begun episodes.
     """
 
     def __init__(self, members: int) -> None:
@@ -282,13 +282,13 @@ class EpisodeStarts:
         self._most = np.zeros(1, np.int64)
 
     def step(self, collected: NDArray[np.int64], active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> None:
-        """Count one more experience of each active member in `collected` `[M]`; `ended` says whose episode is over."""
+        """Count one more experience of each active member in `collected` `[M]`; `ended` marks ends of episodes."""
         if self._most[0] == self.starts.shape[1]:
             self.starts = np.concatenate([self.starts, np.full_like(self.starts, NONE)], axis=1)
         _step(self.starts, self.known, self.begins, collected, active, ended, self._most)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the starts that are known, and whose next experience begins an episode."""
+        """Return the known starts, and for which members the next experience begins an episode."""
         most = int(self.known.max(initial=0))
         return {"episode_starts": self.starts[:, :most], "episode_begins": self.begins.view(np.uint8)}
 
@@ -313,7 +313,7 @@ def _step(
     ended: NDArray[np.bool_],
     most: NDArray[np.int64],
 ) -> None:
-    """Do what `EpisodeStarts.step` says; `most` `[1]` is how many episodes some member has begun."""
+    """Kernel of `EpisodeStarts.step`; `most` `[1]` is the largest number of begun episodes of any member."""
     for m in range(collected.size):
         if active[m]:
             collected[m] += 1
@@ -325,7 +325,7 @@ def _step(
 
 
 def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, LazyColumn]:
-    """Return the columns `episode` and `step` uint32 `[M, N]`, to be computed in parts.
+    """Return the columns `episode` and `step`, uint32 `[M, N]`, which are computed in parts.
 
     Args:
         starts: serial numbers of the first experience of each member's episodes, `[M, E]`.

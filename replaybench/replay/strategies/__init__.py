@@ -1,1 +1,1 @@
-"""What is kept and what is replayed: every strategy, and the notation that names them."""
+"""Retention, sampling and weighting strategies, and the notation that names them."""

@@ -19,11 +19,11 @@ from replaybench.runtime.streams import next_below
 
 @dataclass(frozen=True)
 class AER(Annealed):
-    """Of ⌈λB⌉ distinct experiences drawn uniformly, replay the B whose states are most like the agent's.
+    """Draw ⌈λB⌉ distinct experiences uniformly and replay the B whose states are most similar to the agent's.
 
-    Likeness is the cosine between the stored and the attended observation, 0 with a zero vector; ties go by draw
-    order, in which the batch comes. λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run, and
-    multiplies the learning rate. Where fewer are stored than are to be drawn, all of them are candidates.
+    Similarity is the cosine between the stored and the agent's observation, 0 with a zero vector. Ties go by draw
+    order, which is also the order of the batch. λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the
+    run, and multiplies the learning rate. If fewer than ⌈λB⌉ are stored, all of them are candidates.
     """
 
     needs_state = True
@@ -34,19 +34,19 @@ class AER(Annealed):
 
 
 class _Scratch(NamedTuple):
-    """Room for a draw of n candidates.
+    """Scratch arrays for a draw of n candidates.
 
     Attributes:
         slots: candidates of one member and the next, `[2, n]`.
-        likeness: theirs to the attended state, `[n]`.
+        similarity: of the candidates to the agent's state, `[n]`.
         norm: their squared norms, `[n]`.
-        seen: int64 `[2^q]`, a hash table of what has been drawn; entries below `turn` << 32 are old.
+        seen: int64 `[2^q]`, a hash table of drawn slots; entries below `turn` << 32 are old.
         turn: int64 `[1]`.
-        pool: int64 `[2n]`, slots to be drawn from without replacement where few are stored.
+        pool: int64 `[2n]`, slots to draw from without replacement if few are stored.
     """
 
     slots: NDArray[np.int64]
-    likeness: NDArray[np.float64]
+    similarity: NDArray[np.float64]
     norm: NDArray[np.float64]
     seen: NDArray[np.int64]
     turn: NDArray[np.int64]
@@ -70,16 +70,16 @@ class _RunningAER(RunningSampling):
             raise ValueError("AER needs to know the state that each agent attends to: Context(state=[M, S])")
         widening = self.description.factor(context.progress)
         wanted = math.ceil(widening * draws.idx.shape[1])
-        if wanted > self.scratch.likeness.size:
+        if wanted > self.scratch.similarity.size:
             self.scratch = _scratch(wanted)
         draws.rate_factor[:] = widening
         span = self.columns.spans["observation"]
         rows, serial, state = self.columns.rows, self.columns.serial, np.ascontiguousarray(context.state)
-        _draw_alike(self.stream.state, rows, serial, span.start, state, count, wanted, self.scratch, draws)
+        _draw_similar(self.stream.state, rows, serial, span.start, state, count, wanted, self.scratch, draws)
 
 
 @kernel
-def _draw_alike(
+def _draw_similar(
     stream: NDArray[np.uint64],
     rows: Floats32,
     serial: NDArray[np.uint32],
@@ -110,16 +110,16 @@ def _draw_alike(
 
 @kernel
 def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None:
-    """Fill `kept` `[B]` with the most alike of n candidates in draw order, from the start again if they are fewer."""
-    count, likeness = min(kept.size, n), scratch.likeness
-    bar = np.partition(likeness[:n], n - count)[n - count]  # what the best of them reach
+    """Fill `kept` `[B]` with the most similar of n candidates in draw order, repeated if n < B."""
+    count, similarity = min(kept.size, n), scratch.similarity
+    bar = np.partition(similarity[:n], n - count)[n - count]  # what the best of them reach
     above = 0
     for i in range(n):
-        above += likeness[i] > bar
+        above += similarity[i] > bar
     ties, b = count - above, 0
     for i in range(n):
-        tied = likeness[i] == bar
-        keep = (likeness[i] > bar) | (tied & (ties > 0))
+        tied = similarity[i] == bar
+        keep = (similarity[i] > bar) | (tied & (ties > 0))
         ties -= tied
         kept[min(b, kept.size - 1)] = slots[i] if keep else kept[min(b, kept.size - 1)]
         b += keep
@@ -129,7 +129,7 @@ def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None
 
 @kernel
 def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indices, scratch: _Scratch) -> None:
-    """Draw n of `count` slots without replacement: again where one repeats, or from a pool where many would."""
+    """Draw n of `count` slots without replacement: redraw repeated ones, or use a pool if many would repeat."""
     if count < 2 * n:
         for i in range(count):
             scratch.pool[i] = i
@@ -164,10 +164,10 @@ def _compare(rows: Floats32, m: int, first: int, state: Floats32, n: int, slots:
             stored = np.float64(rows[m, slots[i], first + s])
             product += stored * np.float64(state[s])
             norm += stored * stored
-        scratch.likeness[i], scratch.norm[i] = product, norm
+        scratch.similarity[i], scratch.norm[i] = product, norm
     for i in range(n):  # apart, so that roots and quotients are taken several at a time
         scale = np.sqrt(own * scratch.norm[i])
-        likeness = scratch.likeness[i] / scale
-        # A zero vector has no direction, and a failed member's NaN no likeness.
-        likeness = likeness if (scale > 0) & (likeness == likeness) else 0.0
-        scratch.likeness[i] = likeness
+        similarity = scratch.similarity[i] / scale
+        # A zero vector has no direction, and a failed member's NaN no similarity.
+        similarity = similarity if (scale > 0) & (similarity == similarity) else 0.0
+        scratch.similarity[i] = similarity

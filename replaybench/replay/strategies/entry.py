@@ -1,4 +1,4 @@
-"""Modifiers of what enters a buffer: `Drop` and synthetic experiences (de Bruin et al. 2018, sections 6.2 to 6.4)."""
+"""Modifiers of entry: `Drop` and synthetic experiences (de Bruin et al. 2018, sections 6.2 to 6.4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASE_FREQUENCY: Final = 50.0
 
 @dataclass(frozen=True)
 class Drop(Term):
-    """Discard each offer with this probability; "rate" drops 1 − 50/f at f Hz, nothing at 50 Hz and below."""
+    """Discard each offer with this probability; "rate" discards the share 1 − 50/f at f Hz, none up to 50 Hz."""
 
     probability: float | Literal["rate"] = "rate"
     always_written = True  # a bare `Drop` would not say how much
@@ -31,7 +31,7 @@ class Drop(Term):
             raise UserError(f"Drop({self.probability}): give a probability in [0, 1), or rate for 1 − 50/f")
 
     def at(self, frequency: float) -> Drop:
-        """Return the same with its probability at this control rate [Hz]."""
+        """Return the term with its probability at a control rate [Hz]."""
         if self.probability != "rate":
             return self
         return Drop(max(0.0, 1.0 - BASE_FREQUENCY / frequency))
@@ -83,12 +83,12 @@ class Model(Protocol):
 class Synth(Term):
     """Replace experiences by synthetic ones (de Bruin et al. 2018, section 6.2).
 
-    With probability `state` a uniformly drawn state takes the place of s, and a becomes the policy's action there,
-    exploration included; with probability `action` an action drawn uniformly from those that the learner can take
-    takes the place of a. Next state and reward come from the plant's model, without noise. With `refresh` below 1
-    (section 6.3.1) a slot that holds a synthetic experience is, when its turn to be overwritten comes, renewed by
-    another synthetic one with that probability and else left as it is, and other slots get no synthetic experience any
-    more, so that their share stays.
+    With probability `state`, s is replaced by a uniformly drawn state and a by the policy's action there, including
+    exploration. With probability `action`, a is replaced by a uniformly drawn action of those that the learner can
+    take. Next state and reward come from the plant's model, without noise. With `refresh` below 1
+    (section 6.3.1), a synthetic experience that is to be overwritten is replaced by another synthetic one with that
+    probability and otherwise stays. Other slots then receive no synthetic experiences, so that the share of synthetic
+    experiences is constant.
     """
 
     state: float = 0.0
@@ -107,10 +107,10 @@ class Synth(Term):
 
 
 class RunningSynth(Drawing):
-    """Alters a population's offers.
+    """Replaces some of a population's offers by synthetic experiences.
 
     Attributes:
-        synthetic: bool `[M, N]`, what each slot holds; only kept where `refresh` asks for it.
+        synthetic: bool `[M, N]`, whether each slot holds a synthetic experience; only stored if `refresh` needs it.
     """
 
     def __init__(self, description: Synth, view: BufferView, model: Model | None) -> None:
@@ -122,9 +122,9 @@ class RunningSynth(Drawing):
         self.synthetic = np.zeros((members, view.capacity if description.refresh < 1 else 0), np.bool_)
 
     def alter(self, row: Floats32, slots: Indices, fresh: NDArray[np.bool_]) -> None:
-        """Make some of the experiences `row` `[M, W]`, which are about to be stored in `slots` `[M]`, synthetic.
+        """Replace some of the experiences `row` `[M, W]`, which will be stored in `slots` `[M]`, by synthetic ones.
 
-        `fresh` `[M]` says which slots are empty. A slot that is not to be renewed becomes −1.
+        `fresh` `[M]` marks empty slots. A slot that keeps its experience becomes −1.
         """
         views = {name: row[:, span] for name, span in self.columns.spans.items()}
         observation, action = views["observation"].copy(), views["action"].copy()
@@ -179,7 +179,7 @@ def _choose(
     observation: Floats32,
     action: Floats32,
 ) -> None:
-    """Choose each experience's kind (1: state drawn anew, 2: action) and draw its state or action."""
+    """Choose each experience's type (1: new state, 2: new action) and draw the state or action."""
     for m in range(slots.size):
         if slots[m] < 0:
             continue

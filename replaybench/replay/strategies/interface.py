@@ -23,17 +23,17 @@ from replaybench.runtime.user_file import name_in_file
 
 
 class BufferView(NamedTuple):
-    """The buffer that a strategy works for.
+    """The buffer of a strategy, as its running parts see it.
 
     Attributes:
         root, members: seed of the study and member numbers `[M]`.
         capacity: slots of each member.
-        bounded: whether the buffer has a size of its own; a FULL buffer is only as large as its run needs.
-        in_turn: whether slots are filled and overwritten in turn, so that their order is that of age.
-        columns: what is stored; strategies only read it.
+        bounded: whether the buffer has a fixed size; a FULL buffer has the size that its run needs.
+        in_turn: whether slots are filled and overwritten in turn, so that slot order is age order.
+        columns: the stored experiences; strategies only read them.
         orders: rank orders by metric; strategies only draw from them.
-        episodes: where episodes began; strategies only read it.
-        traces: what the learner derives along episodes, None if it does not; strategies only read it.
+        episodes: starts of episodes; strategies only read them.
+        traces: the learner's numbers along episodes, None if it has none; strategies only read them.
     """
 
     root: int
@@ -52,13 +52,13 @@ class BufferView(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a strategy may depend on besides the stored experiences.
+    """The inputs of a strategy besides the stored experiences.
 
     Attributes:
-        update, updates_in_phase: which update of its phase this is, from 0, and of how many.
+        update, updates_in_phase: index of the update in its phase, from 0, and number of updates in the phase.
         progress: 0 at the first episode of the run, 1 at its end.
-        state: the state `[M, S]` that each agent attends to, as it was observed; None where nothing asks for it.
-        updates_before: how many updates of the whole run came before this one; `Replay` fills it in.
+        state: an observation `[M, S]` of each agent, to compare stored states with; None if no strategy needs it.
+        updates_before: number of updates in the run before this one; `Replay` sets it.
     """
 
     update: int = 0
@@ -69,7 +69,7 @@ class Context(NamedTuple):
 
 
 class Running:
-    """A part of a strategy at work; by default it holds no state."""
+    """Base class of the running form of a strategy's part; by default without state."""
 
     def stored(self, slots: Indices) -> None:
         """Called after an experience was stored in `slots[m]` of each member (−1: none)."""
@@ -79,15 +79,15 @@ class Running:
         return {}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`: what comes next is identical."""
+        """Continue from `state_dict` with identical results."""
 
 
 class Drawing(Running):
-    """A part that draws at random, from a stream of its own for each member.
+    """A part that draws random numbers, from one stream per member.
 
     Args:
         view: the buffer.
-        purpose: what the draws are for; it names the stream.
+        purpose: purpose of the draws, which names the stream.
     """
 
     def __init__(self, view: BufferView, purpose: str) -> None:
@@ -105,7 +105,7 @@ class Drawing(Running):
 
 @dataclass(frozen=True)
 class Term:
-    """Base class of everything that the notation names."""
+    """Base class of the terms of the notation."""
 
     name: ClassVar[str] = ""
     """How the notation calls it; the class's own name if empty."""
@@ -114,18 +114,18 @@ class Term:
     always_written: ClassVar[bool] = False
     """Whether values are written although they are the default."""
     keywords: ClassVar[bool] = False
-    """Whether a value alone is not enough to say which it is."""
+    """Whether values are written with parameter names, because a value alone is ambiguous."""
     no_parameters: ClassVar[str] = ""
-    """What to tell somebody who gives it one, where it takes none."""
+    """The error message for a parameter of a term that takes none."""
 
     @classmethod
     def written_name(cls) -> str:
-        """Return how the notation calls it; a class in a user's file by the file and its name."""
+        """Return its name in the notation; for a class in a user's file, the file and the class name."""
         return name_in_file(cls) or cls.name or cls.__name__
 
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields that are written in its brackets, by name; those that all of a kind have come last."""
+        """Return the fields that are written in its brackets, by name; inherited ones come last."""
         fields = sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True)
         return {field.name: field for field in fields if field.name != cls.second}
 
@@ -163,7 +163,7 @@ class Term:
 
 
 class Draws(NamedTuple):
-    """What a sampler fills in.
+    """The arrays that a sampling writes.
 
     Attributes:
         idx: slots int64 `[M, B]`.
@@ -180,8 +180,8 @@ class Usage(NamedTuple):
     """How a buffer has been used so far.
 
     Attributes:
-        updates: batches drawn, the present one included; phase_end: those drawn when its phase will be over.
-        offers, stored: experiences offered and stored at present, `[M]`.
+        updates: number of batches drawn, including the current one; phase_end: that number at the end of the phase.
+        offers, stored: numbers of offered experiences and of those stored now, `[M]`.
     """
 
     updates: int
@@ -231,7 +231,7 @@ class RunningRetention(Running, ABC):
     def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
         """Fill `slots[m]` for every member whose entry is −2 (its buffer is full): a slot, or −1 for 'discard'.
 
-        `offers` `[M]` counts each member's offers, the present one included.
+        `offers` `[M]` counts each member's offers, including the current one.
         """
 
 
@@ -240,7 +240,7 @@ class Retention(Term, ABC):
     """A retention strategy.
 
     Attributes:
-        capacity: experiences that a bounded retention has room for, in place of the study's; None for that one.
+        capacity: maximum number of experiences of a bounded retention; None for the study's.
     """
 
     capacity: int | None = field(default=None, kw_only=True)
@@ -254,7 +254,7 @@ class Retention(Term, ABC):
     traces: ClassVar[tuple[str, ...]] = ()
     """Traces that the learner must keep."""
     slot_bytes: ClassVar[int] = 0
-    """About how many bytes a slot costs it beside rank orders."""
+    """The approximate bytes per slot that it needs in addition to rank orders."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -287,10 +287,10 @@ class RunningSampling(Drawing, ABC):
 
     @abstractmethod
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        """Fill `draws`, given the numbers of experiences stored and offered `[M]`; each stores at least one."""
+        """Fill `draws`, given the numbers `[M]` of stored and offered experiences; each member stores at least one."""
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
-        """Use |δ| `[M, B]` of the experiences in slots idx `[M, B]`; an idx below 0 is to be skipped."""
+        """Use |δ| `[M, B]` of the experiences in slots idx `[M, B]`; skip an idx below 0."""
 
 
 @dataclass(frozen=True)
@@ -322,15 +322,15 @@ class Sampling(Term, ABC):
 
     @property
     def needs_phase(self) -> bool:
-        """Whether draws depend on the place of an update in a phase whose length the schedule decides."""
+        """Whether draws depend on the index of an update in a phase whose length the schedule decides."""
         return False
 
     def in_phases(self, updates: int) -> Sampling:
-        """Return the same strategy with phases of so many updates; only where `needs_phase`."""
+        """Return the same strategy with phases of a number of updates; only if `needs_phase`."""
         raise NotImplementedError
 
     def slot_bytes(self, in_turn: bool) -> int:
-        """Return about how many bytes a slot costs it beside rank orders; `in_turn` as in `BufferView`."""
+        """Return its approximate bytes per slot in addition to rank orders; `in_turn` as in `BufferView`."""
         return 0
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """The strategy notation of de Bruin et al. (2018), `Retention[Sampling]`, and the registries of its names.
 
-Modifiers of entry stand in front (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`), those of weights and gradients
-(`FIFO[Uniform+ReFER]`) behind. A string parses to frozen dataclasses; `str` of the result is canonical. It is the
+Modifiers of entry are prefixes (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`), those of weights and gradients
+(`FIFO[Uniform+ReFER]`) suffixes. A string parses to frozen dataclasses; `str` of the result is canonical. It is the
 command-line argument, legend entry, hash input and file attribute. The spellings of the authors' public code
 (`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted, and so is
 `path/to/file.py:ClassName` in place of a name.
@@ -90,7 +90,7 @@ _SIGNS: Final = "()*·+[]"
 
 
 class _Written(NamedTuple):
-    """A term as it is written: a part of the strategy `whole`."""
+    """A term as text: a part of the strategy `whole`."""
 
     whole: str
     name: str
@@ -101,8 +101,8 @@ def parse(text: str) -> Strategy:
     """Parse a strategy.
 
     Raises:
-        UserError: the text does not parse (the message shows where), a name or number is wrong, or the parts do not
-            go together.
+        UserError: the text does not parse (the message shows where), a name or number is wrong, or the parts are
+            incompatible.
     """
     try:
         return _parse(text)
@@ -139,7 +139,7 @@ def _parse(text: str) -> Strategy:
 
 
 def _signs_in_path(text: str) -> str:
-    """Return the path of a file that the text names and the notation cannot, having signs of its own in it."""
+    """Return the path of a file in the text that contains characters of the notation and so cannot be used."""
     starts = [0, *(place + 1 for place, sign in enumerate(text) if sign in _SIGNS)]
     ends = [match.start() + len(".py") for match in re.finditer(r"\.py:", text)]
     paths = (text[start:end].strip() for end in ends for start in starts if start < end)
@@ -148,7 +148,7 @@ def _signs_in_path(text: str) -> str:
 
 
 def _whole(text: str) -> str:
-    """Return a whole strategy of which the text may have been meant as a part."""
+    """Return a complete strategy for the hint, if the text is only a part of one."""
     match = _TERM.match(text)
     if match is None or match[2] is None:
         return "FIFO[Uniform]"
@@ -168,7 +168,7 @@ def _refuse_second(text: str, name: str, seen: bool) -> None:
 
 
 def _written(term: str, whole: str) -> _Written:
-    """Take a term apart; names get the spelling under which they are known, if they are."""
+    """Split a term into name and arguments; known names get their registered spelling."""
     match = _TERM.match(term)
     if not term.strip():
         raise UserError(f"strategy {whole!r}: a name is missing; write Retention[Sampling], e.g. FIFO[PER+IS]")
@@ -187,7 +187,7 @@ def _written(term: str, whole: str) -> _Written:
 
 
 def _read_sampling(first: _Written, behind: list[_Written]) -> tuple[Any, list[_Written]]:
-    """Build the sampling, of two terms where it is one of those like `ERE+PER`; return what stands behind it, too."""
+    """Build the sampling, from two terms if it is one such as `ERE+PER`; return it and the remaining terms."""
     for place, term in enumerate(behind):
         joined = f"{first.name}+{term.name}"
         joined = SAMPLINGS.spelled(_ALIASES.get(joined.casefold(), joined))
@@ -235,7 +235,7 @@ def _built(kind: type[Term], arguments: Mapping[str, Any]) -> Any:
 
 
 def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
-    """Read a term's arguments, which are given in order or by name."""
+    """Parse a term's arguments, given in order or by name."""
     name, whole, fields = term.name, term.whole, list(kind.parameters())
     if term.arguments and kind.no_parameters:
         raise UserError(f"strategy {whole!r}: {kind.no_parameters}")
@@ -255,7 +255,7 @@ def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
 
 
 def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | None:
-    """Read an argument as one of the types that its parameter may have."""
+    """Parse an argument as one of its parameter's types."""
     words: dict[str, bool | str | None] = {}
     for kind in kinds:
         if typing.get_origin(kind) is Literal:

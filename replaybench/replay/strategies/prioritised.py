@@ -36,7 +36,7 @@ _LEAST: Final = np.float32(2.0**-126)
 class PERprop(Sampling):
     """Proportional prioritised replay: P ∝ p = (|δ| + ε)^α, new experiences get the largest p so far.
 
-    All priority is cut into B equal parts and one experience is drawn from each. A |δ| that is not finite counts as
+    The total priority is cut into B equal parts and one experience is drawn from each. A non-finite |δ| counts as
     the largest p.
     """
 
@@ -93,7 +93,7 @@ def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
     """Return the priorities `[M, n]` of a saved state.
 
     Raises:
-        ValueError: one is negative or not finite, so that there is no drawing by them.
+        ValueError: a priority is negative or not finite.
     """
     priority: Floats32 = state["priority"]
     if not ((priority >= 0) & (priority < np.inf)).all():
@@ -103,7 +103,7 @@ def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
 
 @kernel
 def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilon: float) -> Any:
-    """Return p of a |δ|, and remember it if it is the largest so far."""
+    """Return p of a |δ|, and store it if it is the largest so far."""
     priority = np.float32((abs(np.float64(td_error)) + epsilon) ** alpha)
     if not priority < np.inf:
         return largest[m]
@@ -146,11 +146,11 @@ def _draw_proportional(sums: SumState, stream: NDArray[np.uint64], draws: Draws)
 
 @dataclass(frozen=True)
 class PER(Sampling):
-    """Rank-based prioritised replay: P ∝ rank^−α by |δ| as last seen, infinite before the first use (eq. 7).
+    """Rank-based prioritised replay: P ∝ rank^−α by the last |δ|, which is infinite before the first use (eq. 7).
 
-    The ranks, always current, are cut into B segments of equal cumulative probability, each at least one rank
-    wide, and one experience is drawn uniformly from each (Schaul et al. 2016). While there are fewer ranks than that,
-    each sample is drawn by rank^−α from its B-th of the probability.
+    Ranks are always current. They are cut into B segments of equal cumulative probability, each at least one rank
+    wide, and one experience is drawn uniformly from each (Schaul et al. 2016). With fewer than B ranks, sample b is
+    drawn by rank^−α from the b-th of B equal parts of the probability.
     """
 
     alpha: float = 0.7

@@ -18,9 +18,9 @@ from replaybench.replay.orders.priority_sums import (
     age_place,
     age_renew,
     cover_range,
-    cover_room,
     cover_search,
     make_sums,
+    new_cover,
     sum_rebuild,
     sum_search,
     sum_set,
@@ -38,12 +38,12 @@ from replaybench.runtime.streams import next_below, next_double
 
 @dataclass(frozen=True)
 class ERE(Sampling):
-    """Update k of the K of a phase draws from the newest c_k = max(N·η^(k·1000/K), c_min) experiences.
+    """Update k of a phase of K draws from the newest c_k = max(N·η^(k·1000/K), c_min) experiences.
 
-    With `phase` every K = `phase` updates of the run are one, whenever they are done; else phases are the schedule's.
-    η moves linearly from `eta` to `last` over the run. N is the buffer's size; a FULL buffer has none, so there N is
-    what it stores. c_min is min(5000, N/200) unless given: the paper's 5000 for its buffer of 10⁶. c_k is rounded
-    down and clipped to what is stored. With `reverse` a phase goes the other way, from the newest to all (section 4.2).
+    With `phase`, every K = `phase` successive updates of the run are a phase; otherwise the schedule decides phases.
+    η changes linearly from `eta` to `last` over the run. N is the buffer's size; for a FULL buffer N is the number of
+    stored experiences. c_min is min(5000, N/200) unless given: the paper's 5000 for its buffer of 10⁶. c_k is rounded
+    down and clipped to the number stored. With `reverse` a phase goes from the newest to all (section 4.2).
     """
 
     eta: float = 0.996
@@ -75,7 +75,7 @@ class ERE(Sampling):
         return 0 if in_turn else 15
 
     def newest(self, context: Context, capacity: int | None, count: Indices) -> Indices:
-        """Return c_k `[M]` for buffers that store `count` `[M]`; capacity None means as large as that."""
+        """Return c_k `[M]` for buffers that store `count` `[M]`; with capacity None, N is `count`."""
         eta = self.eta + (self.last - self.eta) * context.progress
         k, updates = context.update + 1, context.updates_in_phase
         if self.phase is not None:
@@ -95,7 +95,7 @@ class ERE(Sampling):
 
 
 class RunningERE(RunningSampling):
-    """What the running forms share."""
+    """Base class of the running forms of ERE."""
 
     def __init__(self, description: ERE, view: BufferView) -> None:
         super().__init__(view)
@@ -107,7 +107,7 @@ class RunningERE(RunningSampling):
 
 
 class _RunningRing(RunningERE):
-    """Where the order of slots is that of age."""
+    """ERE in buffers whose slot order is age order."""
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         _draw_ring(self.stream.state, self.newest(context, count), offers, self.view.capacity, draws)
@@ -124,7 +124,7 @@ def _draw_ring(stream: NDArray[np.uint64], newest: Indices, offers: Indices, cap
 
 
 class _RunningLog(RunningERE):
-    """Where any slot may be renewed."""
+    """ERE in buffers that overwrite slots in any order, with an age log."""
 
     def __init__(self, description: ERE, view: BufferView) -> None:
         super().__init__(description, view)
@@ -169,9 +169,9 @@ _PRIORITIES: Final = PERprop()
 
 @dataclass(frozen=True)
 class EREPER(ERE):
-    """ERE whose draws among the newest c_k are proportional to priority, one from each of B equal parts of it by age.
+    """ERE that draws among the newest c_k in proportion to priority, one from each of B equal parts in order of age.
 
-    Unless another weighting is named, that of Algorithm 2 is in force.
+    The default weighting is that of Algorithm 2.
     """
 
     priorities: PERprop = _PRIORITIES
@@ -189,7 +189,7 @@ class EREPER(ERE):
 
 
 class _RunningEREPER(RunningERE):
-    """Without an age log the positions of the sum tree are slots."""
+    """The running form of ERE+PER; without an age log, positions of the sum tree are slots."""
 
     def __init__(self, description: EREPER, view: BufferView) -> None:
         super().__init__(description, view)
@@ -269,7 +269,7 @@ def _set_priorities(
 def _draw_ring_by_priority(
     stream: NDArray[np.uint64], sums: SumState, newest: Indices, offers: Indices, capacity: int, draws: Draws
 ) -> None:
-    cover = cover_room(sums)
+    cover = new_cover(sums)
     for m in range(draws.idx.shape[0]):
         head, tail = (offers[m] - 1) % capacity, (offers[m] - newest[m]) % capacity
         if tail <= head:
@@ -284,7 +284,7 @@ def _draw_ring_by_priority(
 def _draw_log_by_priority(
     stream: NDArray[np.uint64], ages: AgeState, newest: Indices, count: Indices, draws: Draws
 ) -> None:
-    cover = cover_room(ages.priority)
+    cover = new_cover(ages.priority)
     for m in range(draws.idx.shape[0]):
         tail = age_place(ages, m, count[m], newest[m] - 1)
         nodes = cover_range(ages.priority, m, tail, ages.end[m], cover, 0)

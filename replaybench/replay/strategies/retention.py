@@ -26,7 +26,7 @@ from replaybench.runtime.streams import next_below, next_double
 
 @dataclass(frozen=True)
 class FIFO(Retention):
-    """First in, first out: the oldest experience is overwritten."""
+    """First in, first out: overwrite the oldest experience."""
 
     in_turn = True
 
@@ -58,7 +58,7 @@ class _RunningFULL(RunningRetention):
 
 @dataclass(frozen=True)
 class Resv(Retention):
-    """Reservoir sampling (Vitter 1985): every experience offered so far is kept with equal probability.
+    """Reservoir sampling (Vitter 1985): every experience so far is in the buffer with equal probability.
 
     Experience number i enters a full buffer with probability C/i and overwrites a uniformly drawn victim.
     """
@@ -86,12 +86,12 @@ _RANKS_PER_SEGMENT: Final = 500
 
 @dataclass(frozen=True)
 class _Ranked(Retention):
-    """Overwrite by rank: the experience with the r-th smallest metric is the victim with P ∝ r^−α (eq. 7).
+    """Overwrite by rank: the experience with the r-th smallest metric is overwritten with P ∝ r^−α (eq. 7).
 
     `segments` cuts the ranks into that many parts of equal probability and draws uniformly inside one of them;
-    "authors" takes max(3, C/500) of them, as the authors' code does, None draws from rank^−α exactly, which differs
-    at the extreme head only. Of equal metrics the oldest experience's counts as the smallest, as in the authors' sorted
-    list: those of a learner that rarely explores are nearly all 0.
+    "authors" takes max(3, C/500) parts, as the authors' code does. None draws from rank^−α exactly, which differs
+    only for the first ranks. Among equal metrics the oldest experience's counts as the smallest, as in the authors'
+    sorted list: nearly all metrics of a learner that rarely explores are 0.
     """
 
     alpha: float = 1.0
@@ -107,7 +107,7 @@ class _Ranked(Retention):
             raise UserError(f"{name}: segments must be a whole number ≥ 1, authors or none, not {self.segments}")
 
     def start_by(self, metric: str, view: BufferView) -> RunningRetention:
-        """Return the running form that takes its victims by this metric."""
+        """Return the running form that overwrites by this metric."""
         rule = max(_FEWEST_SEGMENTS, view.capacity // _RANKS_PER_SEGMENT)
         segments = rule if self.segments == "authors" else int(self.segments or 0)
         order = view.orders[metric].state
@@ -116,7 +116,7 @@ class _Ranked(Retention):
 
 @dataclass(frozen=True)
 class TDE(_Ranked):
-    """Overwrite experiences with small TD error, |δ| as last seen, infinite before the first use (section 7.1)."""
+    """Overwrite experiences with small TD error: the last |δ|, which is infinite before the first use (section 7.1)."""
 
     orders = ("td_error",)
 
@@ -169,8 +169,8 @@ def _ranked_victims(
 class FarPol(Retention):
     """Drop the episode with the largest fraction of far-policy steps, from its oldest step to its newest.
 
-    The next one is chosen when it is gone; of equal ones the oldest, and never the episode under way unless nothing
-    else is stored. The learner says with its trace `far` (0 or 1) which steps are far-policy.
+    Then the next episode is chosen; the oldest among equal ones, and the unfinished episode only if nothing
+    else is stored. The learner's trace `far` (0 or 1) marks far-policy steps.
     """
 
     traces = ("far",)
@@ -181,12 +181,12 @@ class FarPol(Retention):
 
 
 class _RunningFarPol(RunningRetention):
-    """Victims of a population.
+    """FarPol of a population.
 
     Attributes:
-        victim: int64 `[M, 2]`, serial numbers of the first step that is being dropped and of the one after the last.
-        queue: int32 `[M, N]`, slots of the victim that are still to be dropped, the oldest last.
-        waiting: int64 `[M]`, how many; −1 where they have to be looked up, after loading.
+        victim: int64 `[M, 2]`, the serial numbers [first, end) of the episode that is being dropped.
+        queue: int32 `[M, N]`, slots of that episode that are still to be dropped, the oldest last.
+        waiting: int64 `[M]`, their number; −1 if the queue must be rebuilt after loading.
     """
 
     def __init__(self, view: BufferView) -> None:
@@ -209,7 +209,7 @@ class _RunningFarPol(RunningRetention):
         """Continue from `state_dict`.
 
         Raises:
-            ValueError: the victim is nothing that was collected.
+            ValueError: the episode to drop was never collected.
         """
         victim = np.asarray(state["far_victim"], np.int64)
         collected = np.asarray(state["collected"], np.int64)
@@ -229,7 +229,7 @@ def _oldest_of_farthest(
     waiting: NDArray[np.int64],
     slots: Indices,
 ) -> None:
-    """Fill in the slots of the oldest steps of the victims of all members whose entry is −2."""
+    """Fill in, for all members whose entry is −2, the slot of the oldest step of the episode that is dropped."""
     for m in range(slots.size):
         if slots[m] != -2:
             continue
@@ -246,7 +246,7 @@ def _oldest_of_farthest(
 def _choose(
     starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: NDArray[np.float32], victim: NDArray[np.int64]
 ) -> None:
-    """Choose one member's next victim; the last of its episodes, which began at `starts`, is under way."""
+    """Choose one member's next episode to drop; the last of its episodes, which begin at `starts`, is unfinished."""
     under_way = starts.size - 1
     steps, strayed = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.int64)
     episode, newest = 0, 0
@@ -270,7 +270,7 @@ def _choose(
 
 @kernel
 def _line_up(serial: NDArray[np.uint32], victim: NDArray[np.int64], queue: NDArray[np.int32]) -> int:
-    """Put the slots of one member's victim into its queue, the oldest step last; return how many they are."""
+    """Write the slots of one member's episode to drop into its queue, the oldest last; return their number."""
     slot_of = np.full(victim[1] - victim[0], -1, np.int32)
     for slot in range(serial.size):
         if victim[0] <= serial[slot] < victim[1]:

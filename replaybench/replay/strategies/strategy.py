@@ -26,11 +26,11 @@ from replaybench.runtime.user_file import name_in_file
 
 @dataclass(frozen=True)
 class ReFER1(Term):
-    """ReF-ER's Rule 1 alone: far-policy steps are masked, nothing pulls the policy back.
+    """ReF-ER's Rule 1 alone: far-policy steps are masked; the divergence is not penalised.
 
     Attributes:
-        c: C, how far ρ may lie from 1 at first; anneal: A, per update.
-        rules: which of the two rules hold.
+        c: C, the initial bound on the deviation of ρ from 1; anneal: A, its annealing per update.
+        rules: whether Rule 1 and Rule 2 apply.
     """
 
     c: float = 4.0
@@ -47,11 +47,11 @@ class ReFER1(Term):
 
 @dataclass(frozen=True)
 class ReFER(ReFER1):
-    """Far-policy steps are masked (Rule 1), and the policy is pulled towards past behaviours (Rule 2).
+    """Mask far-policy steps (Rule 1) and penalise the divergence from past behaviours (Rule 2).
 
     Attributes:
-        far: D, the fraction of far-policy steps to hold.
-        beta: β at first; beta_rate: its step per update, the learner's learning rate if None.
+        far: D, the target fraction of far-policy steps.
+        beta: initial β; beta_rate: its step per update, the learner's learning rate if None.
         kl: `mu_pi`, D_KL(μ‖π) as printed, or `pi_mu`, D_KL(π‖μ) as the authors' public code has it.
     """
 
@@ -76,7 +76,7 @@ class ReFER(ReFER1):
 
 @dataclass(frozen=True)
 class ReFER2(ReFER):
-    """ReF-ER's Rule 2 alone: the policy is pulled towards past behaviours, and far-policy steps count, ρ clipped."""
+    """ReF-ER's Rule 2 alone: penalise the divergence from past behaviours; far-policy steps count with clipped ρ."""
 
     name = "ReFER-2"
     rules: ClassVar[tuple[int, ...]] = (2,)
@@ -87,7 +87,7 @@ class Strategy:
     """Entry, retention, sampling and weighting; `refer` is for the learner.
 
     Raises:
-        UserError: the parts do not go together.
+        UserError: the parts are incompatible.
     """
 
     retention: Retention
@@ -105,7 +105,7 @@ class Strategy:
 
     @property
     def weights(self) -> Weighting | None:
-        """The weighting in force: the one named, else the one that belongs to the sampling, if any."""
+        """The weighting: the named one, else the default of the sampling, if any."""
         return self.weighting or self.sampling.weighting
 
     @property
@@ -115,21 +115,21 @@ class Strategy:
 
     @property
     def in_turn(self) -> bool:
-        """Whether slots are filled and overwritten in turn, so that their order is that of age."""
+        """Whether slots are filled and overwritten in turn, so that slot order is age order."""
         return self.retention.in_turn and (self.synth is None or self.synth.refresh == 1)
 
     def room(self, default: int) -> int:
-        """Return how many experiences are kept: the retention's own capacity, or else `default`."""
+        """Return the capacity in experiences: the retention's own, else `default`."""
         return self.retention.capacity or default
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """Metrics by which slots must be kept in rank order."""
+        """The metrics for which rank orders are needed."""
         return tuple(dict.fromkeys((*self.retention.orders, *self.sampling.orders)))
 
     @property
     def by_td_error(self) -> bool:
-        """Whether it depends on TD errors, which the learner must then return."""
+        """Whether it needs TD errors from the learner."""
         return "td_error" in self.orders or "td_error" in self.sampling.feedback
 
     def at(self, frequency: float) -> Strategy:
@@ -143,14 +143,14 @@ class Strategy:
 
     @property
     def slot_bytes(self) -> int:
-        """About how many bytes a slot costs beside its row."""
+        """The approximate bytes per slot in addition to the row."""
         weights = self.weights.slot_bytes if self.weights else 0
         parts = self.retention.slot_bytes + self.sampling.slot_bytes(self.in_turn) + weights
         return 4 + 20 * len(self.orders) + parts
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Its parts, in the order in which they are written."""
+        """The terms, in the order of the notation."""
         parts = (self.drop, self.synth, self.retention, self.sampling, self.weighting, self.refer)
         return tuple(part for part in parts if part is not None)
 
@@ -161,10 +161,10 @@ class Strategy:
 
 
 def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slots: Indices) -> None:
-    """Let a retention fill `slots` `[M]` where they are −2, and refuse what no kernel could take of a user's.
+    """Let a retention fill `slots` `[M]` where they are −2; check the result of a user's retention.
 
     Raises:
-        UserError: it chose a slot that is not there, or changed another entry.
+        UserError: it chose a slot that does not exist, or changed another entry.
     """
     if ours(running):
         running.slots(offers, capacity, slots)
@@ -179,7 +179,7 @@ def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slot
 
 
 def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
-    """Refuse slots `[M, …]` that a user's sampling drew beyond those that its members have `stored` `[M]`."""
+    """Raise `UserError` if a user's sampling drew slots `[M, …]` beyond the `stored` ones `[M]`."""
     drawn = idx.reshape(len(stored), -1)
     beyond = (drawn < 0) | (drawn >= stored[:, None])
     if beyond.any():
@@ -189,7 +189,7 @@ def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None
 
 
 def check_remembered(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
-    """Refuse a `state_dict` of a user's class that no file could hold beside what is `taken`."""
+    """Refuse a `state_dict` of a user's class with entries that a file cannot hold or whose names are `taken`."""
     if ours(running):
         return
     for name, array in state.items():
@@ -204,7 +204,7 @@ def check_remembered(running: object, state: Mapping[str, Any], taken: Collectio
 
 
 def ours(running: object) -> bool:
-    """Tell whether a running form is the package's own."""
+    """Return whether a running form is the package's own."""
     return type(running).__module__.startswith("replaybench.")
 
 

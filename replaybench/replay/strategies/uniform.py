@@ -17,7 +17,7 @@ from replaybench.runtime.streams import next_below
 
 @dataclass(frozen=True)
 class Uniform(Sampling):
-    """Every stored experience with equal chance, with replacement."""
+    """Sample all stored experiences with equal probability, with replacement."""
 
     independent = steady = True
     importance_undefined = "its draws have equal chances, so all weights would be 1"
@@ -42,12 +42,12 @@ def _draw_uniform(stream: NDArray[np.uint64], count: Indices, draws: Draws) -> N
 
 
 _LARGEST: Final = 1000
-"""Of λ₀, by which AER widens its draws, too: more candidates are never drawn, but have their room."""
+"""Bound on λ₀, which also multiplies the number of AER's candidates."""
 
 
 @dataclass(frozen=True)
 class Annealed(Sampling):
-    """Every stored experience with equal chance, at λ times the learning rate.
+    """Sample uniformly with λ times the learning rate.
 
     λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run.
     """
@@ -65,7 +65,7 @@ class Annealed(Sampling):
             raise UserError(f"{name}: α must lie in (0, 1], not {self.alpha:g}")
 
     def factor(self, progress: float) -> float:
-        """Return λ at this progress of the run."""
+        """Return λ at a progress of the run."""
         return self.first + (1 - self.first) * min(1.0, progress / self.alpha)
 
     def start(self, view: BufferView) -> RunningSampling:

@@ -20,9 +20,9 @@ from replaybench.runtime.kernel import kernel
 class IS(Weighting):
     """Importance-sampling weights (1 / (N·P))^β, β linear in the run's progress (de Bruin et al. 2018, eq. 8).
 
-    N counts the experiences stored at present and P is the chance of the draw. With `normalise` the weights of a
-    batch are divided by their maximum, as Schaul et al. (2016) do. The weights multiply the critic's loss; with
-    `all_networks` the actor's too.
+    N is the number of stored experiences and P the probability of the draw. With `normalise` the weights of a
+    batch are divided by their maximum (Schaul et al. 2016). The weights multiply the critic's loss; with
+    `all_networks` also the actor's.
     """
 
     first: float = 0.5
@@ -72,10 +72,10 @@ class FIS(Weighting):
     """Full importance sampling by replay counts (de Bruin et al. 2018, section 7.2).
 
     An experience replayed for the K-th time weighs (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β, with
-    X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime there in updates, p the chance
-    per update, B over the experiences stored. A lifetime is what it takes to offer C experiences, at the updates per
-    offer since the first phase of updates; while some that are stored are older than that, it is the updates so far.
-    The printed sum is Pr(X > K), the text says Pr(X ≥ K); this follows the text. Replays of one batch count in turn.
+    X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime in updates, p the probability
+    per update, B / number stored. The lifetime is the number of updates in which C experiences are offered, at the
+    mean updates per offer since the first update phase; while older experiences are stored, all updates so far.
+    The paper prints Pr(X > K) in the sum and Pr(X ≥ K) in the text, which is used. Replays in a batch count in turn.
     Where p > 1/2, X counts draws instead of updates: n·B of them with chance p/B.
     """
 
@@ -164,7 +164,7 @@ def _weigh_by_counts(
 def binomial_tails(n: int, p: float, most: int) -> NDArray[np.float64]:
     """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`.
 
-    Terms come one from the other in logarithms, and are summed from the far end, where they are smallest.
+    Terms are computed recursively in logarithms, and summed from the last one, which is the smallest.
     """
     reached = np.zeros(most + 1)
     reached[0] = 1.0

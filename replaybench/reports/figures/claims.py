@@ -243,12 +243,12 @@ def still_needed(verdict: Verdict) -> str:
     """Return how many more seeds would decide a claim, at the measured effect."""
     more = verdict.more_seeds
     if verdict.effect.n < 2:
-        return "one seed tells nothing" if verdict.effect.n else "no seed is left to compare"
+        return "one seed is not enough" if verdict.effect.n else "no seed is left to compare"
     if verdict.effect.sd == 0:
-        return "the runs are alike"
+        return "all differences are equal"
     if verdict.split:
         return f"few runs make the mean, {replace(verdict.effect, statistic='mean').estimate:+.3g}"
-    return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
+    return f"{more} more seed{'s' if more > 1 else ''}" if more else "too close to decide"
 
 
 def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any]:

@@ -110,15 +110,15 @@ def draw_conditions(
     shape = -(-len(places) // across), across
     size = panel_width(across) * across + extra, height * shape[0]
     figure, panels = new_panels(data, title, caption, size, shape, labels, sharey=True)
-    alike: list[Axes] = []
+    sharing: list[Axes] = []
     for axes, (noise, rate) in zip(panels.flat, places, strict=False):
         axes.set_title(f"{condition(noise, rate)}, n = {span(draw(axes, noise, rate))}", color=GREY)
         normalised = bool(scaled(data).sel(noise=noise, frequency=rate))
-        alike += [axes] * normalised
+        sharing += [axes] * normalised
         axes.set_xlabel(of + (MU if normalised else RAW_LABELS[episode_metric(data)]))
         axes.locator_params(axis="x", nbins=4 if across > 2 else 6)  # small differences have long numbers
-    ends = [axes.get_xlim() for axes in alike]
-    for axes in alike:
+    ends = [axes.get_xlim() for axes in sharing]
+    for axes in sharing:
         axes.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
     for axes in panels.flat[len(places) :]:
         axes.axis("off")

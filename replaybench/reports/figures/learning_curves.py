@@ -125,9 +125,9 @@ def _caption(data: xr.Dataset, window: int, series: int) -> str:
     caption += ", band: 95 % bootstrap interval over runs" if several else ""
     if data["reward_greedy"].notnull().any():
         caption += ". Open circles: greedy episodes"
-        stride = _greedy_stride(data.sizes["greedy_episode"])
-        caption += f", one in {stride} of each series" if stride > 1 else ""
-        caption += ", in turns" if stride > 1 and series > 1 else ""
+        interval = _marker_interval(data.sizes["greedy_episode"])
+        caption += f", one in {interval} of each series" if interval > 1 else ""
+        caption += ", in turns" if interval > 1 and series > 1 else ""
         caption += ", mean over runs" if several else ""
     return caption + "."
 
@@ -139,7 +139,7 @@ def curve_caption(data: xr.Dataset, window: int) -> str:
     return caption + (f", moving average over {window} {counted_in(data)}" if window > 1 else "")
 
 
-def _greedy_stride(count: int) -> int:
+def _marker_interval(count: int) -> int:
     return max(1, -(-count // _MOST_GREEDY))
 
 
@@ -171,8 +171,8 @@ def _draw_panel(
         if crowded:
             _draw_end(axes, one, rewards[one][whole][:, -window:], episodes * (1.01 + room * (index + 1.5)))
             continue
-        stride = _greedy_stride(data.sizes["greedy_episode"])
-        picked = slice(stride - 1 - index * stride // len(series), None, stride)  # circles of series do not coincide
+        interval = _marker_interval(data.sizes["greedy_episode"])
+        picked = slice(interval - 1 - index * interval // len(series), None, interval)  # series alternate
         greedy = _scaled(data, data.sel(one.where)["reward_greedy"], normalised)[whole][:, picked].mean(axis=0)
         axes.plot(
             *(np.interp(data["greedy_episode"].values[picked], counted, done[one]), greedy), linestyle="none",

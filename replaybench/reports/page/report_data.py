@@ -133,7 +133,7 @@ class ReportData:
         return int(self.there[(*point, *self._places[series])].sum())
 
     def unbeaten(self, point: Point) -> bool:
-        """Tell whether no learner beats random control at a condition."""
+        """Return whether no learner beats random control at a condition."""
         return bool(self._unbeaten[point.plant][point.noise, point.frequency])
 
     def references(self, point: Point) -> list[ReferenceRow]:
@@ -145,7 +145,7 @@ class ReportData:
         return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
 
     def normalised(self, point: Point) -> bool:
-        """Tell whether μ_r is defined at a condition."""
+        """Return whether μ_r is defined at a condition."""
         return bool(self._usable[point.plant][point.noise, point.frequency])
 
     def _score(self, point: Point, series: Series, normalised: bool) -> Score:

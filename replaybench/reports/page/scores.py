@@ -241,7 +241,7 @@ def strategies_section(material: ReportData, standings: dict[Point, list[Standin
 
 
 def crossed(series: Sequence[Series]) -> bool:
-    """Tell whether two retentions were run with the same two samplings."""
+    """Return whether two retentions were run with the same two samplings."""
     samplings: dict[str, set[str]] = {}
     for names in filter(None, map(parts, series)):
         samplings.setdefault(names[0], set()).add(names[1])

@@ -25,7 +25,7 @@ from replaybench.runtime.errors import UserError
         ("grid_low", (4.0, -30.0), "grid_low must be below grid_high"),
         ("action_names", "voltage", "action_names must be a tuple, as in ('voltage',), not 'voltage'"),
         ("action_low", -3.0, "action_low must be a tuple, as in (-3.0,), not -3.0"),
-        ("action_low", (3.0,), "action_low must be below action_high, not (3.0,) beside (3.0,)"),
+        ("action_low", (3.0,), "action_low must be below action_high, but they are (3.0,) and (3.0,)"),
         ("state_scale", (1.0, 0.0), "each entry of state_scale must be a positive number, not 0.0"),
         ("state_units", ("rad", 2), "each entry of state_units must be a unit, empty where there is none, not 2"),
         ("initial_state", (0.0, math.nan), "each entry of initial_state must be a finite number, not nan"),

@@ -12,7 +12,7 @@ from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.ode.plant import HALVINGS, OdePlant, step_choice, steps_told
+from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_choice
 
 
 def oracle(plant: OdePlant, state: np.ndarray, u: np.ndarray, dt: float) -> np.ndarray:
@@ -157,7 +157,7 @@ def test_a_step_that_misses_the_tolerance_is_reported() -> None:
     choice = step_choice(Sticking(tau=1.0))
     assert not choice.met
     assert choice.step <= 10.0 / 2**HALVINGS
-    assert "declare max_substep" in steps_told(Sticking(tau=1.0), 0.1)
+    assert "declare max_substep" in describe_steps(Sticking(tau=1.0), 0.1)
 
 
 def test_a_declared_step_replaces_the_chosen_one() -> None:
@@ -165,7 +165,7 @@ def test_a_declared_step_replaces_the_chosen_one() -> None:
         max_substep = 2.5
 
     assert Declared().max_substep == 2.5
-    assert steps_told(Declared(), 0.1) == ""
-    assert "1 Runge-Kutta step a sample" in steps_told(Lag(), 0.1)
+    assert describe_steps(Declared(), 0.1) == ""
+    assert "1 Runge-Kutta step a sample" in describe_steps(Lag(), 0.1)
     assert len({Lag().fingerprint(), Declared().fingerprint()}) == 2
     assert [type(plant)().max_substep for plant in (Pendulum(), PendulumDCSC(), Magman())] == [0.01] * 3

@@ -75,7 +75,7 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
     (verdict,), _ = show.judged(
         Claims(paper="A paper", claim=(CLAIM,)), [read_evidence(store(tmp_path / "lone", seeds=1))]
     )
-    assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed tells nothing")
+    assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed is not enough")
 
 
 def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:

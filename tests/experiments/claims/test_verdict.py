@@ -79,7 +79,7 @@ def test_seeds_are_told_for_the_whole_family() -> None:
 
 def test_no_number_of_seeds_is_asked_for_where_runs_are_alike() -> None:
     [found] = judge([CLAIM], [effect(np.zeros(8))])
-    assert (found.word, found.more_seeds, still_needed(found)) == ("undecided", None, "the runs are alike")
+    assert (found.word, found.more_seeds, still_needed(found)) == ("undecided", None, "all differences are equal")
 
 
 @pytest.mark.parametrize("collapsed", [0, 1, 2])

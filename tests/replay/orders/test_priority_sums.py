@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from replaybench.replay.orders.priority_sums import (
     SumState,
     cover_range,
-    cover_room,
     cover_search,
     make_sums,
+    new_cover,
     sum_find,
     sum_rebuild,
     sum_search,
@@ -90,7 +90,7 @@ def _search_within(
     state: SumState, m: int, ranges: np.ndarray, share: np.ndarray, position: np.ndarray
 ) -> tuple[float, int]:
     """Find the positions at these shares of the sum of `ranges` `[1 or 2, 2]`; return that sum and how many nodes."""
-    cover, count = cover_room(state), 0
+    cover, count = new_cover(state), 0
     for r in range(ranges.shape[0]):
         count = cover_range(state, m, ranges[r, 0], ranges[r, 1], cover, count)
     total = cover.upto[count]
