@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tokenize
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,16 @@ UNWANTED = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """Words of this project that readers do not know; plain ones stand in their place."""
+UNWANTED_IN_CODE = re.compile(
+    r"""\b(surely|tells?|told|heeds?|heeded|beside|alike|flipped\ signs|handful|dead\ (?:runs?|learners?|seeds?)
+    |what\ is\ (?:kept|replayed|learned)|what\ matters|what\ came\ of|came\ of\ it|the\ newest\ alone|heading\ off
+    |slow\ cop(?:y|ies)|surpris(?:e|es|ed|ing)|sharp\ edges?|by\ a\ share|a\ stranger's|for\ people)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""The same in docstrings, comments and messages, which may not use the words in any sense."""
+UNWANTED_IN_NAMES = re.compile(r"(?:^|_)(told|beside|alike|heeds?|handful|slow_copy)(?:_|$)")
+WORDED = {tokenize.NAME, tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+"""Tokens with words; from Python 3.12 on, texts of f-strings are tokens of their own."""
 TARGETS = {line.split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if re.match(r"[a-z]+:", line)}
 
 
@@ -71,6 +82,18 @@ def test_pages_are_short_and_plain(page: Path) -> None:
     text = prose(markdown(page))
     assert len(text.split()) <= LIMITS.get(name_of(page), 1500)
     assert not UNWANTED.findall(text)
+
+
+def test_code_uses_plain_words() -> None:
+    """Docstrings, comments, messages and names of the package have none of the unwanted words."""
+    found = []
+    for path in sorted((ROOT / "replaybench").rglob("*.py")):
+        with tokenize.open(path) as file:
+            for token in tokenize.generate_tokens(file.readline):
+                words = UNWANTED_IN_NAMES if token.type == tokenize.NAME else UNWANTED_IN_CODE
+                if token.type in WORDED:
+                    found += [f"{name_of(path)}:{token.start[0]} {match[0]}" for match in words.finditer(token.string)]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

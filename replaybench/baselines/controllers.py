@@ -113,7 +113,7 @@ def _equilibrium(plant: OdePlant) -> Floats:
         slopes = (slope(action + steps) - slope(action - steps)).T / (2.0 * _DIFFERENCE)
         if not np.isfinite(slopes).all():
             break
-        # The smallest step that does it, as long as that step stays within the bounds.
+        # The smallest such step, if it stays within the bounds.
         action = action + lsq_linear(slopes, -slope(action), (-1.0 - action - 1e-12, 1.0 - action + 1e-12)).x
     return np.clip(action, -1.0, 1.0)
 

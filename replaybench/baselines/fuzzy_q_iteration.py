@@ -109,7 +109,7 @@ def iterate(
         convergence.append(change)
         if change <= tolerance * scale or (variant != "modified" and sweep + 1 == longest):
             break
-        if variant == "modified" and sweep < longest:  # beyond, plain sweeps contract from wherever they are
+        if variant == "modified" and sweep < longest:  # after these, plain sweeps contract from any values
             rest = max(_RESTED * change, 0.3 * tolerance * scale)
             _evaluate(after, discount, start, table, rest, *fuzzy_sweeps.places(grid.corners, start, choice, count))
             fuzzy_sweeps.synchronous(theta, *after, discount, start, table)

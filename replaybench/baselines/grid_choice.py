@@ -121,7 +121,7 @@ def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
         reward = _reward(GreedyController(solution), plant, frequency)
         if best is None or reward > highest:
             best, highest = solution, reward
-        # Two grids on which nothing is achieved give the same return, too: that is no convergence.
+        # Two grids without any success give the same return, too, which is not convergence.
         if apart(reward, random):
             change, last = abs(reward - last) / (highest - random), reward
         grid = grid.refined(FACTOR, plant.reference_state)
@@ -157,7 +157,9 @@ def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
     if isinstance(plant, OdePlant) and plant.grid_nodes:
         pairs = plant_grid(plant).size * len(action_grid(plant))
         discount = reference_discount(plant, frequency)
-        sweeps = most_sweeps(discount, TOLERANCE) if 0.0 < discount < 1.0 else 0  # else refused where it is solved
+        sweeps = (
+            most_sweeps(discount, TOLERANCE) if 0.0 < discount < 1.0 else 0
+        )  # otherwise it is refused when it is solved
         if pairs * sweeps > MOST_SWEPT:
             raise UserError(
                 f"{where} up to {sweeps:,} sweeps (γ = {discount:.7g}) over {pairs:,} pairs of node and action; "
@@ -190,7 +192,7 @@ def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule |
     """Return roughly the seconds of a reference on one core; `step` is those of a step of a plant without equations."""
     steps = plant.steps_per_episode(frequency) * plant.reference_episodes
     if not isinstance(plant, OdePlant):
-        return 2 * steps * step  # random control and doing nothing
+        return 2 * steps * step  # random and zero control
     substeps = rk4.substeps(plant, 1.0 / frequency)
     step = substeps * _SUBSTEP
     if not plant.grid_nodes:

@@ -68,7 +68,7 @@ class Reference:
     noise: float  # standard deviation of sensor and actuator noise, normalised
     random: float  # mean of random control over `reference_episodes`: μ_r = 0
     random_sd: float  # standard deviation of one such episode
-    zero: float  # doing nothing
+    zero: float  # zero control
     lqr: float  # the linear-quadratic regulator, or NaN
     dp: float  # greedy dynamic programming: μ_r = 1; with noise the mean of the best episodes; NaN without a grid
     dp_mean: float  # its mean episode

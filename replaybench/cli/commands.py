@@ -226,7 +226,7 @@ def show_replay(
         found = reference(recording.plant, recording.frequency, noise)
     facts = recording.facts
     online = {}
-    if noise == recording.noise:  # else they are not on one scale
+    if noise == recording.noise:  # otherwise they have different scales
         chosen = slice(None) if member is None else slice(member, member + 1)
         kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
         online = {f"{kind}: {facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
@@ -236,7 +236,7 @@ def show_replay(
     described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
     write_policy(policy, outcome.agent.weights(), {**about, **described})
     drawn = draw_offline(scores_of, folder)
-    scores_of.write(scores)  # last: its presence says that all is written
+    scores_of.write(scores)  # last: its presence marks complete results
     for figure in drawn:
         print(f"figure   {figure}")
     print(f"policy   {policy}")

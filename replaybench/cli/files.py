@@ -108,7 +108,9 @@ def export_policy(
     from replaybench.exchange.policy_export import export_policy
     from replaybench.experiments.cells import find_policy
 
-    named = learner if policy.is_dir() else None  # of a file it is no choice, but trust in a file of one's own
+    named = (
+        learner if policy.is_dir() else None
+    )  # for a file it is not a choice of a cell: it allows a file of one's own
     chosen, place = find_policy(policy, member, plant=plant, learner=named, **cell)
     export_policy(chosen, place, format, output, plant, learner)
     return 0

@@ -1,4 +1,4 @@
-"""The command line: its commands, and how words become a call of one. Help is instant."""
+"""The command line: its commands, and the parsing of words to a call of one."""
 
 from __future__ import annotations
 

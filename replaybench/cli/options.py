@@ -41,7 +41,7 @@ class _Escaping(RenderHook):
 
 
 class _Escaped:
-    """Renders something, then escapes control characters in its text; rich's own control codes are kept."""
+    """Renders an object and escapes control characters in its text; rich's own control codes are kept."""
 
     def __init__(self, renderable: ConsoleRenderable) -> None:
         self._renderable = renderable

@@ -1,4 +1,4 @@
-"""Parse words to a command with its arguments; faults are one line, and options of several commands described once."""
+"""Parse words to a command with its arguments; errors are one line, and shared options are described once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _deferred(command: Callable[..., int]) -> type[Any]:
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     method: Any = Deferred.__init__
     method.__annotations__, method.__signature__ = hints, signature.replace(parameters=[itself, *described])
-    # The parser keeps some line breaks: help is then ragged, and a shell takes the second line for a completion.
+    # The parser keeps some line breaks, which make help ragged and add wrong completions in a shell.
     text = re.sub(r"\n {8,}(?=\S)", " ", inspect.getdoc(command) or "")
     shared = [each for each in signature.parameters if each in _SHARED and not re.search(rf"^ +{each}: ", text, re.M)]
     Deferred.__doc__ = "\n".join([text.rstrip(), *(f"    {name}: {_SHARED[name]}" for name in shared)])

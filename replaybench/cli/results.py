@@ -1,4 +1,4 @@
-"""Commands that show: watch, report, figures, show, inspect. Signatures are options; imports are inside."""
+"""Commands that show results: watch, report, figures, show, inspect. Their signatures are their options."""
 
 from __future__ import annotations
 

@@ -350,7 +350,7 @@ def advise(
         probes: Most strategies to try besides FULL[Uniform]; what the budget allows, at most eight, if not given.
         set: Changed settings of the learner, as in --set tau=0.005.
         output: Folder of the runs; runs/advice-PLANT if not given.
-        format: Text for people, or JSON: one object, of a run folder a list of them; progress goes to stderr then.
+        format: Text, or JSON: one object, or a list of them for a run folder; progress then goes to stderr.
     """
     given = dict(locals())
     from rich.console import Console

@@ -49,7 +49,7 @@ class DevicePhase:
         self._captures = graphs and self._cuda
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         kind, size = state[0].dtype, sum(math.prod(shape) for shape in shapes.values())
-        # While one of the two buffers is under way to the device, the other is filled.
+        # While one of the two buffers is copied to the device, the other is filled.
         self._host = torch.zeros((2, AT_ONCE, size), dtype=kind, pin_memory=self._cuda)
         self._here = torch.zeros((AT_ONCE, size), dtype=kind, device=device)
         self._sent = [torch.cuda.Event() if self._cuda else None for _ in range(2)]
@@ -97,7 +97,7 @@ class DevicePhase:
         """Return the graph of as many updates, captured at the first call; the state is afterwards as it was."""
         if count not in self._graphs:
             before = [tensor.clone() for tensor in self._state]
-            # Libraries set themselves up at first use, which cannot be captured.
+            # Libraries initialise at first use, which cannot be captured.
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -180,7 +180,7 @@ class DeviceMLP:
         """Carry the error through a layer to the hidden units before it."""
         hidden = self.shape.sizes[layer]
         carried = torch.bmm(error, self.weights[layer][:, :hidden].mT)
-        # Written so that NaN passes.
+        # Written so that NaN gives NaN.
         return carried.masked_fill_(self.inputs[layer][:, :, :hidden] <= 0, 0)
 
 
@@ -228,7 +228,7 @@ class DeviceDDPG:
 
     def __init__(self, learner: Learner, device: torch.device | str, graphs: bool = True) -> None:
         self.learner, self.device = learner, torch.device(device)
-        learner.several_at_once = False  # what is here gathers updates itself
+        learner.several_at_once = False  # batches of updates are collected here
         if self.device.type == "cuda":
             torch.set_float32_matmul_precision("highest")  # no TF32: the CPU has none
         arrays, config, task = learner.trained(), learner.config, learner.task

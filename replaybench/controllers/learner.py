@@ -92,7 +92,7 @@ def check_device(device: str) -> str:
     """
     if check_name(device) == "cpu":
         return device
-    import torch  # takes a second, which runs on the CPU are spared
+    import torch  # this import takes a second and is not needed on the CPU
 
     count = torch.cuda.device_count()
     if count == 0:

@@ -45,7 +45,7 @@ def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
 
 def _text(path: Path, form: str) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")  # with a mark before it, as editors of Windows leave
+        return path.read_text(encoding="utf-8-sig")  # with a byte-order mark, as from editors of Windows
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not valid {form}: {error.reason} at byte {error.start}") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Plants as populations behind a Gymnasium vector environment: equations, simulators, and other people's tasks.
+"""Plants as populations behind a Gymnasium vector environment: equations, simulators, and Gymnasium's tasks.
 
 Importing the package makes the plants known to Gymnasium, as `replaybench/Pendulum-v0` and so on.
 """

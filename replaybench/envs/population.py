@@ -52,18 +52,18 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
     Observations are noisy normalised states float32 `[M, S]`, never clipped; actions are float32 `[M, A]` in [-1, 1].
     The plant gets `clip(clip(action) + noise)`, or the nearest of its choices; rewards float64 `[M]` follow from the
-    true states and that action, and are unscaled. A member that has terminated or been truncated stays as it is, with
+    true states and that action, and are unscaled. A member that has terminated or been truncated does not change, with
     reward 0, both flags kept and no noise drawn, until `reset` is called with its `reset_mask`.
 
     Args:
-        plant: the plant, or its name as `make_plant` takes it.
+        plant: the plant, or its name for `make_plant`.
         num_envs: number of members M.
-        parameters: values of the plant's fields, where it is given by name.
+        parameters: values of the plant's fields, if it is given by name.
         frequency: samples per second [Hz], a whole number to an episode; the plant's own by default.
         sensor_noise, actuator_noise: standard deviations of the additive noise on every normalised state and action.
         seed: root seed of the noise.
         members: member numbers `[M]`, `range(num_envs)` by default.
-        role: "evaluation" draws from streams of its own.
+        role: "evaluation" uses separate random streams.
         wrap_noisy_angle: bring noisy angles back into their range; the paper's noise is additive.
         observe: names of the observed states; all if empty.
         nan_actions: on a NaN action, "raise" an error, or let the member "fail": its reward is NaN for the rest of its
@@ -137,7 +137,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Bring members to the initial state and return the observations and infos of all.
+        """Start episodes of members; return the observations and infos of all.
 
         Args:
             seed: new root seed of the chosen members' noise; None lets their streams run on.
@@ -194,7 +194,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Step any states once without noise, touching no member.
+        """Step given states once without noise; members do not change.
 
         Args:
             state: normalised states `[..., S]`.
@@ -216,7 +216,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from what `get_state` returned, bit for bit."""
+        """Restore a result of `get_state`, bit for bit."""
         own = self.get_state()
         if state.keys() != own.keys() or any(np.shape(state[name]) != own[name].shape for name in own):
             raise UserError(f"this is not the state of a population of {self.num_envs} {self.plant.name}")
@@ -233,7 +233,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return tuple(self._frame(member) for member in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Free what the engine holds."""
+        """Free the engine's resources."""
         if hasattr(self, "_engine"):  # Gymnasium also closes what could not be made
             self._engine.close()
 
@@ -297,7 +297,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
     def spec(self) -> EnvSpec | None:
         """The specification from Gymnasium's registry, with `max_episode_steps` of the present rate.
 
-        A time limit in the registry would cut episodes at higher rates short.
+        A time limit in the registry would truncate episodes at higher rates.
         """
         return self._spec
 
@@ -329,7 +329,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         return None if frames is None else frames[0]
 
     def close(self) -> None:
-        """Free what the plant's engine holds."""
+        """Free the resources of the plant's engine."""
         self.population.close()
 
 

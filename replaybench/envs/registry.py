@@ -1,4 +1,4 @@
-"""Plants by name: the package's own, those that installed packages offer, users' files, Gymnasium's tasks.
+"""Plants by name: the package's own, those of installed packages, users' files, Gymnasium's tasks.
 
 Importing this file imports no plant.
 """
@@ -70,9 +70,10 @@ def plant_names() -> tuple[str, ...]:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether making the plant of this name runs installed code only, so that a file may name it.
+    """Return whether a plant of this name is made by installed code only, so that a file may name it.
 
-    So do plants of installed packages and registered tasks of Gymnasium, unless a file or module is imported first.
+    This includes plants of installed packages, and registered tasks of Gymnasium unless their names import a file or
+    module.
     """
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
     return registered or PLANTS.spelled(name) in PLANTS

@@ -1,1 +1,1 @@
-"""evidence"""
+"""Presets of papers, published claims, advice, and contract checks."""

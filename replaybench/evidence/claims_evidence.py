@@ -33,7 +33,7 @@ from replaybench.runtime.errors import UserError
 
 
 class Correction(NamedTuple):
-    """A corrected mistake of a learner and its variants; cells computed before are no evidence."""
+    """A corrected error of a learner and its variants; cells computed before it are not evidence."""
 
     learner: str
     strategy: str
@@ -95,7 +95,7 @@ class Evidence:
         return _place(cell) in self.places and not list(self.differences(cell))
 
     def shortcoming(self, cell: Cell) -> str:
-        """Return why a cell of the run's own preset is no evidence; empty if it is."""
+        """Return why a cell of the run's own preset is not evidence; empty if it is."""
         if _place(cell) not in self.places:
             return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {self.path.name}"
         difference = next(self.differences(cell), "")
@@ -136,7 +136,7 @@ class Evidence:
         strategy = parse(cell.strategy)
         if strategy.anneals and self.study.get("horizon_steps", 0) != cell.horizon_steps:
             yield "horizon_steps"
-        room, run = strategy.room(self.study.get("capacity", 0)), cell.steps_per_episode * self.episodes
+        room, run = strategy.capacity_or(self.study.get("capacity", 0)), cell.steps_per_episode * self.episodes
         uniform = strategy.sampling.independent and strategy.weights is None
         if room != cell.capacity and not (uniform and min(room, cell.capacity) >= run):  # else it is never full
             yield "capacity"
@@ -224,7 +224,7 @@ class Finding:
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
     """Return the effect of a claim, from runs that hold all of its cells; None where none do.
 
-    Cells may come from several runs with the same root seed and length. Of several lengths the longest counts, with
+    Cells may come from several runs with the same root seed and length. Among several lengths the longest counts, with
     the seeds of all root seeds.
     """
     for place in claim.places():  # cells are not made if no run has their names
@@ -243,7 +243,7 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
 
 
 def why_not(claim: Claim, runs: Sequence[Evidence]) -> str:
-    """Return why runs of a claim's own presets are no evidence for it; empty if they are, or if there are none."""
+    """Return why runs of a claim's own presets are not evidence for it; empty if they are, or if there are none."""
     own = {str(run.study.get("name")): run for run in runs}
     plus, minus = claim.cells()
     for preset, cell in zip(claim.presets(), (*plus, *minus), strict=True):

@@ -212,7 +212,7 @@ _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
 
 
 def show_check(console: Console, name: str) -> int:
-    """Print a line for every promise of a plant, strategy or learner; return 1 if any is broken, else 0.
+    """Print a line for every check of a plant, strategy or learner; return 1 if any fails, else 0.
 
     Raises:
         UserError: there is nothing of that name.
@@ -228,7 +228,7 @@ def show_check(console: Console, name: str) -> int:
 
 
 def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
-    """Return the category of a name, and its promises with problems, each checked when it is asked for.
+    """Return the category of a name, and an iterator over its checks and their problems.
 
     Raises:
         UserError: there is nothing of that name.
@@ -253,7 +253,7 @@ def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
 
 
 def _part(name: str) -> str:
-    """Return the strategy that consists of a part and the plainest others; empty if the name is no part's."""
+    """Return a strategy with a part and the simplest other parts; empty if the name is not that of a part."""
     own = _OWN.match(name)
     bare = own[1] if own else name.partition("(")[0]
     for registry in (RETENTIONS, SAMPLINGS, WEIGHTINGS):
@@ -263,7 +263,7 @@ def _part(name: str) -> str:
 
 
 def _is_in(registry: Registry, name: str) -> bool:
-    """Return whether a name is of this kind.
+    """Return whether a registry has a name.
 
     Raises:
         UserError: it names a file that cannot be imported, or that has nothing of that name.

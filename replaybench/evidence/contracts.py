@@ -25,7 +25,7 @@ from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.user_file import line_of, said
+from replaybench.runtime.user_file import error_text, line_of
 
 S = TypeVar("S")
 
@@ -34,14 +34,14 @@ Promises = Mapping[str, Callable[[S], str]]
 
 
 def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
-    """Yield every promise with its problem; an exception is one, with the last line in a user's file."""
+    """Yield every check with its problem; an exception is one, with the last line in a user's file."""
     for promise, problem in promises.items():
         try:
             yield promise, problem(subject)
         except Exception as error:
             line = line_of(error)
             place = f" ({line})" if line else ""
-            yield promise, f"{said(error)}{place}"
+            yield promise, f"{error_text(error)}{place}"
 
 
 def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
@@ -72,19 +72,19 @@ class Model:
     """A plant and a policy, for `Synth`."""
 
     def possible(self, action: Any) -> Any:
-        """Return actions as the plant takes them."""
+        """Return possible actions of the plant."""
         return action
 
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
-        """Return next observations, rewards and ends."""
+        """Return next observations, rewards and terminations."""
         return observation * 0.5, observation[:, 0] + action[:, 0], observation[:, 0] > 0.9
 
     def explore(self, observation: Any) -> tuple[Any, Any, Any]:
-        """Return exploring actions, their deviations and nothing else to store."""
+        """Return exploring actions and their deviations, without extra fields."""
         return observation[:, :1] * 0.1, np.abs(observation[:, 0]), {}
 
     def deviation(self, observation: Any, action: Any) -> Any:
-        """Return how far actions are from the policy's."""
+        """Return the distances of actions from the policy's."""
         return np.abs(action[:, 0])
 
 
@@ -109,7 +109,7 @@ class Run:
 
     def __init__(self, case: Case, members: Sequence[int]) -> None:
         strategy, unit = case
-        capacity = strategy.room(_CAPACITY)
+        capacity = strategy.capacity_or(_CAPACITY)
         if not strategy.retention.bounded:  # as many units as there can be, each of the full length
             capacity = _EPISODES * -(-_STEPS // unit.steps) * unit.steps
         traces = strategy.retention.traces
@@ -148,7 +148,7 @@ class Run:
             self.replay.annotate(batch, {"td_error": self.random(at, _BATCH)})
 
     def history(self, episodes: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Go on for so many episodes; yield what each update sampled, as copies."""
+        """Continue for a number of episodes; yield copies of each update's samples."""
         for _ in range(episodes):
             self.collect()
             for batch in self.batches():
@@ -355,7 +355,7 @@ def _beyond(plant: Plant, furthest: NDArray[np.float32], limits: NDArray[np.floa
 
 
 def _angles(plant: Plant) -> str:
-    """Say which angles leave [−π, π): from a state just beyond it, where equations allow that, and along a rollout."""
+    """Return which angles leave [−π, π): from a state just outside, if there are equations, and along a rollout."""
     angles = np.flatnonzero(plant.periodic)
     with _population(plant, 3) as env:
         actions = _actions(env, min(100, env.steps_per_episode), 3)

@@ -200,7 +200,7 @@ def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> No
     """Print all presets with their cells, memory and, where known on this machine, time.
 
     Args:
-        time: time kinds of cells that are new on this machine first, for seconds each.
+        time: first measure classes of cells that are new on this machine, for some seconds each.
     """
     plans = [(preset, preset.study(scale)) for preset in presets()]
     watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
@@ -254,7 +254,7 @@ def _duration(cells: Sequence[Cell], workers: int, rule: Rule | None) -> str | N
 
 
 def announce(console: Console, preset: Preset, scale: Scale) -> None:
-    """Print what is about to run, and its reductions."""
+    """Print the name of a preset's study and its reductions."""
     console.print(f"[bold]{preset.name}[/]: {preset.figure.figure} of {preset.paper.title}", highlight=False)
     console.print(preset.figure.shows, markup=False, highlight=False)
     for said in preset.reductions(scale):

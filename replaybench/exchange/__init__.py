@@ -1,1 +1,1 @@
-"""exchange"""
+"""Exchange with other programs: logs and datasets, exported policies, offline replay."""

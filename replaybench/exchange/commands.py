@@ -1,4 +1,4 @@
-"""Do and print what the commands `import` and `export` do: recordings in, whole episodes out."""
+"""The commands `import` and `export`: convert recordings to buffer files, and buffers to datasets."""
 
 from __future__ import annotations
 

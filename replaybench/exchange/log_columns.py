@@ -1,7 +1,7 @@
 """Columns of a log: signals, time, control rate, episodes and empty cells.
 
 States are interpolated linearly, angles the short way round; an action holds until the next. Rewards and ends are not
-filled, nor cells before the first or behind the last sample of a column in a stretch of one episode.
+filled, nor cells before the first or after the last sample of a column in a stretch of one episode.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _stated(
 
 
 def _called(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
-    """Return the column of a name, with or without a unit behind it; raise if two fit and neither exactly."""
+    """Return the column of a name, with or without a unit after it; raise if two fit and neither exactly."""
     found = [title for title in titles if _fold(title) == _fold(name)]
     if not found and unit is not None:
         bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
@@ -207,7 +207,7 @@ def _refuse_wrong_unit(plant: Plant, measured: float, possible: float | None) ->
 
 
 def _fitting(measured: float, wanted: float, units: Mapping[str, float]) -> list[str]:
-    """Return the units of time in which the measured rate is the wanted one."""
+    """Return the units of time in which the measured rate equals the wanted one."""
     return [unit for unit, factor in units.items() if abs(measured * factor / wanted - 1) <= RATE_TOLERANCE]
 
 
@@ -241,7 +241,7 @@ _APART: Final = 10.0
 def set_apart(log: Log, mapping: Mapping[str, str], frequency: float | None, lenient: bool) -> Log:
     """Return a log with a gap in time wherever another episode begins.
 
-    That is where time goes back, where the column `episode` changes, and behind a row that is `truncated`.
+    Another episode begins where time decreases, where the column `episode` changes, and after a `truncated` row.
 
     Args:
         mapping: the log's column for each name.
@@ -322,7 +322,7 @@ def flagged_ends(log: Log, mapping: Mapping[str, str]) -> NDArray[np.int64]:
 
 
 def _within_episodes(log: Log, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Iterator[slice]:
-    """Cut pieces behind the states in which episodes ended."""
+    """Cut pieces after the states in which episodes ended."""
     ends = flagged_ends(log, mapping) + 2
     for piece in pieces:
         cuts = [piece.start, *ends[(ends > piece.start) & (ends < piece.stop)].tolist(), piece.stop]

@@ -1,6 +1,6 @@
 """Convert a log of a plant to a replay buffer of one member.
 
-Values that cannot be the plant's are refused: a wrong unit no longer shows in a buffer's normalised numbers.
+Impossible values are refused, because a wrong unit cannot be seen in a buffer's normalised numbers.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def convert(
 ) -> tuple[Arrays, dict[str, Any], Summary]:
     """Turn a log into the arrays and facts of a buffer file.
 
-    A row holds the state at its time, and the action, reward and `terminated` of the step to the next row; behind the
-    row in which a terminated step ended a new episode begins. Steps over a gap are left out. Rewards and `terminated`
+    A row holds the state at its time, and the action, reward and `terminated` of the step to the next row. After the
+    row in which a terminated step ended, a new episode begins. Steps over a gap are left out. Rewards and `terminated`
     that the log lacks are the plant's functions of the recorded x, u and x', with event 0: a log does not show events
     between samples (on Magman, collisions then cost nothing). Where the model has events, the summary warns.
 

@@ -1,7 +1,7 @@
 """Convert a Minari dataset to a replay buffer of one member, its episodes one after the other.
 
-Observations and actions are the plant's normalised states and commands, as `export` writes them. Datasets of others of
-Gymnasium's tasks are normalised here; of any others the bounds are checked.
+Observations and actions are the plant's normalised states and commands, as `export` writes them. Datasets of other
+Gymnasium tasks are normalised here; for all others the bounds are checked.
 """
 
 from __future__ import annotations

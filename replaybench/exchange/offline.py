@@ -38,7 +38,7 @@ from replaybench.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes; None or empty keeps the recording's own.
+    """Changes of settings; None or empty keeps the recording's.
 
     Attributes:
         settings: of the learner, as a study's `[learner.NAME]` table holds them.
@@ -151,7 +151,7 @@ def _filled(
     agent = model.agent
     known = stored_fields(recording.plant, observe=recording.facts.observe)
     fields = {name: width for name, width in known.items() if name in recording.arrays} | dict(agent.fields)
-    room = strategy.room(capacity or _room(recording, agent.segment))
+    room = strategy.capacity_or(capacity or _room(recording, agent.segment))
     unit = Unit(agent.segment)
     batch, traces = agent.batch_size, agent.traces
     replay = Replay(strategy, fields, room, root_seed, members, batch, unit, model, traces, agent.window)
@@ -166,7 +166,7 @@ def _filled(
 
 
 def _room(recording: Recording, segment: int) -> int:
-    """Return the steps that keep every experience; a short segment takes the room of a whole one."""
+    """Return the steps of capacity for every experience; a short segment takes the space of a whole one."""
     episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
     if segment == 1 or episode is None:
         return max(math.ceil(len(order) / segment) for order in recording.orders) * segment
@@ -182,7 +182,7 @@ def _room(recording: Recording, segment: int) -> int:
 def offer(recording: Recording, replay: Replay, agent: Learner) -> None:
     """Offer the recordings' experiences in their original order; a shorter recording ends earlier.
 
-    Stored TD errors decide retention, and are forgotten then. Traces along episodes are computed anew; an episode is
+    Stored TD errors decide retention, and are then reset. Traces along episodes are recomputed; an episode is
     cut where steps are missing.
     """
     sources, orders = recording.turns(len(replay.members))

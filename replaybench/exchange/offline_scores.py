@@ -78,12 +78,12 @@ class OfflineScores:
 
     def headlines(self) -> list[str]:
         """Return whether learners are worse than random control, or than the recording, in sentences."""
-        said, final = [], self.reward[:, -1]
+        sentences, final = [], self.reward[:, -1]
         if not beats_random(final, self.reference.random):
-            said.append(NONE_BEATS_RANDOM)
+            sentences.append(NONE_BEATS_RANDOM)
         if self.recorded.size and np.isfinite(self.recorded).all() and not beats_random(final, self.recorded.mean()):
-            said.append("The learners end below the recording itself")
-        return said
+            sentences.append("The learners end below the recording itself")
+        return sentences
 
     def no_score(self) -> str:
         """Return why there is no μ_r; empty where there is."""
@@ -104,7 +104,7 @@ def _text(values: Floats, digits: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """Facts that a file of scores must have."""
+    """The required facts of a file of scores."""
 
     learner: str
     strategy: str
@@ -207,7 +207,7 @@ def unlearned(agent: Learner, updates: int) -> float:
 
 
 def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
-    """Check the values of recorded states; return None if all are possible, or if that is unknown.
+    """Check the values of recorded states against bounds of returns; return None if all are possible or unknown.
 
     Initial values near 0 may be out of reach of the rewards. They are checked only after enough `updates`, and until
     they have decayed, values between 0 and the bounds are accepted.
@@ -238,7 +238,7 @@ def extrapolation(recording: Recording, agent: Learner, learners: int, updates: 
 
 
 def _recorded(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:
-    """Return, of each recording, states spread over it `[n, S]`, all rewards, and whether an episode terminated."""
+    """Return for each recording evenly spread states `[n, S]`, all rewards, and whether an episode terminated."""
     found = []
     for member, order in zip(recording.members, recording.orders, strict=True):
         observation, reward, terminated = (recording.arrays[name][member] for name in _FIELDS)

@@ -92,7 +92,7 @@ class Recording:
         return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
     def observation(self, learners: int, share: float) -> NDArray[np.float32]:
-        """Return the observation `[learners, S]` at this share of each recording."""
+        """Return the observation `[learners, S]` at a share of each recording."""
         sources, orders = self.turns(learners)
         found: NDArray[np.float32] = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
         return found
@@ -109,7 +109,7 @@ class Recording:
         return dict(cell.settings) if cell and mine == theirs else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
-        """Refuse a file without the fields that a learner needs stored (widths by name)."""
+        """Raise `UserError` for a file without the stored fields that a learner needs (widths by name)."""
         for name, width in fields.items():
             if self.facts.fields.get(name) != width:
                 raise UserError(
@@ -210,7 +210,7 @@ def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> b
 def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return rewards and lengths of whole episodes `[recordings, E]`, as many as all have.
 
-    E = 0 where the file does not say which steps an episode has, or does not hold all that was collected.
+    E = 0 if the file does not contain the episodes of steps, or not all collected experiences.
     """
     arrays, found = recording.arrays, []
     for m, order in zip(recording.members, recording.orders, strict=True):
@@ -230,7 +230,7 @@ def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]
 def recorded_rewards(recording: Recording) -> NDArray[np.float64]:
     """Return the mean score of each recording's episodes; empty where it is not known.
 
-    Rewards per step are always known, returns of episodes only where all that was collected is stored.
+    Rewards per step are always known, returns of episodes only if all collected experiences are stored.
     """
     whole = curves(recording)[0] if recording.arrays else np.empty((1, 0))
     if whole.size:

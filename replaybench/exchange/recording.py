@@ -38,7 +38,7 @@ class Dimension:
         unvisited: ranges of neighbouring bins without data.
         moved: RMS change from one sample to the next; None for actions.
         mismatch: RMS error of the plant's model over one step; None for actions, and without a model.
-        levels: the values of an action that takes few only; empty for others and for states.
+        levels: the values of an action with few distinct ones; empty for others and for states.
     """
 
     name: str

@@ -176,7 +176,7 @@ def _path(kind: str) -> Path:
 
 def _tried(cell: Cell) -> float:
     """Time the steps and some updates of the beginning of a cell; learners learn at once."""
-    # The time of a process leaves out other processes; it counts all threads, so it serves for one thread only.
+    # Process time excludes other processes, but counts all threads, so it is used with one thread only.
     clock = time.process_time if cell.device == "cpu" and thread_count() == 1 else time.perf_counter
     eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
     steps = max(_STEPS, cell.steps_per_episode, cell.settings["batch_size"] * cell.settings.get("segment", 1))
@@ -219,5 +219,5 @@ def _guess(cell: Cell) -> float:
         weights = sum(array.size for array in run.agent.weights().values())
         samples = run.agent.batch_size * run.agent.segment
         updates = run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
-    # For each weight and sample two operations forwards, four backwards, two of targets; some forty for the step.
+    # Per weight and sample: two operations forwards, four backwards, two of targets; some forty for the step.
     return _step_seconds(cell) + updates * weights * (4 * samples + 40) / _FLOPS

@@ -136,7 +136,7 @@ def _fits(cell: Cell, axis: str, wanted: Any) -> bool:
     if axis in ("noise", "frequency"):
         return math.isclose(own, wanted, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
     if axis == "strategy":
-        with contextlib.suppress(UserError):  # of a part in a user's own file, which is not run for this
+        with contextlib.suppress(UserError):  # a part in a user's own file, which is not executed for this
             return bool(own == wanted or own == str(parse(wanted)))
         return bool(own == wanted)
     return bool(own == canonical((PLANTS.spelled if axis == "plant" else spelled)(wanted)))

@@ -164,7 +164,7 @@ class RunHistory(History):
     """State of the sweep of a run folder, which may be running."""
 
     def __init__(self, folder: RunFolder) -> None:
-        # Episodes count in proportion to the rate: no plant is made, since its code may be somebody else's.
+        # Episodes count in proportion to the rate; no plant is made, because its code may be from a file of others.
         super().__init__(cells_of(folder), None, attrgetter("frequency"))
         self._folder, self._reader = folder, JournalReader(folder.progress)
         for known in self.cells.values():

@@ -98,7 +98,7 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
     def repeat(error: KeyboardInterrupt) -> None:
         if error not in lost:
             return
-        for known in (lost, seen):  # as if it had not come yet, whichever handlers are installed by now
+        for known in (lost, seen):  # raised again with the handlers that are installed now
             known.remove(error)
         repeated.last = -math.inf
         _thread.interrupt_main(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)

@@ -244,13 +244,13 @@ class Study:
             learner=learner if gamma is None else f"{learner}{GAMMA}{gamma:.12g}",
             settings=dataclasses.asdict(settings),
             strategy=str(parsed),
-            noise=abs(float(noise)),  # −0.0 is 0.0; from Python it may be an int, which reads otherwise in an id
+            noise=abs(float(noise)),  # −0.0 becomes 0.0, and an int a float: they would give another id
             frequency=float(frequency),
             first_member=0,
             members=min(self.block, self.seeds),
             root_seed=self.root_seed,
             episodes=self.episodes,
-            capacity=parsed.room(self.capacity),
+            capacity=parsed.capacity_or(self.capacity),
             greedy_every=self.greedy_every,
             update_every=every,
             discount=mode,
@@ -277,7 +277,7 @@ class Study:
                 f"study {self.name!r}: replayed_noise measures single experiences, and this learner replays "
                 "trajectories; leave it out, or give that learner a study of its own"
             )
-        capacity = strategy.room(self.capacity)
+        capacity = strategy.capacity_or(self.capacity)
         if strategy.retention.bounded and capacity < batch:
             raise UserError(f"study {self.name!r}, {strategy}: capacity {capacity} is smaller than a batch of {batch}")
         if strategy.synth is not None and hasattr(settings, "segment"):

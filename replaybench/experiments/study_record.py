@@ -85,7 +85,7 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
     names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
     learner = {names[cell.id]: dict(cell.settings) for cell in cells}
     start = {names[cell.id]: cell.start for cell in cells if cell.start is not None}
-    # The discount in a cell's parameters may be its learner's alone.
+    # The discount in a cell's parameters may be that of its learner only.
     plant = {cell.plant: {k: v for k, v in cell.parameters.items() if k != "discount"} for cell in cells}
     for tables, given in ((learner, study.learner), (plant, study.plant)):
         for name, table in tables.items():

@@ -113,7 +113,7 @@ def run_sweep(
                     run_on_cluster(cluster, jobs, display.advance, store)
             except Interrupted as interruption:
                 status = interruption.status
-            except Exception as error:  # finished cells get their results all the same
+            except Exception as error:  # finished cells get their results nevertheless
                 status, fault = 2 if isinstance(error, UserError) else 1, error
             display.end(status)
         done = sum((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)

@@ -123,12 +123,12 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
     names = _names(data)
     first = ("Hz", "noise", *names, "return" if episode_metric(data) == "return" else "reward", "greedy")
     steps = ["steps"] if lengths_vary(data) else []
-    headings = (*first, *steps, f"μ_final ({over})", "μ_max", "rise 0.8", "dead/failed")
+    headings = (*first, *steps, f"μ_final ({over})", "μ_max", "rise 0.8", "collapsed/failed")
     return FittedTable(
         headings,
         names=names,
         right=[heading for heading in headings if heading not in names],
-        droppable=("rise 0.8", "dead/failed", "μ_max", *steps, "greedy"),
+        droppable=("rise 0.8", "collapsed/failed", "μ_max", *steps, "greedy"),
         title=f"{data['plant'].item()}: {headline}mean over seeds, μ_final [95 %] ({scale})",
         caption="\n".join(notes),
     )

@@ -62,7 +62,7 @@ def check_annotates(strategy: Strategy, running: RunningSampling) -> None:
         raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')
 
 
-_AT_ONCE_BYTES: Final = 1 << 20  # drawn ahead at most, so that it is in cache when it is learned from
+_AT_ONCE_BYTES: Final = 1 << 20  # bytes that are drawn ahead, so that they are still in cache when used
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
@@ -139,8 +139,8 @@ class Replay:
         if capacity < unit.steps:
             least = f"{unit.steps}, the steps of its unit" if unit.steps > 1 else "1"
             raise UserError(f"replay capacity must be at least {least}, not {capacity}")
-        if capacity > strategy.room(capacity):
-            raise UserError(f"{strategy} has room for {strategy.room(capacity)} experiences, not {capacity}")
+        if capacity > strategy.capacity_or(capacity):
+            raise UserError(f"{strategy} has room for {strategy.capacity_or(capacity)} experiences, not {capacity}")
         if traces is None and window > 1:
             traces = OnlyLinks()
         check_fits(strategy, fields, unit, traces)
@@ -185,7 +185,7 @@ class Replay:
         if b < 1:
             raise UserError(f"batch size must be at least 1, not {b}")
         self._batch_size = b
-        self._room = _BatchArrays(self.columns, b, 1)
+        self._arrays = _BatchArrays(self.columns, b, 1)
 
     @property
     def at_once(self) -> int:
@@ -243,33 +243,33 @@ class Replay:
         context, weights = context or Context(), self.strategy.weights
         if self._foreign or "phase" in self.strategy.sampling.feedback:
             context = context._replace(updates_before=self.updates)
-        if updates != self._room.updates:
-            self._room = _BatchArrays(self.columns, self.batch_size, updates)
-        room, empty = self._room, self.count == 0
+        if updates != self._arrays.updates:
+            self._arrays = _BatchArrays(self.columns, self.batch_size, updates)
+        arrays, empty = self._arrays, self.count == 0
         stored, any_empty = np.maximum(self.count, 1), bool(empty.any())
-        self.sampling.draw(context, stored, self.offers, room.joint)
+        self.sampling.draw(context, stored, self.offers, arrays.joint)
         if self._foreign:
-            check_drawn(self.sampling, room.joint.idx, stored)
+            check_drawn(self.sampling, arrays.joint.idx, stored)
         if any_empty:
-            room.joint.idx[empty] = 0
+            arrays.joint.idx[empty] = 0
         self.updates += updates
         if self.weighting is not None:
-            self.weighting.weigh(context, self._usage(context, stored), room.draws, room.weight)
-        room.fetch(self.columns)
-        if any_empty or room.muted or self._foreign:
+            self.weighting.weigh(context, self._usage(context, stored), arrays.draws, arrays.weight)
+        arrays.fetch(self.columns)
+        if any_empty or arrays.muted or self._foreign:
             self._mute(np.repeat(empty, updates))
         if self.noise is not None:
-            sensor_noise, actuator_noise = (room.columns[name] for name in FIELDS)
+            sensor_noise, actuator_noise = (arrays.columns[name] for name in FIELDS)
             self.noise.count(sensor_noise, actuator_noise, ~empty)
-        idx, traces = room.draws.idx, self.traces
+        idx, traces = arrays.draws.idx, self.traces
         return ReplayBatch(
-            columns=room.columns,
+            columns=arrays.columns,
             idx=idx,
-            serial=room.serial,
-            probability=room.draws.probability,
-            weight=room.weight,
-            actor_weight=room.weight if weights is not None and weights.all_networks else room.ones,
-            rate_factor=room.draws.rate_factor,
+            serial=arrays.serial,
+            probability=arrays.draws.probability,
+            weight=arrays.weight,
+            actor_weight=arrays.weight if weights is not None and weights.all_networks else arrays.ones,
+            rate_factor=arrays.draws.rate_factor,
             length=None if self.assembly is None else self.assembly.lengths(idx),
             traces=traces.of(idx) if traces is not None and traces.rule.names else None,
             window=None if traces is None or self.window == 1 else windows(self.columns, traces, idx, self.window),
@@ -284,16 +284,16 @@ class Replay:
 
     def _mute(self, empty: Bools) -> None:
         """Set weights and factors of rows without experiences to 0; set others to 1 unless the strategy sets them."""
-        room = self._room
+        arrays = self._arrays
         for array, constant in (
-            (room.weight, self.weighting is None),
-            (room.ones, True),
-            (room.draws.rate_factor, "rate" not in self.strategy.sampling.feedback),
+            (arrays.weight, self.weighting is None),
+            (arrays.ones, True),
+            (arrays.draws.rate_factor, "rate" not in self.strategy.sampling.feedback),
         ):
             if constant:
                 array[:] = 1
             array[empty] = 0
-        room.muted = bool(empty.any())
+        arrays.muted = bool(empty.any())
 
     def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats32]) -> None:
         """Pass the learner's annotations to rank order, sampling and traces, for samples that are still stored.

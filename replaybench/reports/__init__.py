@@ -1,1 +1,1 @@
-"""reports"""
+"""Figures, the report page, inspection of files, films, and the live view of a sweep."""

@@ -39,7 +39,7 @@ class Scene(NamedTuple):
         observe: states that are observed; all if empty.
         seed: root seed of start and noise.
         steps: length of the film, which may end within an episode.
-        least: least length; a new episode begins if one has ended before.
+        least: minimum length; a new episode begins if one has ended before.
     """
 
     plant: Plant
@@ -123,7 +123,7 @@ _LAST_SECONDS: Final = 0.7
 
 
 class Asked(NamedTuple):
-    """Options of the command `show`; None stands for the value of the policy, or of the plant.
+    """Options of the command `show`; None means the value of the policy, or of the plant.
 
     Attributes:
         plant: a plant's name.

@@ -1,1 +1,1 @@
-"""runtime"""
+"""Kernels and their cache, random streams, errors, settings, registries, users' files."""

@@ -100,7 +100,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
             raise UserError(f"{where}: {name!r} is missing")
     known = {key: value for key, value in table.items() if key in required}
     for key, value in known.items():
-        # The settings of things, in the place of their names.
+        # Tables of settings, in place of names.
         if f"{key}s" in required and typing.get_origin(hints[key]) is dict and isinstance(value, list | str):
             raise UserError(f"{where}: {key} must be a table, not {shown(value)}; did you mean {key}s?")
     converted = {key: _convert(value, hints[key], f"{where}: {key}", others) for key, value in known.items()}

@@ -69,7 +69,7 @@ def power(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
 def _flat(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     flat = np.ascontiguousarray(x).reshape(-1)
     if not flat.flags.writeable:
-        flat = flat.copy()  # a broadcast one: kernels are compiled for arrays that can be written
+        flat = flat.copy()  # a broadcast array: kernels are compiled for writable arrays
     return flat, np.empty_like(flat)
 
 

@@ -135,7 +135,7 @@ def _in_library(value: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
 
 
-@functools.cache  # plans of studies ask for the same few functions hundreds of times
+@functools.cache  # plans of studies request the same few functions hundreds of times
 def _source(thing: FunctionType | type) -> str | None:
     """Return the source without comments, docstrings and layout; None if it cannot be read."""
     try:
@@ -144,7 +144,7 @@ def _source(thing: FunctionType | type) -> str | None:
         return None
     try:
         tree = ast.parse(text)
-    except SyntaxError:  # a lambda's source is the line it stands on
+    except SyntaxError:  # a lambda's source is its whole line
         return text
     for node in ast.walk(tree):
         documented = isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None

@@ -169,7 +169,7 @@ def restored(context: Any, payload: Any) -> Any:
         typing_context=context.typing_context,
         library=library,
         environment=environment,
-        entry_point=object(),  # a name, under which callers find it
+        entry_point=object(),  # a name by which callers find it
         fndesc=fndesc,
         type_annotation=annotation,
         signature=signature,
@@ -250,7 +250,7 @@ class LinkedDispatcher(CPUDispatcher):
         if isinstance(cres.library, _Bitcode):
             self.overloads[tuple(cres.signature.args)] = cres
             return
-        for environment in cres._find_referenced_environments():  # those of callees; Numba's has set its own
+        for environment in cres._find_referenced_environments():  # those of callees; Numba has set the function's own
             cres.codegen.set_env(environment.env_name, environment)
         super().add_overload(cres)
 
@@ -374,7 +374,7 @@ class Stored(caching.FunctionCache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Cache a compiled result if the folder can be written."""
-        with contextlib.suppress(OSError):  # the disk is full, or the folder gone
+        with contextlib.suppress(OSError):  # the disk is full, or the folder was removed
             super().save_overload(sig, data)
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
@@ -385,7 +385,7 @@ class Stored(caching.FunctionCache):
 def _locked(path: str) -> Iterator[None]:
     """Hold a file's lock, or continue without it after a timeout."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # the folder cannot be written, or knows no locks
+        with contextlib.suppress(OSError):  # the folder cannot be written, or does not support locks
             os.makedirs(os.path.dirname(path), exist_ok=True)
             file = stack.enter_context(open(path, "wb"))
             end = time.monotonic() + PATIENCE
@@ -427,7 +427,7 @@ class _SealedFiles(caching.IndexDataCacheFile):
         if _whole(self._data_path(name)):
             with contextlib.suppress(AttributeError, ImportError):
                 return super()._load_data(name)
-        raise OSError("damaged, or of another version")  # as a file that is not there
+        raise OSError("damaged, or of another version")  # like a missing file
 
 
 def _whole(path: str) -> bool:

@@ -38,7 +38,7 @@ def available_memory() -> int:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit, used = (int((_CONTAINER / f"memory.{name}").read_text()) for name in ("max", "current"))
-        # Files that were read or written are counted as used, and given back as soon as memory is asked for.
+        # Cached files count as used memory, but the system frees them on demand.
         lines = (_CONTAINER / "memory.stat").read_text().splitlines()
         cached = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
     except (OSError, ValueError, StopIteration):  # no container, or one without a limit

@@ -29,7 +29,7 @@ Neighbouring numbers are 10⁻⁷ rad apart there; a plant that gets to them has
 
 _PI: Final = (3.141592653589793, 1.2246467991473532e-16, -2.9947698097183397e-33)
 _PER_PI: Final = 0.3183098861837907
-_TO_WHOLE: Final = 1.5 * 2.0**52  # what is added to this loses all behind the point, and is in the last bits
+_TO_WHOLE: Final = 1.5 * 2.0**52  # adding this removes the fraction and leaves the whole number in the last bits
 _P: Final = (
     -0.16666666666666666,
     0.008333333333333207,
@@ -62,7 +62,7 @@ def _signed_sine(x: float, whole: float, q: float) -> float:
     r = _fma(-q, _PI[2], _fma(-q, _PI[1], _fma(-q, _PI[0], x)))
     z = r * r
     z2 = z * z
-    # Pairs wait for one another less than one after the other (Estrin 1960); what weighs most is rounded last.
+    # Pairs have shorter dependency chains (Estrin 1960); the largest term is rounded last.
     p = _fma(z2, _fma(z, _P[4], _P[3]), _fma(z, _P[2], _P[1]))
     p = _fma(z2 * z2, _fma(z2, _P[7], _fma(z, _P[6], _P[5])), p)
     r = _negated_if_odd(r, whole) if abs(x) <= LARGEST else math.nan

@@ -122,7 +122,7 @@ def canonical(text: str, folder: str = "") -> str:
 
     def short(match: re.Match[str]) -> str:
         front, colon, path = match[0].rpartition(":")  # as of `gymnasium:./mine.py:Mine-v0`
-        if match.start() and path.startswith(os.sep):  # behind a bracket in the name of a folder
+        if match.start() and path.startswith(os.sep):  # after a bracket in the name of a folder
             return match[0]
         inside = folder and os.path.isabs(path) and Path(path).is_relative_to(folder)
         return front + colon + (os.path.relpath(path, folder) if inside else os.path.normpath(path))
@@ -167,7 +167,7 @@ def without_class(name: str, kind: str) -> UserError:
     """Return the error for `path/to/file.py` without a class; it lists the file's classes without executing it."""
     try:
         text = Path(name).read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError):  # the latter of a NUL in it
+    except (OSError, ValueError):  # `ValueError`: a NUL in the path
         text = ""
     classes = re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE)[:_MOST_OFFERED] or ["ClassName"]
     return UserError(f"{name!r} names no {kind} in the file; write {' or '.join(f'{name}:{each}' for each in classes)}")
@@ -237,8 +237,8 @@ def import_module(module: str, kind: str, name: str) -> None:
     check_import(name, kind)
     try:
         importlib.import_module(module)
-    except Exception as error:  # whatever a stranger's module raises, or a name that can be none
-        raise UserError(f"{name}: the module {module} cannot be imported: {said(error)}") from error
+    except Exception as error:  # any error that a module raises, or an impossible name
+        raise UserError(f"{name}: the module {module} cannot be imported: {error_text(error)}") from error
 
 
 def import_file(path: Path, kind: str, name: str) -> ModuleType:
@@ -267,7 +267,7 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     refuse_other_modules(path, of_a_package)
     sys.modules[own] = module
-    sys.path.insert(0, os.fspath(path.parent))  # as when the file is run: it may import its neighbours
+    sys.path.insert(0, os.fspath(path.parent))  # as if the file were run: it may import files of its folder
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
@@ -303,7 +303,7 @@ def line_of(error: BaseException) -> str:
     return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the type and message of an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
 
@@ -324,7 +324,7 @@ def one_line_errors(where: str) -> Iterator[None]:
         raise
     except Exception as error:
         if line := line_of(error):
-            raise UserError(f"{line}: {said(error)}; while running {where}") from error
+            raise UserError(f"{line}: {error_text(error)}; while running {where}") from error
         error.add_note(f"while running {where}")
         raise
 

@@ -199,7 +199,7 @@ class ACER(Learner):
             )
         )
         mean = self.policy(observation)
-        # Padding: an action that was sampled differs from its mean.
+        # Rows of zeros are padding: a sampled action differs from its mean.
         own = (action != behaviour).any(axis=2)
         steps = np.maximum(own.sum(axis=1), 1)
         double = 2.0 * self.config.sigma**2

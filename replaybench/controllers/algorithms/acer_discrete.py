@@ -195,7 +195,7 @@ class ACERDiscrete(Learner):
                 ("choice", 1),
             )
         )
-        # Padding: probabilities of own steps add up to 1.
+        # Rows of zeros are padding: probabilities of own steps add up to 1.
         own = behaviour.sum(axis=2) > 0.5
         steps = np.maximum(own.sum(axis=1), 1)
         pi, log_pi = _softmax(self._logits(observation))

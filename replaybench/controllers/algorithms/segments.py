@@ -136,6 +136,6 @@ def project(g: NDArray[np.float64], k: NDArray[np.float64], delta: float) -> Non
         along += k[i] * g[i]
         square += k[i] * k[i]
     excess = (along - delta) / square
-    if not excess <= 0.0:  # NaN passes on: a failed member must be seen
+    if not excess <= 0.0:  # NaN gives NaN, so that a failed member is detected
         for i in range(g.size):
             g[i] -= excess * k[i]

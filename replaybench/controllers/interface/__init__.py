@@ -1,1 +1,1 @@
-"""interface"""
+"""The agent interface, exploration, and recurrent state."""

@@ -170,7 +170,7 @@ def _update_moments(
                 variance[m, s] += (before * (rows[m, b, s] - mean[m, s]) - variance[m, s]) / count[m]
         for s in range(mean.shape[1]):
             deviation = np.sqrt(variance[m, s]) if count[m] > 1 else 1.0
-            # Written so that NaN passes: a failed member must be seen.
+            # Written so that NaN gives NaN: a failed member must be detected.
             scale[m, s] = 1.0 / (LEAST_DEVIATION if deviation < LEAST_DEVIATION else deviation)
 
 

@@ -272,7 +272,7 @@ def truncated_normal(uniform: Floats, bound: float) -> Floats:
     """Return standard normals within ±bound from as many uniform numbers in [0, 1), by the inverse distribution."""
     outside = ndtr(-bound)
     drawn = ndtri(outside + uniform * (1.0 - 2.0 * outside))
-    within: Floats = np.clip(drawn, -bound, bound)  # rounding may exceed it; for a wide bound it gives infinity
+    within: Floats = np.clip(drawn, -bound, bound)  # rounding may exceed the bound; a wide bound gives infinity
     return within
 
 

@@ -35,7 +35,7 @@ def importance_weights(
             z = (action[b, i] - mean[b, i]) * np.exp(-log_sigma[b, i])
             z_mu = (action[b, i] - mu_mean[b, i]) * np.exp(-mu_log_sigma[b, i])
             log_rho += half * (z_mu * z_mu - z * z) + mu_log_sigma[b, i] - log_sigma[b, i]
-        # Written so that NaN passes: a failed member must be seen.
+        # Written so that NaN gives NaN: a failed member must be detected.
         rho[b] = np.exp(bound if log_rho > bound else -bound if log_rho < -bound else log_rho)
 
 

@@ -4,9 +4,9 @@ Retrace with Q := V (Novati & Koumoutsakos 2019, eq. 6 to 8, after Munos et al. 
 
     Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])
 
-Every stored step holds its latest V and ρ. When these are renewed, the change is propagated back to the start of the
-episode, or until it is lost in rounding. The stored returns of finished episodes are therefore always those of the
-recursion from scratch. (Where rewards are normalised, returns are derived with the present scale.)
+Every stored step holds its latest V and ρ. When these are updated, the change is propagated back to the start of the
+episode, or until it is below rounding. The stored returns of finished episodes are therefore always equal to the
+full recursion. (If rewards are normalised, returns are computed with the current scale.)
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RHO_LIMIT: Final = 1e3
 
 
 class ReFERSettings(Protocol):
-    """ReF-ER as a strategy states it.
+    """The settings of ReF-ER in a strategy.
 
     C: ratios from 1/(1 + C) to 1 + C are near-policy at first; A: annealing per update; and which rules apply. With
-    Rule 2 also D `far`, the aim for the share of far-policy experiences; β at first and its step (None: the learning
+    Rule 2 also D `far`, the target share of far-policy experiences; initial β and its step (None: the learning
     rate); and the divergence `kl`.
     """
 
@@ -46,7 +46,7 @@ class ReFERSettings(Protocol):
 
 
 class Rules(NamedTuple):
-    """ReF-ER in one update, for kernels.
+    """The rules of ReF-ER in one update, for kernels.
 
     Attributes:
         c_max: ρ in (1/c_max, c_max) is near-policy.
@@ -66,7 +66,7 @@ class Rules(NamedTuple):
 
 
 class ReFER:
-    """The rules of a population; without settings none applies, β is 1, and c_max = 5 only defines far-policy.
+    """ReF-ER of a population; without settings no rule applies, β is 1, and c_max = 5 only defines far-policy.
 
     Args:
         settings: of the strategy, or None.
@@ -143,7 +143,7 @@ RECOUNT: Final = 1000
 
 
 class FarCount:
-    """The traces `rho`, the importance weight, and `far`, 1 where it is far-policy.
+    """The traces `rho`, the importance weight, and `far`, 1 if a step is far-policy.
 
     Replay calls it (`TraceRule`); `values` is `[M, N, K]`, slots −1 are skipped.
 
@@ -177,7 +177,7 @@ class FarCount:
         self.stored_steps[gone] -= 1
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
-        """Count the new steps in `slots` `[M]`; the present policy chose them: ρ = 1."""
+        """Count the new steps in `slots` `[M]`; ρ = 1, because the current policy chose them."""
         new = np.flatnonzero(slots >= 0)
         values[new, slots[new], RHO], values[new, slots[new], FAR] = 1, 0
         self.stored_steps[new] += 1
@@ -232,10 +232,10 @@ ONE = np.float32(1)
 
 
 class StoredReturns(FarCount):
-    """The traces `rho`, `far`, `value` V, `q_ret`, `reward` and `truncated`, 1 where an episode was cut off.
+    """The traces `rho`, `far`, `value` V, `q_ret`, `reward` and `truncated`, 1 where an episode was truncated.
 
-    Where the successor of a step is not stored, the bootstrap is in its `q_ret` alone: 0 after termination; V(s′) where
-    the episode was cut off, renewed whenever that step is replayed; V(s′) of a successor that was not kept; the latest
+    If the successor of a step is not stored, the bootstrap is in its `q_ret` alone: 0 after termination; V(s′) where
+    the episode was truncated, updated whenever that step is replayed; V(s′) of a discarded successor; the latest
     V_tbc of one that was evicted.
 
     An experience must have the fields `value`, V(s) when it was collected, `truncated`, and, if it ends an episode,
@@ -269,7 +269,7 @@ class StoredReturns(FarCount):
         _sweep_all(values, previous, slots, self.discount, self.scale)
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
-        """Derive the returns of an episode when it has ended, or when its latest step was not kept."""
+        """Compute the returns of an episode when it has ended, or when its latest step was discarded."""
         super().stored(values, previous, next, slots, ended)
         unfinished = (slots >= 0) & ~ended
         m = np.flatnonzero(unfinished)
@@ -297,7 +297,7 @@ def earlier_return(
 
 @kernel
 def _sweep(values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
-    """Derive all returns before a step, to the first that is linked."""
+    """Compute all returns before a step, back to the first linked one."""
     while previous[m, slot] >= 0:
         step, before = values[m, slot], values[m, previous[m, slot]]
         before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)
@@ -345,7 +345,7 @@ def _sweep_from(
 ) -> None:
     """Sweep from the steps of one member in `slots`, which ascend; `steps` is flat, `[N · K]`.
 
-    A sweep stops where it changes nothing: the steps before are consistent, or belong to another sweep. The latest step
+    A sweep stops where it changes nothing: earlier steps are consistent, or belong to another sweep. The latest step
     of an episode is swept first. A sweep is a chain of dependent sums; a few lanes, each with neighbouring slots, take
     turns of a few steps, so that their chains overlap. Unsigned indices avoid tests for negative ones.
     """

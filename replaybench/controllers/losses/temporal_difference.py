@@ -23,7 +23,7 @@ class Experiences(NamedTuple):
         observation, next_observation: s_tm1 and s_t `[M, B, S]`, normalised; for recurrent networks the segments that
             end with them (`Inputs`).
         action: `[M, B, A]`.
-        reward, terminated: as they are stored, `[M, B, 1]`; see `outcome`.
+        reward, terminated: as stored, `[M, B, 1]`; see `outcome`.
         weight, actor_weight: weights of each sample in the losses of critic and actor, `[M, B]`.
         rate_factor: factor on the learning rates `[M]`.
         mu_mean, mu_log_sigma: the Gaussian μ from which the action was drawn, `[M, B, A]`; `[M, B, 0]` if unknown.
@@ -47,7 +47,7 @@ class Experiences(NamedTuple):
 
 @typeof_impl.register(Experiences)
 def _type_of(x: Experiences, context: Any) -> Any:
-    """Give arrays of samples any strides, so that kernels are compiled once for columns of rows and for copies."""
+    """Return the Numba type with arbitrary array strides, so that kernels are compiled once for views and copies."""
     kinds = [typeof_impl(value, context) for value in x]
     return types.NamedTuple([_any_strides(kind) for kind in kinds], Experiences)
 

@@ -77,7 +77,7 @@ def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> No
     shrink = kind(1.0 - (0.0 if adam.coupled else rate * adam.l2))
     keep1, take1 = kind(adam.beta1), kind(1.0 - adam.beta1)
     keep2, take2 = kind(adam.beta2), kind(1.0 - adam.beta2)
-    # The correction of the second moment, √(1 − β₂ᵗ), goes into the step's size and ε: one division a parameter.
+    # The correction of the second moment, √(1 − β₂ᵗ), is part of the step size and ε: one division per parameter.
     root = np.sqrt(1.0 - adam.beta2**step)
     step_size, epsilon = kind(rate * root / (1.0 - adam.beta1**step)), kind(adam.epsilon * root)
     tiny, zero = kind(_TINY), kind(0.0)

@@ -34,7 +34,7 @@ def _tanh32(x: Any) -> Any:
 
         tanh x = x − x a² (Q R + P²) / D = 1 − (Q − a P)² / D,
 
-    the first for |x| < 1, the second above: both subtract something small from an exact number. NaN passes; from |x| =
+    the first for |x| < 1, the second above: both subtract a small number from an exact one. NaN gives NaN; from |x| =
     9.02 on the result is ±1.
     """
     size = np.abs(x)
@@ -57,7 +57,7 @@ def _tanh64(x: Any) -> Any:
 
 
 def _tanh(x: Any) -> Any:
-    """Stand for tanh of the precision of x, in compiled code only."""
+    """Return tanh in the precision of x; in compiled code only."""
     raise NotImplementedError
 
 
@@ -72,7 +72,7 @@ def activate(values: NDArray[np.floating], activation: int) -> None:
     kind = values.dtype.type
     if activation == _RELU:
         for i in range(values.size):
-            # Not 0 or itself: of that LLVM makes masked stores, which are seven times as slow on AMD's processors.
+            # Not a choice of 0 or itself: LLVM makes masked stores of it, seven times as slow on AMD processors.
             values[i] -= values[i] if values[i] < 0 else kind(0)
     elif activation == _TANH:
         for i in range(values.size):

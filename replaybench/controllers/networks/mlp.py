@@ -106,7 +106,7 @@ class PopulationMLP:
         self.shape = shape
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
-        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # of the latest numbers of rows
+        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # tapes of the latest numbers of rows
         normalised = len(shape.layers) - 1 if shape.layer_norm else 0
         rows, offset, row = [], 0, 0
         kept = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
@@ -150,7 +150,7 @@ class PopulationMLP:
             self.parameters[:, offset:bias] = draws[:, offset:bias] / np.sqrt(fan)
             if kept >= 0:
                 self.parameters[:, bias + outputs : bias + 2 * outputs] = 1.0
-        # What the loop ends with is the last layer.
+        # After the loop this is the last layer.
         last = slice(offset, bias)
         if output_bound is not None:
             self.parameters[:, offset:] = draws[:, offset:] * output_bound
@@ -308,7 +308,7 @@ def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: b
     With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action is written to
     d_action `[B, A]`; `[B, 0]` skips it. Without weights, the pass ends at the injected action.
     """
-    # To Numba a True written out in a call is a type of its own, for which it would compile everything once more.
+    # Numba gives a literal True its own type, for which it would compile everything again.
     _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)
 
 
@@ -331,7 +331,7 @@ _fma: Any = intrinsic(_fused)
 def evaluate_single(
     parameters: AnyFloats, plan: NDArray[np.int64], activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
 ) -> None:
-    """Evaluate every member for one observation each, x `[M, 1, in]` → out `[M, 1, out]`, with the bits of `forward`.
+    """Evaluate every member for one observation, x `[M, 1, in]` → out `[M, 1, out]`, with the same bits as `forward`.
 
     For a single column `matmul` would leave most lanes of its vectors empty. Here the outputs of a layer are the vector
     axis; every sum runs in the same order.
@@ -340,7 +340,7 @@ def evaluate_single(
     for layer in range(last + 2):
         width = max(width, plan[layer, 0] + 1)
     before, after = np.empty(width, x.dtype), np.empty(width, x.dtype)
-    for m in range(x.shape[0]):  # in loops, as to assign slices takes seconds to compile
+    for m in range(x.shape[0]):  # in loops, because assignments of slices take seconds to compile
         for i in range(x.shape[2]):
             before[i] = x[m, 0, i]
         for layer in range(last + 1):

@@ -90,7 +90,7 @@ def read_mat5(path: Path, budget: Budget) -> Variables:
     reader = _Reader("<" if content[124:128].tobytes() == MAT5_MARKS[0] else ">", budget)
     found = [reader.variable(*element) for element in reader.elements(content[_HEADER:])]
     refuse_doubles(path, [name for name, _ in found])
-    return {name: value for name, value in found if name}  # what objects refer to has no name
+    return {name: value for name, value in found if name}  # data of objects have no name
 
 
 class _Reader:
@@ -222,7 +222,7 @@ def read_mat73(path: Path, budget: Budget) -> Variables:
 def _members(group: Any, budget: Budget, depth: int) -> Variables:
     found: Variables = {}
     for name in group:
-        if name.startswith("#"):  # what cells and objects refer to
+        if name.startswith("#"):  # data of cells and objects
             continue
         budget.name()
         item = own_item(group, name)

@@ -107,7 +107,7 @@ def write_dataset(
         data = temporary.resolve() / "data"  # Minari's get_size() fails on a relative path
         storage = MinariStorage.new(data, observation_space, action_space, env_spec)
         storage.update_metadata({"dataset_id": dataset_id, "minari_version": minari.__version__, **metadata})
-        # Episodes are put together in memory: HDF5 crashes at exit when a disk takes no more of a file that it holds.
+        # Episodes are assembled in memory: HDF5 crashes at exit if a disk is full while a file is open.
         storage._file_path = content = io.BytesIO()
         storage.update_episodes(buffers())
         (data / _FILE).write_bytes(content.getbuffer())
@@ -136,7 +136,7 @@ def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
             episodes = [_episode(folder, file, number, budget) for number in range(int(metadata["total_episodes"]))]
     except UserError:
         raise
-    except Exception as error:  # whatever a stranger's file makes of the libraries that read it
+    except Exception as error:  # any error that a damaged file causes in the libraries
         raise UserError(f"{folder} is damaged, or no Minari dataset: {' '.join(str(error).split())}") from error
     if not episodes:
         raise UserError(f"{folder} holds no episodes")

@@ -212,7 +212,7 @@ def read_text(path: Path, options: TextOptions) -> Table:
     odd, more = list[str](), 0
     for row in reader:
         line = head.data + reader.line_num
-        if len(row) == len(names) - 1 and names[-1] == "Comment":  # which LabVIEW leaves out
+        if len(row) == len(names) - 1 and names[-1] == "Comment":  # LabVIEW omits it
             row.append("")
         if len(row) != len(names):
             if row and len(odd) < _LISTED:

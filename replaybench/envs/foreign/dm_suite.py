@@ -24,7 +24,7 @@ STEPS: Final = 500
 
 @dataclass(frozen=True, kw_only=True)
 class SuitePlant(FixedStepPlant):
-    """Base class of the tasks; a subclass names one of dm_control's suite and what it observes, in its order.
+    """Base class of the tasks; a subclass names a task of dm_control's suite and its observations in order.
 
     The rate decides how long an action is held, not how long the episode lasts.
     """

@@ -150,7 +150,7 @@ class _Member:
             yield
         except UserError:
             raise
-        except Exception as error:  # whatever a stranger's task raises
+        except Exception as error:  # any error that a task raises
             raise UserError(f"{self._task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
 
     def _checked(self, method: str, seen: Vector) -> Vector:

@@ -1,1 +1,1 @@
-"""What a plant is, what moves it, and what passes between it and an agent."""
+"""Interfaces: plant, engine, and the signals between plant and agent."""

@@ -24,7 +24,7 @@ def check_population(
     num_envs: int, members: Sequence[int], sensor_noise: float, actuator_noise: float, role: str, nan_actions: str,
     render_mode: str | None,
 ) -> None:  # fmt: skip
-    """Raise `UserError` for settings that make no population."""
+    """Raise `UserError` for invalid settings of a population."""
     if num_envs < 1:
         raise UserError(f"num_envs is {num_envs}; a population has at least 1 member")
     if len(members) != num_envs:
@@ -59,7 +59,7 @@ def check_seed(seed: int) -> int:
 
 
 def whole_steps(plant: str, seconds: float, frequency: float) -> int:
-    """Return the samples in an episode of `seconds`, or raise `UserError` if they are no whole number."""
+    """Return the samples in an episode of `seconds`; raise `UserError` if that is not a whole number."""
     HERTZ.check(frequency, "frequency")
     exact = seconds * frequency
     STEPS.check(max(1.0, exact), f"an episode of {plant}, {seconds:g} s at {frequency:g} Hz,")
@@ -77,7 +77,7 @@ def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -
     """Return the physics steps of `seconds` in a sample at `frequency` [Hz], of `episode` in an episode.
 
     Raises:
-        UserError: that is no whole number, or does not divide the episode.
+        UserError: the number is not whole, or does not divide the episode.
     """
     HERTZ.check(frequency, "frequency")
     exact = 1.0 / (frequency * seconds)
@@ -107,7 +107,7 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool
 
 
 class Domain(NamedTuple):
-    """A set of valid values: in words, as a test, and an example."""
+    """A set of valid values: its description, a test, and an example."""
 
     words: str
     fits: Callable[[Any], bool]

@@ -18,7 +18,7 @@ VARIABLE: Final = "REPLAYBENCH_THREADS"
 def thread_count() -> int:
     """Return the threads of a simulator's engine, from `REPLAYBENCH_THREADS`; 1 if it is not set.
 
-    They change no number. Sweeps keep every core busy anyway; threads serve a single population.
+    Results do not depend on it. Sweeps use every core without threads; threads speed up a single population.
 
     Raises:
         UserError: it is not a whole number of 1 or more.
@@ -42,8 +42,8 @@ class Engine(ABC):
         reward: float64 `[M]`, unscaled, of the last step.
         terminated: bool `[M]`, whether that step ended the task for good.
         truncated: bool `[M]`, whether it ended the episode for a reason other than the plant's time limit.
-        event: int64 `[M]`, bits for what happened in it.
-        draws: the members' random numbers for chance within an episode; the population sets and saves them.
+        event: int64 `[M]`, bits for events in the last step.
+        draws: the members' random streams for randomness within an episode; the population sets and saves them.
         frequency: as given.
     """
 
@@ -59,7 +59,7 @@ class Engine(ABC):
 
     @abstractmethod
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
-        """Bring the chosen members `[M]` to the start of an episode and write their `observed`.
+        """Start an episode of the chosen members `[M]` and write their `observed`.
 
         Random numbers come from the chosen members' streams only (`draws.uniform(count, chosen)`); the other members
         stay as they are, bit for bit.
@@ -78,7 +78,7 @@ class Engine(ABC):
         return {}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:  # noqa: B027 (some engines have no further state)
-        """Continue from what `get_state` returned, bit for bit; the caller restores `observed` and `terminated`."""
+        """Restore a result of `get_state`, bit for bit; the caller restores `observed` and `terminated`."""
 
     def infos(self) -> dict[str, NDArray[Any]]:
         """Return further facts of the last step, such as the terms of the reward, fresh arrays `[M, ...]` by name."""
@@ -89,4 +89,4 @@ class Engine(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 (most engines have nothing to free)
-        """Free what Python does not free by itself; nothing may be called afterwards."""
+        """Free resources that Python does not free; the engine cannot be used afterwards."""

@@ -54,12 +54,12 @@ SCALARS: Final = ("episode_seconds", "reward_scale", "frequency", "discount", "u
 
 
 def quantity(name: str, value: float, unit: str) -> str:
-    """Write a value under its name, with its unit where it has one."""
+    """Format a value with its name and, if it has one, its unit."""
     return f"{name} = {with_unit(f'{value:+.3g}', unit)}"
 
 
 def with_unit(value: str, unit: str) -> str:
-    """Write a unit, if there is one, behind a value."""
+    """Append a unit, if there is one, to a value."""
     return value if unit in _NO_UNIT else f"{value} {unit}"
 
 
@@ -69,7 +69,7 @@ class Plant:
 
     Everything else is a class attribute without annotation, or a property if it depends on the parameters. A state is
     normalised as `(x - center) / scale`, an action linearly from `[low, high]` to [-1, 1]; attributes are in physical
-    units. "State" is what an agent could observe without noise; the engine holds the rest.
+    units. A "state" contains the observable quantities without noise; the engine holds further ones.
     """
 
     name: ClassVar[str]
@@ -125,11 +125,11 @@ class Plant:
         return (10.0,) * len(self.state_names)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return what moves `num_envs` members, sampled at `frequency` [Hz]."""
+        """Return the engine of `num_envs` members, sampled at `frequency` [Hz]."""
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a digest of the plant's code: all that decides its behaviour besides declarations and parameters."""
+        """Return a digest of the plant's code, which with declarations and parameters decides its behaviour."""
         raise NotImplementedError
 
     def steps_per_episode(self, frequency: float) -> int:
@@ -166,7 +166,7 @@ class Plant:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
-        """Return physical states `[..., S]` normalised."""
+        """Return normalised states `[..., S]` of physical ones."""
         normalised: NDArray[np.float64] = (np.asarray(state, np.float64) - self.state_center) / self.state_scale
         return normalised
 
@@ -238,7 +238,7 @@ class Plant:
         return hashlib.sha256(repr((declared, parameters, self.made_of())).encode()).hexdigest()
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
-        """Draw one member, of physical state `[S]` and normalised action `[A]`, on empty axes: here as bars."""
+        """Draw one member with physical state `[S]` and normalised action `[A]` on empty axes, by default as bars."""
         units = self.state_units + self.action_units
         values = [*self.normalise_state(state), *action]
         physical = [*state, *self.denormalise_action(action)]
@@ -303,12 +303,12 @@ class Observed(NamedTuple):
 
 
 def positions(joints: Iterable[str], slides: Sequence[str] = ()) -> tuple[Observed, ...]:
-    """Return the positions of joints; those not among `slides` are hinges."""
+    """Return observations of joint positions; joints not in `slides` are hinges."""
     return tuple(Observed(joint, "m" if joint in slides else "rad") for joint in joints)
 
 
 def velocities(joints: Iterable[str], slides: Sequence[str] = (), limit: float = MOTION_LIMIT) -> tuple[Observed, ...]:
-    """Return the velocities of joints; those not among `slides` are hinges."""
+    """Return observations of joint velocities; joints not in `slides` are hinges."""
     return tuple(Observed(f"velocity of {j}", "m/s" if j in slides else "rad/s", limit) for j in joints)
 
 

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @kernel
 def wrap_angle(angle: float) -> float:
-    """Return an angle [rad] brought into [−π, π)."""
+    """Return an angle [rad] wrapped into [−π, π)."""
     if -math.pi <= angle < math.pi:
         return angle
     turned = angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
@@ -96,7 +96,7 @@ class Signals:
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
         """Write the observations of the chosen members from the physical states `observed` `[M, S]`.
 
-        Where the plant saturates, a true state beyond its `observation_limit` becomes the limit, and NaN becomes 0.
+        If the plant saturates, a true state beyond its `observation_limit` becomes the limit, and NaN becomes 0.
         """
         _sense(observed, chosen, *self._sensing)
 

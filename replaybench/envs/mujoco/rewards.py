@@ -1,4 +1,4 @@
-"""What the MuJoCo tasks that run or crawl observe, and how they are judged; each kernel serves several tasks."""
+"""Observations and rewards of the MuJoCo tasks that run or crawl; each kernel is used by several tasks."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class OdePlant(Plant):
 
 
 class RungeKutta(Engine):
-    """Members whose whole state is what they show."""
+    """The engine of plants with equations, whose complete state is observable."""
 
     def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
@@ -155,9 +155,9 @@ class RungeKutta(Engine):
 
 
 def try_functions(plant: OdePlant) -> str:
-    """Call a plant's functions once, uncompiled, with the middle action; return what is wrong, empty if nothing is.
+    """Call a plant's functions once, uncompiled, with the middle action; return their fault, empty if there is none.
 
-    Their own exceptions pass: they show the user's line.
+    Their own exceptions are raised unchanged, because they show the user's line.
     """
     x = np.array(plant.initial_state, np.float64)
     u, p = np.array(plant.action_range()[0]), plant.params()
@@ -215,9 +215,9 @@ class StepChoice(NamedTuple):
 
 @functools.cache
 def step_choice(plant: OdePlant) -> StepChoice:
-    """Return the longest step of dt, dt/2, dt/4, … that integrates a sample of dt well enough, at the plant's own rate.
+    """Return the longest of dt, dt/2, dt/4, … that integrates a sample of dt within the tolerance, at the plant's rate.
 
-    Typical states and actions are spread evenly over the `state_range` and all actions, always the same.
+    It is tested at fixed states and actions, spread evenly over the `state_range` and the actions.
     """
     dt = 1.0 / plant.frequency
     low, high = state_range(plant)
@@ -260,7 +260,7 @@ def step_choice(plant: OdePlant) -> StepChoice:
 
 
 def describe_steps(plant: Plant, frequency: float) -> str:
-    """Return how many steps integrate a sample and how accurate that is, if step doubling chose them; else ""."""
+    """Describe the number of steps per sample and their accuracy, if step doubling chose them; else return ""."""
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""
     choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)

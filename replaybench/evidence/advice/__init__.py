@@ -1,1 +1,1 @@
-"""advice"""
+"""Advice on retention and sampling for a plant."""

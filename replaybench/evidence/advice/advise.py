@@ -229,7 +229,7 @@ _ROOM: Final = 10_000
 
 
 def advise(question: Question, folder: Path, workers: int, console: Console) -> Advice:
-    """Advise by runs in a folder; what is finished there is not run again.
+    """Advise by runs in a folder; finished runs are reused.
 
     Raises:
         UserError: a batch does not fit into the memory.
@@ -365,8 +365,8 @@ def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
 def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> Capacity | None:
     """Apply the 90 % rule to the curve of FULL[Uniform].
 
-    None where it is not known what was `collected`, or nothing was learned: all runs collapsed or, without μ_r, do not
-    significantly improve.
+    None if the number of `collected` experiences is unknown or nothing was learned: all runs collapsed or, without μ_r,
+    do not significantly improve.
     """
     if collected is None:
         return None
@@ -411,7 +411,7 @@ def _conclude(
     capacity: Capacity | None,
     tried: Sequence[tuple[str, str, str, int | None]],
 ) -> Advice:
-    """Compare what was tried, and propose one that fits into the memory, or none if none beats random control."""
+    """Compare the tried strategies; propose one that fits into the memory, or none if none beats random control."""
     here = condition(data, question.plant, question.learner, question.noise, question.frequency)
     scores, known, unit = scores_of(here)
     judged = {(each.retention, each.sampling): each for each in candidates(traits)}
@@ -458,34 +458,34 @@ def _conclude(
 
 
 def _never_full(collected: xr.DataArray, name: str, capacity: int | None) -> bool:
-    """Return whether a buffer of this capacity had room for all that each run collected."""
+    """Return whether a buffer of this capacity holds all experiences of each run."""
     return capacity is not None and capacity >= float(collected.sel(strategy=name).sum("episode").max())
 
 
 def _about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> list[str]:
-    """Return which runs are not judged, because no experience was overwritten, and which capacity was tried."""
-    said = []
+    """Return sentences about runs that are not judged, because no experience was overwritten, and about capacities."""
+    sentences = []
     if never:
-        said.append(
+        sentences.append(
             f"not judged, because their capacity holds the whole run, as FULL does: {', '.join(never)}; "
             "run them longer, or with a smaller capacity"
         )
     sizes = sorted({each.capacity for each in probes if each.capacity is not None})
     if sizes and (capacity is None or rounded(capacity.steps) > sizes[-1]):
         asked = "gives none" if capacity is None else f"asks for {rounded(capacity.steps)}"
-        said.append(f"bounded retentions were tried with {sizes[-1]} experiences; the 90 % rule {asked}")
-    return said
+        sentences.append(f"bounded retentions were tried with {sizes[-1]} experiences; the 90 % rule {asked}")
+    return sentences
 
 
 def room_of(asked: int, collected: int, batch: int, memory: int) -> int:
     """Return a capacity at which a run of so many `collected` experiences overwrites some.
 
-    It is what is `asked` for, or half of the run; at most the memory, at least a batch.
+    It is the `asked` capacity or half of the run, at most the memory and at least a batch.
     """
     room = asked if asked < collected else rounded(collected // 2)
     return max(batch, min(room, memory or room))
 
 
 def _most(collected: xr.DataArray | None) -> float:
-    """Return how many experiences a run collected at most, which FULL keeps; ∞ where that is not known."""
+    """Return the largest number of experiences of a run, which FULL keeps; ∞ if unknown."""
     return float("inf") if collected is None else float(collected.sum("episode").max())

@@ -115,14 +115,14 @@ def _decay(recording: Recording) -> float | None:
 
 
 def _about_the_file(recording: Recording, noise: float | None) -> list[str]:
-    said = []
+    sentences = []
     if recording.changed:
-        said.append(f"{recording.plant.name} has changed since this buffer was filled")
+        sentences.append(f"{recording.plant.name} has changed since this buffer was filled")
     if recording.failed:
-        said.append(f"{recording.failed} recording(s) hold NaN or infinity and are left out")
+        sentences.append(f"{recording.failed} recording(s) hold NaN or infinity and are left out")
     if noise is None and recording.facts.noise is None:
-        said.append("the plant's noise is not known, and taken as 0; state it with --noise")
-    return said
+        sentences.append("the plant's noise is not known, and taken as 0; state it with --noise")
+    return sentences
 
 
 def _about_the_curve(recording: Recording, episodes: int, capacity: Capacity | None) -> list[str]:
@@ -151,11 +151,11 @@ def _about_capacities(collected: int, room: int, asked: int | None) -> list[str]
 
 
 def _about_traits(traits: Traits) -> list[str]:
-    said = []
+    sentences = []
     if traits.authority is None:
-        said.append("how far single actions move the plant was not measured: it cannot have the recording's rate")
+        sentences.append("how far single actions move the plant was not measured: it cannot have the recording's rate")
     elif traits.symmetry is None:
-        said.append("whether the plant is its own mirror image is not known: it has no equations")
+        sentences.append("whether the plant is its own mirror image is not known: it has no equations")
     if traits.decay is None:
-        said.append("which part of its actions was exploration is not known")
-    return said
+        sentences.append("which part of its actions was exploration is not known")
+    return sentences

@@ -33,7 +33,7 @@ _TRIAL_EPISODES: Final = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A plant and a learner to advise on, and what may be spent.
+    """A plant and a learner to advise on, and the budget.
 
     Attributes:
         plant, learner, frequency, noise, seeds, root_seed: as in a study.
@@ -98,10 +98,10 @@ class Budget:
 
 
 def planned(question: Question, folder: Path, workers: int) -> Budget:
-    """Return how to spend the budget, as it was decided when the folder was begun.
+    """Return the use of the budget, as decided when the folder was created.
 
     Raises:
-        UserError: the folder holds the answer to another question, or the budget is too small.
+        UserError: the folder belongs to another question, or the budget is too small.
     """
     path = folder / "advice.toml"
     asked = {key: value for key, value in dataclasses.asdict(question).items() if value is not None}
@@ -139,7 +139,7 @@ def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Datase
     """Run a study into a folder, taking finished cells from those next to it; return its results.
 
     Raises:
-        KeyboardInterrupt: it was stopped; called again, it continues.
+        KeyboardInterrupt: the run was interrupted; another call continues it.
     """
     take_over(study, folder)
     outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console)

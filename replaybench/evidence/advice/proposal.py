@@ -159,11 +159,11 @@ class Advice:
         known: scores of the controllers that learn nothing, by name.
         capacity: by the learning curve of FULL[Uniform] or of a recording; None where nothing was learned.
         probes: all strategies that were tried, the best first.
-        ranked: where nothing was tried, what could be, most votes first.
-        chosen: the proposal; None where no learner beats random control.
+        ranked: candidates if nothing was tried, most votes first.
+        chosen: the proposal; None if no learner beats random control.
         changes: what would change the proposal, in sentences.
         cautions: limits of the advice, in sentences.
-        headline, causes: where nothing is proposed, the reason, and likely causes in order.
+        headline, causes: if nothing is proposed, the reason, and likely causes in order.
     """
 
     plant: str
@@ -229,7 +229,7 @@ def scores_of(here: xr.Dataset) -> Scores:
 def probes_of(
     scores: dict[str, Floats], missing: Mapping[str, int], tried: Sequence[tuple[Candidate, str, int | None]]
 ) -> list[Probe]:
-    """Compare what was tried with FULL[Uniform], seed by seed; the best first. `missing` counts seeds not run."""
+    """Compare the tried strategies with FULL[Uniform], seed by seed; the best first. `missing` counts seeds not run."""
     full = scores["FULL[Uniform]"]
     found = []
     for candidate, name, capacity in tried:
@@ -269,7 +269,7 @@ def changes_of(
 
 
 def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
-    """Return at which values of the traits rules on a strategy begin or cease to hold."""
+    """Return the values of the traits at which rules about a strategy begin or cease to hold."""
     parts, said = {chosen.retention, chosen.sampling}, []
     for rule in rules():
         value = rule.value(traits)
@@ -279,7 +279,7 @@ def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
 
 
 def capacity_change(capacity: Capacity | None) -> list[str]:
-    """Return what longer runs may do to the capacity, where the curve is not known to have converged."""
+    """Return how longer runs may change the capacity, if the curve may not have converged."""
     if capacity is None or capacity.converged:
         return []
     verb = "would raise the capacity above" if capacity.rising else "may ask for another capacity than"
@@ -290,7 +290,7 @@ def capacity_change(capacity: Capacity | None) -> list[str]:
 
 
 def _next(chosen: Probe, rival: Probe) -> list[str]:
-    """Compare the proposal with the best of the others; say what would turn one into the other (`choose`)."""
+    """Compare the proposal with the best other probe; return what would change the choice (`choose`)."""
     between = paired([chosen.scores], [rival.scores])
     if not between.n:
         return []

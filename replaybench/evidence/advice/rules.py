@@ -101,7 +101,7 @@ def _largest(moved: Floats) -> float:
 
 
 def symmetry_of(plant: Plant, frequency: float) -> float | None:
-    """Return how far the plant is from being its own mirror image about its initial state; None without equations."""
+    """Return the deviation of the plant from mirror symmetry about its initial state; None without equations."""
     if not isinstance(plant, OdePlant):
         return None
     env = PopulationEnv(plant, 1, frequency=frequency)
@@ -186,7 +186,7 @@ class Rule:
 
 
 class Candidate(NamedTuple):
-    """A strategy with the rules that speak for it, and against."""
+    """A strategy with the rules for it and against it."""
 
     retention: str
     sampling: str

@@ -344,7 +344,7 @@ def order_update_all(state: OrderState, slots: Indices, keys: NDArray[np.float32
     borrowed = borrow(state)
     if state.position_of.shape[1]:
         _update(borrowed, positions_of(borrowed, slots), keys)
-    else:  # positions are slots, and a copy would cost as much as the update
+    else:  # positions are slots; a copy would cost as much as the update
         _update(borrowed, slots, keys)
 
 

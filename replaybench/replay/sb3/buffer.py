@@ -132,7 +132,7 @@ class StrategyReplayBuffer(ReplayBuffer):
             raise UserError("StrategyReplayBuffer stores every successor itself: set optimize_memory_usage=False")
         self.strategy = parse(strategy) if isinstance(strategy, str) else strategy
         # Not ReplayBuffer's own constructor, which would reserve a second set of columns.
-        room = self.strategy.room(int(buffer_size))
+        room = self.strategy.capacity_or(int(buffer_size))
         BaseBuffer.__init__(self, room, observation_space, action_space, device, n_envs)
         self.seed = seed
         self.optimize_memory_usage, self.handle_timeout_termination = False, handle_timeout_termination
@@ -298,7 +298,7 @@ class StrategyReplayBuffer(ReplayBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         # For copies and for Stable-Baselines3's save_replay_buffer: the buffer below is full of views of its arrays,
-        # which would come back as separate arrays.
+        # which would be restored as separate arrays.
         rest = {name: value for name, value in vars(self).items() if name not in ("replay", "_told", "_batch")}
         return {**rest, "arrays": {name: array.copy() for name, array in self.replay.state_dict().items()}}
 

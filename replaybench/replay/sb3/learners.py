@@ -28,7 +28,7 @@ from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.errors import UserError
 
 # isort: split
-# After `replaybench.replay.sb3.buffer`, which says how to install these where they are missing.
+# After `replaybench.replay.sb3.buffer`, whose error names the command that installs missing packages.
 
 Tensor = torch.Tensor
 
@@ -131,7 +131,7 @@ class StrategyLearner(OffPolicyAlgorithm):
         buffer = self.strategy_buffer
         needed, weights = needs(buffer.strategy), buffer.strategy.weights
         with ExitStack() as hooks:
-            hooks.callback(buffer.tell, ())
+            hooks.callback(buffer.set_contexts, ())
             buffer.set_contexts(self._contexts(gradient_steps))
             if "td_error" in needed or "weight" in needed:
                 hooks.enter_context(self.critic.register_forward_hook(self._on_critics))
@@ -151,8 +151,8 @@ class StrategyLearner(OffPolicyAlgorithm):
     def _on_critics(self, module: torch.nn.Module, arguments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         """Weight the squared errors of these values and annotate their size."""
         if arguments[1].requires_grad or not torch.is_grad_enabled():
-            return  # this pass is for the actor, or for a target
-        # In this order, as weights are no part of δ.
+            return  # this pass belongs to the actor or to a target
+        # In this order, because weights are not part of δ.
         register_multi_grad_hook(values, self._on_errors)
         if "weight" in needs(self.strategy_buffer.strategy):
             weight, _ = self.strategy_buffer.weights()

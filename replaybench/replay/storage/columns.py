@@ -98,7 +98,7 @@ def _on_row(lanes: int, scalars: int, body: Callable[..., Any], returns: Any = t
         result = body(builder, builder.load(place, align=64), *vectors)
         if returns is not types.void:
             return result
-        builder.store(result, place, align=64)  # LLVM leaves lines alone whose elements all stay
+        builder.store(result, place, align=64)  # LLVM does not write cache lines whose elements are all masked
         return context.get_dummy_value()
 
     def one(typing_context: Any, array: Any, position: Any, value: Any) -> Any:
@@ -155,7 +155,7 @@ add_after: Any = _on_row(INNER, 2, _add_after)
 """Add the second value to all elements beyond the column that is the first, but not to padding."""
 
 
-_AHEAD: Final = 8  # rows asked for in advance
+_AHEAD: Final = 8  # rows prefetched in advance
 
 
 class Columns:
@@ -217,7 +217,7 @@ def write(
     for m in range(slots.size):
         if slots[m] >= 0:
             count[m] += slots[m] == count[m]
-            for w in range(new.shape[1]):  # to assign a row is four times as much to compile
+            for w in range(new.shape[1]):  # assigning a row takes four times as long to compile
                 rows[m, slots[m], w] = new[m, w]
             serial[m, slots[m]] = serials[m]
 

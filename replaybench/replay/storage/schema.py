@@ -95,7 +95,7 @@ class BufferFile:
     def __init__(self, record: Record) -> None:
         self.record, self.path = record, record.path
         self.facts = build(BufferFacts, record.header.facts, f"the facts of {self.path}", others=True)
-        # A strategy that has no use for an array's places keeps none of them: `Synth` with a refresh of 1.
+        # A strategy that does not use an array stores none of its places: `Synth` with a refresh of 1.
         unused = {name for name, shape in record.header.shapes.items() if name == "synthetic" and shape[1:] == (0,)}
         self.shapes = {name: shape for name, shape in record.header.shapes.items() if name not in unused}
         if self.facts.order and sorted(self.facts.order) != sorted(self.facts.fields):

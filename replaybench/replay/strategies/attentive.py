@@ -92,7 +92,7 @@ def _draw_similar(
 ) -> None:
     own, members = borrow(scratch), draws.idx.shape[0]
     for ahead in range(members + 1):
-        if ahead < members:  # a member's states are on their way while those of the one before are compared
+        if ahead < members:  # a member's states are prefetched while those of the previous member are compared
             slots = scratch.slots[ahead & 1]
             _draw_distinct(stream[ahead], count[ahead], min(wanted, count[ahead]), slots, own)
             for i in range(min(wanted, count[ahead])):
@@ -104,7 +104,7 @@ def _draw_similar(
         _compare(rows, m, first, state[m], n, slots, own)
         _keep_best(n, slots, own, draws.idx[m])
         for b in range(draws.idx.shape[1]):
-            request(serial, m * serial.shape[1] + draws.idx[m, b])  # their rows are at hand already
+            request(serial, m * serial.shape[1] + draws.idx[m, b])  # their rows are in cache already
             draws.probability[m, b] = np.nan
 
 
@@ -112,7 +112,7 @@ def _draw_similar(
 def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None:
     """Fill `kept` `[B]` with the most similar of n candidates in draw order, repeated if n < B."""
     count, similarity = min(kept.size, n), scratch.similarity
-    bar = np.partition(similarity[:n], n - count)[n - count]  # what the best of them reach
+    bar = np.partition(similarity[:n], n - count)[n - count]  # similarity of the last of the best
     above = 0
     for i in range(n):
         above += similarity[i] > bar
@@ -165,7 +165,7 @@ def _compare(rows: Floats32, m: int, first: int, state: Floats32, n: int, slots:
             product += stored * np.float64(state[s])
             norm += stored * stored
         scratch.similarity[i], scratch.norm[i] = product, norm
-    for i in range(n):  # apart, so that roots and quotients are taken several at a time
+    for i in range(n):  # separately, so that roots and quotients are vectorised
         scale = np.sqrt(own * scratch.norm[i])
         similarity = scratch.similarity[i] / scale
         # A zero vector has no direction, and a failed member's NaN no similarity.

@@ -24,7 +24,7 @@ class Drop(Term):
     """Discard each offer with this probability; "rate" discards the share 1 − 50/f at f Hz, none up to 50 Hz."""
 
     probability: float | Literal["rate"] = "rate"
-    always_written = True  # a bare `Drop` would not say how much
+    always_written = True  # `Drop` without its probability would be ambiguous
 
     def __post_init__(self) -> None:
         if self.probability != "rate" and not (isinstance(self.probability, int | float) and 0 <= self.probability < 1):
@@ -187,7 +187,7 @@ def _choose(
         if refresh < 1.0 and not fresh[m]:
             if not synthetic[m, slots[m]]:
                 continue
-            draw *= of_state + of_action  # of the two kinds, in their proportion
+            draw *= of_state + of_action  # one of the two types, in proportion to their probabilities
             if next_double(stream[m]) >= refresh:
                 slots[m] = -1
                 continue

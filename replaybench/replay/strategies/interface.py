@@ -159,7 +159,7 @@ class Term:
         if value is None or isinstance(value, bool | str):
             return str(value).lower()
         number = int(value) if int in self.kinds(parameter) else float(value)
-        return repr(number).replace("e+", "e")  # a plus would begin a modifier
+        return repr(number).replace("e+", "e")  # a plus would start a modifier
 
 
 class Draws(NamedTuple):
@@ -258,7 +258,7 @@ class Retention(Term, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.in_turn = vars(cls).get("in_turn", False)  # a promise about a class's own slots is not inherited
+        cls.in_turn = vars(cls).get("in_turn", False)  # a declaration about a class's own slots is not inherited
 
     def __post_init__(self) -> None:
         if self.capacity is not None and not (self.bounded and 1 <= self.capacity <= _MOST):

@@ -230,7 +230,7 @@ def _built(kind: type[Term], arguments: Mapping[str, Any]) -> Any:
         return kind(**arguments)
     except UserError:
         raise
-    except Exception as error:  # whatever a stranger's class raises
+    except Exception as error:  # any error that a user's class raises
         raise UserError(f"{kind.written_name()} cannot be made: {type(error).__name__}: {error}") from error
 
 

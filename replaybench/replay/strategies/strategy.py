@@ -118,7 +118,7 @@ class Strategy:
         """Whether slots are filled and overwritten in turn, so that slot order is age order."""
         return self.retention.in_turn and (self.synth is None or self.synth.refresh == 1)
 
-    def room(self, default: int) -> int:
+    def capacity_or(self, default: int) -> int:
         """Return the capacity in experiences: the retention's own, else `default`."""
         return self.retention.capacity or default
 

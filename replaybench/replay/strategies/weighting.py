@@ -116,7 +116,7 @@ class _RunningFIS(RunningWeighting):
     def _lifetime(self, usage: Usage, batch: int) -> tuple[Indices, NDArray[np.float64]]:
         """Return n and n·p of each member, `[M]`."""
         offers, updates = usage.offers - self.before[:, 0], usage.phase_end - self.before[:, 1]
-        # Experiences that came before the first update, of a warm-up or a recording, have lived for all of them.
+        # The lifetime of experiences from before the first update (warm-up, recording) contains all updates.
         rate = updates / np.maximum(offers, 1)
         replaced = self.view.capacity * rate <= usage.phase_end * (1 + 1e-9)
         full = (usage.stored == self.view.capacity) & self.view.bounded & (offers > 0) & (updates > 0) & replaced

@@ -1,1 +1,1 @@
-"""figures"""
+"""Figures of a sweep, drawn with Matplotlib."""

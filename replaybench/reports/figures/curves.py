@@ -82,7 +82,7 @@ def series_curves(
 
 
 def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
-    """Return the range of a view of μ_r curves: all of them, except how far below −0.5 they begin."""
+    """Return the range of a view of μ_r curves: all values, but those below −0.5 at the beginning are cut off."""
     late = min(mean[-max(2, len(mean) // 5) :].min() for mean in means)
     low = min(late, max(FLOOR, min(mean.min() for mean in means)))
     return float(low), float(max(mean.max() for mean in means))

@@ -217,7 +217,7 @@ def _draw_end(axes: Axes, series: Series, rewards: Floats, x: float) -> None:
 
 
 def _share_view(panels: Sequence[Axes]) -> None:
-    """Give panels of μ_r one common range, which cuts off how deep the first episodes fall."""
+    """Set a common range of all panels in μ_r, which cuts off low values of the first episodes."""
     drawn = {axes: [np.asarray(line.get_ydata(), np.float64) for line in axes.lines] for axes in panels}
     finite = {axes: [values[np.isfinite(values)] for values in lines] for axes, lines in drawn.items()}
     curves = [values for lines in finite.values() for values in lines if values.size]

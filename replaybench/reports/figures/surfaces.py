@@ -49,7 +49,7 @@ _TITLE_WIDTH: Final = 34
 
 
 class Surface(NamedTuple):
-    """A controller over the state space and in action; X and Y pixels along the two states.
+    """A controller's value, policy and trajectory over the state space; X and Y pixels along the two states.
 
     Attributes:
         title: name of the controller.
@@ -160,7 +160,7 @@ def _draw(data: xr.Dataset, plant: OdePlant, surfaces: Sequence[Surface]) -> Fig
 
 
 def value_range(learned: NDArray[np.floating[Any]], solved: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Return the range of colours of values: that of all values, but little more than that of dynamic programming."""
+    """Return the colour range of values: that of all values, limited to slightly more than dynamic programming's."""
     low, high = float(solved.min()), float(solved.max())
     least, most = np.nanpercentile(learned, (1, 99))
     return max(float(least), low - 0.5 * (high - low)), min(float(most), high + 0.25 * (high - low))

@@ -1,1 +1,1 @@
-"""inspection"""
+"""Contents of files, and composition of buffers."""

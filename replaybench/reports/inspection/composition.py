@@ -81,7 +81,7 @@ def _lengths(file: BufferFile, m: int, rows: slice) -> NDArray[Any]:
 
 
 def choose(file: BufferFile, member: int | None) -> list[int]:
-    """Return the places of the chosen members, which are all for None.
+    """Return the indices of the chosen members; all for None.
 
     Raises:
         UserError: there is no such member.
@@ -120,7 +120,7 @@ class FloatHistogram:
         self.counts = np.bincount(place, weights, len(self.numbers)).astype(np.int64)
 
     def quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
-        """Return the least numbers that these shares of all finite ones do not exceed; NaN without any."""
+        """Return the quantiles of the finite numbers at these shares; NaN without any."""
         if not self.numbers.size:
             return np.full(len(shares), np.nan)
         upto = np.cumsum(self.counts)

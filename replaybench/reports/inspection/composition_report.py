@@ -347,7 +347,7 @@ def check_choice(path: Path, member: int | None, plant_name: str | None) -> None
 
 
 def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[Axis] | None]:
-    """Return the plant of a buffer and its states, or None twice.
+    """Return the plant of a buffer and its states, or None and None.
 
     A plant in a Python file is used only if the user names it: opening a file never executes code that it names.
     """

@@ -243,7 +243,7 @@ def _plants() -> Table:
 
 
 def _abridged(names: Sequence[str], units: Sequence[str], what: str) -> list[str]:
-    """Return names with units; of very many the first few, and their number."""
+    """Return names with units; if there are very many, the first few and their number."""
     lines = [f"{name} [{unit}]" for name, unit in zip(names, units, strict=True)]
     return lines if len(lines) <= _MOST_SIGNALS else [*lines[:_FEW_SIGNALS], f"… {len(lines)} {what} in all"]
 

@@ -1,1 +1,1 @@
-"""page"""
+"""The report as one HTML page."""

@@ -98,7 +98,7 @@ def render(page: Page) -> str:
 
 
 def _data(content: Mapping[str, Any]) -> Markup:
-    """Return JSON that can stand within an element of a page."""
+    """Return JSON that is safe within an HTML element."""
     text = json.dumps(content, cls=PlotlyJSONEncoder, separators=(",", ":"), ensure_ascii=False)
     return Markup(text.replace("<", "\\u003c"))  # the only character that could end the element
 

@@ -329,7 +329,7 @@ def policies_section(material: ReportData, kept: Sequence[Kept]) -> Section:
 
 
 def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]:
-    """Return the range of colours of values: that of dynamic programming and little more, or that of the policies."""
+    """Return the colour range of values: that of dynamic programming, slightly extended, or that of the policies."""
     learned = np.concatenate([one.policy.value[-1].ravel() for one in shown if one.policy is not None])
     learned = learned[np.isfinite(learned)] if np.isfinite(learned).any() else np.array([0.0, 1.0])
     low, high = (float(q) for q in np.percentile(learned, (1, 99)))

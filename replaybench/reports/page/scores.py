@@ -155,7 +155,7 @@ def _table(material: ReportData, standings: Standings) -> Table:
             if not material.started(point, one):
                 continue
             standing, best = scored.get(one), bool(ranked) and one is ranked[0].series
-            never = material.count("censored", point, one)  # runs that do not reach 0.8 count with their whole length
+            never = material.count("censored", point, one)  # runs that do not reach 0.8 count with their full length
             cells = [
                 *where,
                 one.label,

@@ -1,9 +1,9 @@
 """Appearance of the figures of a report: Plotly figures with the colours, markers and dashes of a sweep's figures.
 
-A panel is one small figure with the places of its condition on the study's axes, by which the page's filters choose it;
-`meta` of a trace holds its learner, strategy or step of an animation. Text from files is escaped here, because Plotly
-interprets tags in it. Figures are dictionaries in Plotly's JSON schema: Plotly's classes validate every property, which
-takes half the time of a large report; a test validates them once.
+A panel is a small figure with the places of its condition on the study's axes; the page's filters use these places.
+`meta` of a trace holds its learner, strategy or animation step. Text from files is escaped here, because Plotly
+interprets tags. Figures are dictionaries in Plotly's JSON schema. Plotly's classes would validate every property, which
+takes half the time of a large report; a test validates them instead.
 """
 
 from __future__ import annotations
@@ -134,14 +134,14 @@ def reference_line(name: str) -> dict[str, Any]:
 
 
 def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
-    """Return the references that a view from `low` to `high` should hold: two of them always, others if near."""
+    """Return the references to show in a view from `low` to `high`: always two of them, others if near."""
     reach = high - low
     near = {name for name, level in levels.items() if low - reach <= level <= high + reach}
     return {name: level for name, level in levels.items() if name in REFERENCE_DASHES and name in {*ALWAYS, *near}}
 
 
 def plain(text: str) -> str:
-    """Return a text that Plotly shows as it is."""
+    """Return a text that Plotly shows unchanged."""
     return html.escape(text, quote=False)
 
 

@@ -71,7 +71,7 @@ def test_contents_are_counted_by_the_tenth_that_they_come_from(strategy: str) ->
             np.testing.assert_array_equal(found.origin[m, -1], np.bincount(episode, minlength=10))
             mean = replay.columns.column("exploration")[m, :count].mean()
             assert found.exploration[m, -1] == pytest.approx(mean, rel=1e-5)
-        room, collected = parse(strategy).room(10**9), np.arange(1, 11) * run.env.steps_per_episode
+        room, collected = parse(strategy).capacity_or(10**9), np.arange(1, 11) * run.env.steps_per_episode
         np.testing.assert_array_equal(found.origin.sum(axis=2), np.tile(np.minimum(room, collected), (3, 1)))
 
 

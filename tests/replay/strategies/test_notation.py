@@ -222,8 +222,8 @@ def test_errors_are_one_line_with_the_remedy(text: str, words: str) -> None:
 
 
 def test_a_bounded_retention_may_name_its_capacity() -> None:
-    assert parse("FIFO(5000)[Uniform]").room(10_000) == 5000
-    assert parse("FIFO[Uniform]").room(10_000) == 10_000
+    assert parse("FIFO(5000)[Uniform]").capacity_or(10_000) == 5000
+    assert parse("FIFO[Uniform]").capacity_or(10_000) == 10_000
     assert parse("TDE(1.2, capacity=300)[PER]").retention == TDE(1.2, capacity=300)
     assert str(parse("FIFO(capacity=5000)[Uniform]")) == "FIFO(5000)[Uniform]"
     for wrong in ("FIFO(0)[Uniform]", "Expl(1.2, capacity=-3)[Uniform]", f"FIFO(1{20 * '0'})[Uniform]"):
