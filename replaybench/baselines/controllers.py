@@ -1,6 +1,6 @@
 """Reference controllers: linear-quadratic, dynamic programming, random and zero action.
 
-The greedy controller of μ_r = 1 takes observations for states, so that under noise it is no upper bound (de Bruin et
+The greedy controller of μ_r = 1 takes observations for states; under noise it is not an upper bound (de Bruin et
 al. 2018, appendix C). These two use the same solution.
 """
 

@@ -94,7 +94,7 @@ def show_baseline(
 
 
 def no_regulator(plant: OdePlant, frequency: float) -> str:
-    """Return why a plant has no linear-quadratic regulator; empty where it has one."""
+    """Return why a plant has no linear-quadratic regulator; empty if it has one."""
     from replaybench.baselines.controllers import linear_quadratic_regulator
 
     try:

@@ -332,8 +332,8 @@ def advise(
 ) -> int:
     """Advise on retention and sampling for a plant: learn with FULL[Uniform], judge it, try a few, propose one.
 
-    Called again, it continues; what is finished is not run again. With a run folder, nothing is run: its results are
-    judged. With a buffer file, as `import` makes one of a log, nothing is compared either: rules alone decide.
+    A second call continues and reuses finished runs. With a run folder, nothing is run: its results are judged. With
+    a buffer file, such as one from `import`, nothing is compared either: only rules decide.
 
     Args:
         run: Run folder of a sweep that ran FULL[Uniform], and others, or a buffer file, instead of a plant.

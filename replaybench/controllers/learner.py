@@ -30,7 +30,7 @@ MOST = 1000
 """Most combinations: each is an output of a network, and learners that store probabilities store one for each."""
 
 USUAL = 15
-"""Levels per dimension of continuous actions where a study asks for none: those of de Bruin et al. (2018)."""
+"""Default levels per dimension of continuous actions: those of de Bruin et al. (2018)."""
 
 
 class ActionLevels:
@@ -77,7 +77,7 @@ def check_name(device: str) -> str:
     """Return the name of a device: `cpu`, `cuda`, or `cuda:1` for one of several.
 
     Raises:
-        UserError: it is no such name.
+        UserError: the name is unknown.
     """
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UserError(f'device must be "cpu", "cuda", or "cuda:1" for one of several, not {device!r}')
@@ -136,7 +136,7 @@ class Learner:
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         several_at_once: whether `update` takes batches for several updates; see `Batch`. Not inherited.
         warmup_episodes: number of episodes, or rounds of steps, before the first update.
-        warming_up: whether the present episode is one of these; the training loop sets it.
+        warming_up: whether the current episode is one of these; the training loop sets it.
         discrete: whether actions are chosen from a finite set.
         supports_refer: whether ReF-ER is supported.
         metric_names: names of the numbers that `metrics` returns.
@@ -226,7 +226,7 @@ class Learner:
             need_density(_name(cls), config.exploration)
 
     def learned(self, name: str, samples: int | None = None) -> TrainState:
-        """Return the arrays that an update of this network uses, for so many samples or for a batch."""
+        """Return the arrays that an update of this network uses, for a number of samples or for a batch."""
         network, tape = self.networks[name], self.memory.tape(name, samples or self.batch_size)
         return TrainState(network.network, self.targets.get(name, network).network, self.adams[name], tape)
 
@@ -242,7 +242,7 @@ class Learner:
     # Acting
 
     def seen(self, observation: AnyFloats) -> AnyFloats:
-        """Return observations `[M, …, S]` normalised, as networks take them."""
+        """Return observations `[M, …, S]` normalised, as networks receive them."""
         return self.normaliser.observations(observation)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
@@ -342,7 +342,7 @@ class Learner:
     # Learning
 
     def experiences(self, batch: Batch, first: int = 1) -> Experiences:
-        """Return a batch of single experiences, as kernels take it, for updates from number `first` (from 1)."""
+        """Return a batch of single experiences, as kernels receive it, for updates from number `first` (from 1)."""
         observation, next_observation = self.memory.inputs(batch, self.seen)
         updates, scale = self._updates_of(batch), self.normaliser.rewards.factor
         unknown = np.empty((*batch.weight.shape, 0), np.float32)

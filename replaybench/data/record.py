@@ -139,7 +139,7 @@ class Record:
 
     Attributes:
         header: kind, facts, shapes.
-        sealed: the file below, which counts the bytes that were read.
+        sealed: the underlying sealed file, which counts the bytes read.
     """
 
     def __init__(self, path: Path, sealed: SealedFile, view: _SealedView, file: h5py.File) -> None:

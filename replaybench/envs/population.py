@@ -295,7 +295,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The specification from Gymnasium's registry, with `max_episode_steps` of the present rate.
+        """The specification from Gymnasium's registry, with `max_episode_steps` of the current rate.
 
         A time limit in the registry would truncate episodes at higher rates.
         """

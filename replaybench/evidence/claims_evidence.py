@@ -222,7 +222,7 @@ class Finding:
 
 
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
-    """Return the effect of a claim, from runs that hold all of its cells; None where none do.
+    """Return the effect of a claim, from runs that hold all of its cells; None if none do.
 
     Cells may come from several runs with the same root seed and length. Among several lengths the longest counts, with
     the seeds of all root seeds.

@@ -89,7 +89,7 @@ class Model:
 
 
 class _Rule:
-    """A learner's traces: 0 or 1, set anew by each annotation."""
+    """A learner's traces: 0 or 1, set again by each annotation."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -136,7 +136,7 @@ class Run:
         self.number += 1
 
     def sample(self, update: int = 0) -> ReplayBatch:
-        """Sample the batch of an update of the present phase."""
+        """Sample the batch of an update of the current phase."""
         state = self.random(1000 * self.number + 500 + update, 2)
         return self.replay.sample(Context(update, _UPDATES, self.number / _EPISODES, state))
 

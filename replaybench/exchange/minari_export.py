@@ -124,7 +124,7 @@ def as_episode(recording: Recording, member: int, slots: Slots, limit: int | Non
 class Exported:
     """A written dataset; `left_out` steps belong to incomplete episodes.
 
-    `low` and `high` are the returns of random control and dynamic programming, None where not known.
+    `low` and `high` are the returns of random control and dynamic programming, None if not known.
     """
 
     folder: Path
@@ -153,7 +153,7 @@ def export_buffer(
         progress: called with the number of episodes written, and of all.
 
     Raises:
-        UserError: Minari is missing, the id is malformed or taken, the file is no buffer, or no episode is whole.
+        UserError: Minari is missing, the id is malformed or taken, the file is not a buffer, or no episode is whole.
     """
     folder = dataset_folder(dataset_id, root)
     need_minari()

@@ -99,7 +99,7 @@ def replay_offline(
     task = task if changes.discount is None else task._replace(discount=changes.discount)
     setting = LearnerSetting(task, root_seed, members, recording.frequency, refer=strategy.refer)
     agent: Learner = kind(configured, setting)
-    # The state of a recurrent policy before each experience is computed anew.
+    # The state of a recurrent policy before each experience is computed again.
     recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != FIELD})
     batch = agent.batch_size * agent.segment
     if capacity is not None and capacity < batch:

@@ -40,8 +40,8 @@ class OfflineScores:
         about: settings, as plain values.
         updates: updates done at each evaluation `[K]`.
         reward: score of a greedy episode of each learner, `[learners, K]`.
-        recorded: mean score of each recording; empty where not known.
-        online: rewards of the runs that filled the buffer, by name; empty where not known or not comparable.
+        recorded: mean score of each recording; empty if not known.
+        online: rewards of the runs that filled the buffer, by name; empty if not known or not comparable.
         reference: scores of the reference controllers.
     """
 
@@ -86,7 +86,7 @@ class OfflineScores:
         return sentences
 
     def no_score(self) -> str:
-        """Return why there is no μ_r; empty where there is."""
+        """Return why there is no μ_r; empty if there is."""
         return no_score(self.reference.dp, self.reference.random)
 
     def write(self, path: Path) -> None:

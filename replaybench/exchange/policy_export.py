@@ -70,7 +70,7 @@ def export_policy(
     """Write a member's greedy policy as a program, and print its size and cost.
 
     Raises:
-        UserError: the file is no policy, has no such member, or names Python files that the user did not name; a
+        UserError: the file is not a policy, has no such member, or names Python files that the user did not name; a
             library is missing; or the output exists, or has another form's suffix.
     """
     form = form or "c" if output is None else _form_of(output, form)

@@ -135,7 +135,7 @@ def read_recording(
         member: place of the only recording to learn from; None for all.
 
     Raises:
-        UserError: the file is damaged, is no buffer, has no such recording, or does not fit its plant.
+        UserError: the file is damaged, is not a buffer, has no such recording, or does not fit its plant.
     """
     if path.suffix.lower() in SUFFIXES:
         raise UserError(
@@ -228,7 +228,7 @@ def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]
 
 
 def recorded_rewards(recording: Recording) -> NDArray[np.float64]:
-    """Return the mean score of each recording's episodes; empty where it is not known.
+    """Return the mean score of each recording's episodes; empty if it is not known.
 
     Rewards per step are always known, returns of episodes only if all collected experiences are stored.
     """

@@ -63,7 +63,7 @@ class Summary:
     Attributes:
         seconds: total length of the transitions.
         frequency: sampling frequency [Hz]; inferred: whether it was read from the time column.
-        reward_from: the column of the rewards, None where the plant computed them.
+        reward_from: the column of the rewards, None if the plant computed them.
         mean_reward: mean unscaled reward per step.
         plane: fraction of the bins of both states together with data; None unless there are two states.
         warnings: one line each.

@@ -35,7 +35,7 @@ def cells_of(folder: RunFolder) -> list[Cell]:
     """Return the cells of a run folder's study, in the study's order, as `provenance.json` lists them.
 
     Raises:
-        UserError: this is no run folder, or its list of cells is missing or damaged.
+        UserError: this is not a run folder, or its list of cells is missing or damaged.
     """
     if not folder.study.is_file():
         raise no_run_folder(folder.path)

@@ -2,7 +2,7 @@
 
 Its axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that are not in the
 study, or not run yet, are NaN. Rewards are unscaled scores of episodes (`episode_metric`: mean per step, or return),
-with exploration unless the name says greedy. Where updates follow every so many steps, an "episode" is a round as long
+with exploration unless the name contains "greedy". If updates follow a number of steps, an "episode" is a round as long
 as the longest episode, and rewards are means over the episodes that ended in it.
 """
 

@@ -82,7 +82,7 @@ class History:
 
     Attributes:
         cells: by id.
-        references: by plant, rate and noise, the rewards where μ_r is 0 and 1, None where it is not defined.
+        references: by plant, rate and noise, the rewards where μ_r is 0 and 1, None if it is not defined.
     """
 
     def __init__(self, cells: Iterable[Cell], workers: int | None, length: Callable[[Cell], float]) -> None:

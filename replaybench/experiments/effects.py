@@ -106,7 +106,7 @@ def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> flo
 
 
 def assured_share(runs: int, confidence: float = 0.95) -> float:
-    """Return the share of further runs that reach the worst of so many with `confidence` (Wilks 1941)."""
+    """Return the share of further runs that reach the worst of n runs with `confidence` (Wilks 1941)."""
     return float((1 - confidence) ** (1 / runs)) if runs else 0.0
 
 
@@ -134,7 +134,7 @@ FEWEST_SEEDS: Final = 6
 _POWER: Final = 0.8
 MOST_SEEDS: Final = 9999
 _MANY: Final = 40
-"""From so many seeds on, the p values of a sign-flip test are practically continuous."""
+"""From this number of seeds on, the p values of a sign-flip test are practically continuous."""
 
 
 @dataclass(frozen=True)

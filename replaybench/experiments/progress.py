@@ -152,7 +152,7 @@ LINE_SECONDS: Final = 30.0
 
 @contextlib.contextmanager
 def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
-    """Call an action every so many seconds during the block, from another thread."""
+    """Call an action at an interval in seconds during the block, from another thread."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -180,7 +180,7 @@ def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.Abstra
 def printed_lines(
     console: Console, words: Callable[[], str], seconds: float
 ) -> contextlib.AbstractContextManager[None]:
-    """Print `words()` every so many seconds during the block, if it has changed."""
+    """Print `words()` at an interval in seconds during the block, if it has changed."""
     count, last = itertools.count(1), [""]
 
     def print_line() -> None:

@@ -1,7 +1,7 @@
 """Results files: netCDF-4 with a checksum, and new scores from stored rewards.
 
 Checksums detect damage, not forgery. netCDF libraries act on attributes of a file (units, fill values, scale factors,
-links to other files); here only plain arrays are read, checked, and labelled anew.
+links to other files); here only plain arrays are read, checked, and labelled again.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Replaying(Protocol):
 
 
 def updates_after(steps: int, episode: int, strategy: Strategy, learner: Replaying) -> float:
-    """Return the mean number of updates after so many steps; the longest episode has `episode` steps.
+    """Return the mean number of updates after a number of steps; the longest episode has `episode` steps.
 
     The last segment of an episode may be short.
     """

@@ -186,7 +186,7 @@ KIND = "snapshots"
 
 
 class Snapshots:
-    """Contents of the buffers, and policies, along a run of so many `rounds`.
+    """Contents of the buffers, and policies, along a run of `rounds` rounds.
 
     Policies are stored for plants of two states that are both observed, in their order (`observe`, all if empty), and
     for learners that have values and whose greedy action depends on the state only.
@@ -215,11 +215,11 @@ class Snapshots:
         return self.contents.arrays() | ({} if self.surfaces is None else self.surfaces.arrays())
 
     def write(self, path: Path, facts: Mapping[str, Any], reward: NDArray[np.float64], first: int) -> None:
-        """Write the snapshots; of the policies only those of the run of median final reward.
+        """Write the snapshots; policies only of the run with the median final reward.
 
         Args:
-            facts: of the cell.
-            reward: of all training episodes, `[M, E]`.
+            facts: the cell's facts.
+            reward: rewards of all training episodes, `[M, E]`.
             first: number of the first member.
         """
         header: dict[str, Any] = {**facts, "rounds": snapshot_rounds(self.rounds)}

@@ -35,7 +35,7 @@ _OF_REWARDS: Final = ("discount", "reward_scale")
 class Start:
     """A `[start.NAME]` table of a study: the policy file whose weights learner NAME begins with.
 
-    All networks are loaded, critics and normalisation too. Optimisers and buffers begin anew.
+    All networks are loaded, critics and normalisation too. Optimisers and buffers begin again.
 
     Attributes:
         policy: path of a file that `sweep` or `replay` wrote, or of its folder; or of a run with one grid point, whose
@@ -72,7 +72,7 @@ class Start:
         """Return a copy with its checksum, after a trial with a learner of class `kind`.
 
         Raises:
-            UserError: as `load_into`, for any of so many seeds.
+            UserError: as `load_into`, for any of the seeds.
         """
         self.load_into(kind(settings, LearnerSetting(task, 0, [0], frequency)), [0])
         stored = self._read()[1]

@@ -131,7 +131,7 @@ class Interval:
         return self.text(2)
 
     def text(self, digits: int) -> str:
-        """Return it as text with so many decimals."""
+        """Return the interval as text with a number of decimals."""
         if not np.isfinite(self.mean):
             return "–"
         bounds = " (no spread)" if self.degenerate else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"

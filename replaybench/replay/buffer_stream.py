@@ -55,7 +55,7 @@ class BufferStream:
         passes: the position of each member in its passes.
 
     Raises:
-        UserError: the file is damaged, is no buffer, or lacks such a recording.
+        UserError: the file is damaged, is not a buffer, or lacks such a recording.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def cell_table(folder: RunFolder, finals: Mapping[str, tuple[float, int]]) -> Fi
         finals: from the results, by cell id: the mean of μ_final over its seeds, and the number of failed runs.
 
     Raises:
-        UserError: this is no run folder, or a file in it is damaged.
+        UserError: this is not a run folder, or a file in it is damaged.
     """
     cells = cells_of(folder)
     options = f"{folder.path} --strategy … --noise … --seed …"

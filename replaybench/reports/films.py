@@ -119,7 +119,7 @@ _MOST: Final = 500
 _LEAST_SECONDS: Final = 3.0
 """Default least length of a film, which shows several episodes if they are short."""
 _LAST_SECONDS: Final = 0.7
-"""Duration of the last picture, before a film begins anew."""
+"""Duration of the last picture, before a film repeats."""
 
 
 class Asked(NamedTuple):

@@ -35,7 +35,7 @@ def watch_run(console: Console, path: Path) -> None:
     """Show a run until its sweep ends, or once if it has ended; Ctrl-C does not stop the run.
 
     Raises:
-        UserError: this is no run folder, or its list of cells is damaged.
+        UserError: this is not a run folder, or its list of cells is damaged.
     """
     history = RunHistory(RunFolder(path))
     with contextlib.suppress(KeyboardInterrupt):
@@ -71,7 +71,7 @@ def _plain(console: Console, history: RunHistory) -> None:
 
 
 def view(history: RunHistory, rows: int) -> RenderableType:
-    """Return the view of a run, with so many rows of cells at most."""
+    """Return the view of a run, with a maximum number of rows of cells."""
     return Group(header(history), cell_rows(history, rows))
 
 

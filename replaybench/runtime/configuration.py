@@ -77,7 +77,7 @@ STEPS: Final = Within(1, 10**7, "steps")
 T = TypeVar("T")
 
 UNIONS: Final = (types.UnionType, typing.Union)
-"""What `int | None` is, and what it is once one of its parts is annotated."""
+"""The types of `int | None`, and of the same with an annotated part."""
 
 
 def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool = False) -> T:

@@ -165,7 +165,7 @@ class ACER(Learner):
         self._other_tape = self.advantage.tape(batch)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return an unbounded sample of the policy `[M, A]`, with the noise of the present step."""
+        """Return an unbounded sample of the policy `[M, A]`, with the noise of the current step."""
         mean = self.act(observation).astype(np.float32)
         action = (mean + self.config.sigma * self.exploration.drawn).astype(np.float32)
         return Explored(action, np.abs(action - mean).sum(axis=1), {"behaviour_mean": mean})

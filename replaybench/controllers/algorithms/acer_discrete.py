@@ -145,7 +145,7 @@ class ACERDiscrete(Learner):
         ActionLevels(config.levels, actions.size, actions.choices)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return a sample of the policy `[M, A]` with the draw of the present step, and its probabilities to store."""
+        """Return a sample of the policy `[M, A]` with the draw of the current step, and its probabilities to store."""
         probability = self.probability(observation[:, None])[:, 0]
         choice = _chosen(probability, self.exploration.drawn[:, 0])
         action = self._actions(choice, probability)

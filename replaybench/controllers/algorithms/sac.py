@@ -94,7 +94,7 @@ class SAC(Learner):
             super()._advance(observation, active)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return a ~ π(·|s) with the ε of the present step; during warm-up its random action."""
+        """Return a ~ π(·|s) with the ε of the current step; during warm-up its random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
         explored = self._tried(observation[:, None], self.exploration.drawn[:, None])

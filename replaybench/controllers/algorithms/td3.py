@@ -77,7 +77,7 @@ class TD3(Learner):
             self.random_actions.draw(active)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return π(s), disturbed as in the present step; during warm-up the random action."""
+        """Return π(s), disturbed as in the current step; during warm-up the random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
         return super().perturb(observation)

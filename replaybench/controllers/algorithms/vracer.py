@@ -38,7 +38,7 @@ from replaybench.runtime.configuration import Betas, Episodes, Number, Positive,
 from replaybench.runtime.kernel import kernel
 
 SUCCESSORS = 16
-"""Successors of truncated steps, few in a batch, are evaluated so many at a time."""
+"""Number of successors of truncated steps that are evaluated at a time; a batch has few."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class VRACER(Learner):
         return outputs[:, :, 0], mean, log_sigma
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return a sample `[M, A]` of the policy with the draw of the present step."""
+        """Return a sample `[M, A]` of the policy with the draw of the current step."""
         value, mean, log_sigma = (head[:, 0] for head in self._heads(observation[:, None], self.memory.state))
         action = (mean + elementwise.exp(log_sigma) * self.exploration.drawn).astype(np.float32)
         extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}

@@ -239,7 +239,7 @@ class Batch(Protocol):
 
     @property
     def length(self) -> NDArray[np.uint16] | None:
-        """Steps of each segment `[M, B]`, the others are zero; None where single steps are replayed."""
+        """Steps of each segment `[M, B]`, the others are zero; None if single steps are replayed."""
 
     @property
     def traces(self) -> AnyFloats | None:
@@ -247,7 +247,7 @@ class Batch(Protocol):
 
     @property
     def window(self) -> Window | None:
-        """The steps before each sample; None where learners need single steps only."""
+        """The steps before each sample; None if learners need single steps only."""
 
     @property
     def weight(self) -> AnyFloats:
@@ -266,7 +266,7 @@ class Task(NamedTuple):
     """Sizes of a plant's observations and actions, discount, and factor on rewards.
 
     Attributes:
-        action_choices: how many values each action takes, evenly spaced in [−1, 1]; empty where actions are continuous.
+        action_choices: how many values each action takes, evenly spaced in [−1, 1]; empty if actions are continuous.
     """
 
     observation_size: Size

@@ -1,6 +1,6 @@
 """Exploration settings, parameter noise, and action densities of exploring policies.
 
-With Gaussian noise the policy that acts is π = N(m(s), σ²), with the σ of the present episode, and the behaviour is
+With Gaussian noise the policy that acts is π = N(m(s), σ²), with the σ of the current episode, and the behaviour is
 stored with each experience. This gives importance weights and the divergence from past behaviours (Novati &
 Koumoutsakos 2019, sections 2 and 3).
 """
@@ -37,12 +37,12 @@ from replaybench.runtime.streams import Stream, next_normal
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterNoise(Settings):
-    """a = π̃(s), where the weights and biases of π̃ are the actor's plus σ · N(0, 1), drawn anew for each episode.
+    """a = π̃(s), where the weights and biases of π̃ are the actor's plus σ · N(0, 1), drawn again for each episode.
 
     Every member has its own σ. At the start of each episode the distance √mean (π(s) − π̃(s))², over action dimensions
     and the member's latest `recent` observations, is compared with `target`. For the next episode σ is multiplied by
     `factor` if the distance is smaller, else divided by it (Plappert et al. 2018; numbers as in de Bruin et al. 2018).
-    This is done `adaptations` times, with weights drawn anew each time; the last ones act.
+    This is done `adaptations` times, with weights drawn again each time; the last ones act.
 
     Readings: the paper measures the distance on a batch from the replay buffer and leaves the number of updates between
     measurements open; here it is the latest observations, once an episode. Its code adapts σ before every update. The
@@ -83,7 +83,7 @@ class RunningParameterNoise:
         self._tape = actor.tape(config.recent)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Disturb the weights of the chosen `members`' `[M]` actors anew, and adapt σ of their next episode."""
+        """Disturb the weights of the chosen `members`' `[M]` actors again, and adapt σ of their next episode."""
         both, config = (self.actor.network, self.disturbed.network), self.config
         seen = self._tape, self.recent, self.seen
         rule = config.target, config.factor, config.adaptations

@@ -264,7 +264,7 @@ class RunningGaussian:
         return explored._replace(extras=density)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return streams, the present noise and σ."""
+        """Return streams, the current noise and σ."""
         return {"stream": self.stream.state, "noise": self.noise, "sigma": self.sigma}
 
 

@@ -24,7 +24,7 @@ FIELD = "memory"
 
 
 class Memory:
-    """The states of a population's recurrent networks, side by side `[M, H]`, in the present episode.
+    """The states of a population's recurrent networks, side by side `[M, H]`, in the current episode.
 
     Args:
         config: settings; None for feed-forward networks.
@@ -32,7 +32,7 @@ class Memory:
 
     Attributes:
         size: H, 0 for feed-forward networks.
-        before, after: `[M, H]`, states before and after the present step of each member.
+        before, after: `[M, H]`, states before and after the current step of each member.
         fields, window: fields to store, and how many steps are replayed with each sample.
     """
 
@@ -53,11 +53,11 @@ class Memory:
 
     @property
     def state(self) -> AnyFloats | None:
-        """The state before the present step, `[M, 1, H]`; None for feed-forward networks."""
+        """The state before the current step, `[M, 1, H]`; None for feed-forward networks."""
         return self.before[:, None] if self.size else None
 
     def tape(self, name: str, segments: int) -> AnyTape:
-        """Allocate arrays for one member's passes of a network over so many segments."""
+        """Allocate arrays for one member's passes of a network over a number of segments."""
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or self.config is None:
             return network.tape(segments)
@@ -120,5 +120,5 @@ class Memory:
         return histories, histories._replace(length=window.length + 1)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the states of the present episode, as views."""
+        """Return the states of the current episode, as views."""
         return {"memory_before": self.before, "memory_after": self.after} if self.size else {}

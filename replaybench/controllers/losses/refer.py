@@ -217,7 +217,7 @@ def _write_rho(values: Floats32, idx: Slots, rho: NDArray[np.floating], c_max: f
 
 @kernel
 def _recount_far(values: Floats32, stored: Counts, c_max: float, far: Counts) -> None:
-    """Count all stored steps, which fill the first slots, by the present c_max."""
+    """Count all stored steps, which fill the first slots, by the current c_max."""
     for m in range(stored.size):
         far[m] = 0
         for slot in range(stored[m]):

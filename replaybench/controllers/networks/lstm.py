@@ -89,7 +89,7 @@ class PopulationLSTM:
         parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in + U, 4U]` in C
             order, rows of the inputs before those of the state, then bias `[4U]`; columns of the input, forget and
             output gates, then of the candidate).
-        network: the view that kernels take; it shares memory with the two.
+        network: the view for kernels; it shares memory with the two.
     """
 
     def __init__(self, shape: LSTMShape, members: int, dtype: DTypeLike = np.float32) -> None:

@@ -31,7 +31,7 @@ _EXTRA_ROWS = 3
 _EPSILON = 1e-5
 MOST_TAPES: Final = 8
 _FEW_OUTPUTS = 2
-"""Up to so many, gradients to a layer's weights are dot products: a strip would be empty for the most part."""
+"""Up to this number, gradients to a layer's weights are dot products, because a strip would be mostly empty."""
 
 
 class Network(NamedTuple):
@@ -99,7 +99,7 @@ class PopulationMLP:
     Attributes:
         parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`, bias
             `[out]`, and gain and shift `[out]` where the layer is normalised).
-        network: the view that kernels take; it shares memory with the two.
+        network: the view for kernels; it shares memory with the two.
     """
 
     def __init__(self, shape: Shape, members: int, dtype: DTypeLike = np.float32) -> None:

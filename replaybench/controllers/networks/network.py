@@ -42,7 +42,7 @@ class MemoryConfig(Settings):
     steps earlier, without learning from these (both in Kapturowski et al. 2019). `zero`: in zero.
 
     At first an LSTM keeps the share 1/(1 + exp(−`forget_bias`)) of its cells from step to step. At 1 it keeps much, as
-    long lags need. −4 is better where a controller has to react to the present and first episodes are short.
+    long lags need. −4 is better where a controller has to react to the latest observation and first episodes are short.
     """
 
     layers: Number = 2

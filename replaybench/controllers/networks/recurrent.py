@@ -105,7 +105,7 @@ class PopulationRecurrent:
 
     Attributes:
         parameters, gradient: `[M, P]`, each member's trunk (as in `PopulationLSTM`), then head (`PopulationMLP`).
-        network: the view that kernels take; it shares memory with the two.
+        network: the view for kernels; it shares memory with the two.
     """
 
     def __init__(self, shape: RecurrentShape, members: int, dtype: DTypeLike = np.float32) -> None:

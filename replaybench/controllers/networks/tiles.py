@@ -23,7 +23,7 @@ STRIP_BYTES = 64
 BLOCK_BYTES = 32
 """Width of a narrow strip and edge of a block that is transposed."""
 THIN_ROWS = 2
-"""Products of so few rows have several sums under way for each element: one would wait for itself."""
+"""Products of at most this many rows use several sums per element, to shorten dependency chains."""
 _CHAINS = 4
 _INT, _INT32, _BIT, _VOID = ir.IntType(64), ir.IntType(32), ir.IntType(1), ir.VoidType()
 
@@ -358,7 +358,7 @@ transpose: Any = intrinsic(_transpose)
 
 
 _CLOSE = 8
-"""Up to so many strips a row, a column of as many rows as networks have there fits the cache in any case."""
+"""Rows of up to this number of strips: a column of a network's matrix then always fits the cache."""
 
 
 @register_jitable

@@ -155,7 +155,7 @@ class Units(NamedTuple):
         periodic: `[S]`, which of them are angles in [−π, π).
         action_names, action_units: of the actions `[A]`.
         middle, half: float64 `[A]`: an action means middle + half · action.
-        choices: `[A]`, number of evenly spaced values of each action; empty where they are continuous.
+        choices: `[A]`, number of evenly spaced values of each action; empty if they are continuous.
     """
 
     state_names: tuple[str, ...]

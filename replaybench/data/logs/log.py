@@ -60,7 +60,7 @@ class Log:
         path: the file it came from.
         columns: named float64 `[T]`; an empty cell is NaN.
         unusable: by name, why a column of the file is not in `columns`; this matters only if the column is requested.
-        time: float64 `[T]` [s], finite, or None where nothing was recorded. Where it decreases, an episode begins.
+        time: float64 `[T]` [s], finite, or None if nothing was recorded. Where it decreases, an episode begins.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
         kept: bool, which rows of the file were taken; None if all were.
         units: the units of columns, if the titles in the file contain them.

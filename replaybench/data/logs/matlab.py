@@ -116,7 +116,7 @@ class _Reader:
             raise ValueError(_CUT)
 
     def variable(self, kind: int, body: memoryview, depth: int = 0) -> tuple[str, Value]:
-        """Return name and value of a matrix element, which may be a compressed one."""
+        """Return name and value of a matrix element, which may be compressed."""
         self._budget.name()
         if kind == _COMPRESSED:
             kind, body = next(self.elements(self._unpack(body)), (0, body))

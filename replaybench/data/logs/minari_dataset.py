@@ -122,7 +122,7 @@ def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
         Its metadata, as stored, and its episodes in order.
 
     Raises:
-        UserError: there is none, it is damaged, too large, or not of this kind.
+        UserError: the dataset is missing, damaged, too large, or not of this form.
     """
     data = folder / "data"
     if not data.is_dir():

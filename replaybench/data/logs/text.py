@@ -187,7 +187,7 @@ class _Head:
 
 
 def read_text(path: Path, options: TextOptions) -> Table:
-    """Read a text log, dates as seconds after the first; a cell that is no number makes its column unusable.
+    """Read a text log, dates as seconds after the first; a cell that is not a number makes its column unusable.
 
     Raises:
         UserError: it is too large, in no known encoding, or has no header row.

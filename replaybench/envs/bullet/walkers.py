@@ -37,7 +37,7 @@ class Walker(BulletPlant):
 
     Observed are the height above that at the start, the bearing of the flag, the velocity in the frame turned by the
     yaw, roll and pitch, each joint's angle relative to its range and its speed, and which feet touch the floor: all
-    clipped to ±5. Contacts are those of the present sample, not of the one before as in Roboschool.
+    clipped to ±5. Contacts are those of the current sample, not of the one before as in Roboschool.
     """
 
     substeps: float = 4.0

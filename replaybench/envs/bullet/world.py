@@ -147,7 +147,7 @@ class World:
         bullet.stepSimulation(client)
 
     def read(self, *, touching: bool = True) -> list[float]:
-        """Return the readings `[R]` of one instant: links are computed anew, else they are a physics step behind.
+        """Return the readings `[R]` of one instant: links are computed again, else they are a physics step behind.
 
         Args:
             touching: False for no contacts; until its next step, PyBullet returns those before a restart.

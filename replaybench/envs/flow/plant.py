@@ -168,7 +168,7 @@ def half_turn(angle: float) -> float:
 
 @kernel
 def outside(x: float, y: float, box: tuple[float, float, float]) -> bool:
-    """Return whether a centre (x, y) [D] has left the box; a centre that is no number has."""
+    """Return whether a centre (x, y) [D] is outside the box; true for NaN."""
     inside: bool = x >= box[0] and x <= box[1] and abs(y) <= box[2]
     return not inside
 

@@ -221,7 +221,7 @@ def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_
     across = min(max((x - LEFT_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
     up = min(max((y - LOWER_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
     along = phase * PHASES
-    # Clipped once more as integers: a position that is no number must not become an address.
+    # Clipped once more as integers: a position that is NaN must not become an address.
     i, j = min(max(int(across), 0), NODES - 2), min(max(int(up), 0), NODES - 2)
     p = min(max(int(along), 0), PHASES - 1)
     later = p + 1 if p + 1 < PHASES else 0

@@ -244,7 +244,7 @@ def _frequency(env: Environment) -> float:
 
 
 class ActionRange(NamedTuple):
-    """The physical actions of a task, `[A]` each; `choices` is empty where they are continuous."""
+    """The physical actions of a task, `[A]` each; `choices` is empty if they are continuous."""
 
     low: Floats
     high: Floats

@@ -198,7 +198,7 @@ def _reward(
 class AcerReacher3(MujocoPlant):
     """Bring the tip of a planar three-link arm to a target; rewarded by 1 within 5 cm, else by 0.
 
-    Arm and target are drawn anew for each episode, the target uniformly from a ring within reach. The eight
+    Arm and target are drawn again for each episode, the target uniformly from a ring within reach. The eight
     observations are the paper's: angles and velocities of the joints, and the way from the tip to the target.
     """
 

@@ -36,7 +36,7 @@ def load_model(path: Path) -> Any:
     MuJoCo's automatic reset is off, so that a member that blows up is noticed.
 
     Raises:
-        UserError: the file does not exist, or is no model.
+        UserError: the file does not exist, or is not a model.
     """
     import mujoco
 

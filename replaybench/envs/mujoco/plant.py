@@ -217,7 +217,7 @@ class MujocoPlant(FixedStepPlant):
         return raw[:, :2]
 
     def constants(self) -> tuple[float, ...]:
-        """Return the numbers that `reward` takes."""
+        """Return the constants that `reward` uses."""
         return ()
 
     def start(

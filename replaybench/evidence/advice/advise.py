@@ -478,7 +478,7 @@ def _about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never:
 
 
 def room_of(asked: int, collected: int, batch: int, memory: int) -> int:
-    """Return a capacity at which a run of so many `collected` experiences overwrites some.
+    """Return a capacity at which a run with `collected` experiences overwrites some.
 
     It is the `asked` capacity or half of the run, at most the memory and at least a batch.
     """

@@ -24,7 +24,7 @@ from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
 _START = 20
-"""Learning begins in the first of so many parts of a recording."""
+"""Learning begins in the first of this number of parts of a recording."""
 
 
 def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> Advice:
@@ -36,7 +36,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
         noise: standard deviation of sensor and actuator noise, normalised; that of the file if None.
 
     Raises:
-        UserError: the file is damaged, is no buffer, or does not fit its plant; a batch does not fit into the memory.
+        UserError: the file is damaged, not a buffer, or does not fit its plant; a batch does not fit into the memory.
     """
     recording = read_recording(path, plant)
     batch = (recording.facts.batch_size or 1) * recording.facts.unit.steps

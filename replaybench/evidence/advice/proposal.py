@@ -24,7 +24,7 @@ _SMOOTHED: Final = 0.05
 _STILL: Final = 0.02
 """A curve whose last rise is below this part of final − start has converged."""
 _PARTS: Final = 4
-"""The last of so many parts must be significantly better than the first, or nothing was learned."""
+"""The last of this number of parts must be significantly better than the first, or nothing was learned."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +154,10 @@ class Advice:
     """A proposal and its reasons.
 
     Attributes:
-        plant, frequency, noise, learner, episodes, seeds: the conditions; noise is None where it is not known.
+        plant, frequency, noise, learner, episodes, seeds: the conditions; noise is None if it is not known.
         unit: unit of scores.
         known: scores of the controllers that learn nothing, by name.
-        capacity: by the learning curve of FULL[Uniform] or of a recording; None where nothing was learned.
+        capacity: by the learning curve of FULL[Uniform] or of a recording; None if nothing was learned.
         probes: all strategies that were tried, the best first.
         ranked: candidates if nothing was tried, most votes first.
         chosen: the proposal; None if no learner beats random control.

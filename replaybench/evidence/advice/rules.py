@@ -28,7 +28,7 @@ _LARGEST: Final = 1e9
 
 @dataclass(frozen=True)
 class Traits:
-    """Traits that rules use; None where it could not be measured.
+    """Traits that rules use; None if it could not be measured.
 
     Attributes:
         noise: standard deviation of sensor and actuator noise, normalised.

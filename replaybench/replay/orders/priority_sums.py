@@ -368,7 +368,7 @@ def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, co
 def cover_search(
     state: SumState, m: int, cover: Cover, count: int, target: NDArray[np.float64], position: NDArray[np.int64]
 ) -> None:
-    """Write for each `target[B]` the first covered position whose cumulative priority exceeds it to `position[B]`.
+    """Write to `position[B]` the first covered position whose cumulative priority exceeds each `target[B]`.
 
     Targets ascend and are overwritten. A target beyond the end by rounding gives the last position with a priority.
     """

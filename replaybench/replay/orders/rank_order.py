@@ -293,7 +293,7 @@ def _can_move(state: OrderState, m: int, source: int, target: int) -> bool:
 
 @kernel
 def _carry_out(state: OrderState, plan: Indices) -> None:
-    """Change what was planned. The tree and the images may have changed since, so each step looks first."""
+    """Carry out the planned changes; each step first checks whether the tree or the images have changed since."""
     m, count = plan[-1, _MEMBER], plan[-1, _COUNT]
     for k in range(0, count, 2):
         old, new = np.uint64(plan[k, _ENTRY]), np.uint64(plan[k + 1, _ENTRY])

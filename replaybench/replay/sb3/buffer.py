@@ -32,7 +32,7 @@ FEEDBACK: Final = {
     "phase": "the place of each update in its phase and the progress of the run",
     "exploration": "each action's distance from the policy's own",
 }
-"""What training code can take care of, and what each is."""
+"""The feedback that training code can provide, with descriptions."""
 
 
 def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:

@@ -14,12 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3 import DDPG, SAC, TD3
-from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.policies import ContinuousCritic
-from stable_baselines3.common.type_aliases import MaybeCallback, TrainFrequencyUnit
 from torch.autograd.graph import register_multi_grad_hook
 
 from replaybench.replay.sb3.buffer import FEEDBACK, StrategyReplayBuffer, needs
@@ -29,6 +23,12 @@ from replaybench.runtime.errors import UserError
 
 # isort: split
 # After `replaybench.replay.sb3.buffer`, whose error names the command that installs missing packages.
+from stable_baselines3 import DDPG, SAC, TD3
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.policies import ContinuousCritic
+from stable_baselines3.common.type_aliases import MaybeCallback, TrainFrequencyUnit
 
 Tensor = torch.Tensor
 
@@ -77,7 +77,7 @@ class StrategyLearner(OffPolicyAlgorithm):
         return self.n_envs * (int(schedule.frequency) if schedule.unit == TrainFrequencyUnit.STEP else 1)
 
     def _phase_updates(self) -> int | None:
-        """Return the number of updates of a phase; None where it follows the lengths of episodes."""
+        """Return the number of updates of a phase; None if it follows the lengths of episodes."""
         schedule: Any = self.train_freq
         if self.gradient_steps >= 0:
             return self.gradient_steps

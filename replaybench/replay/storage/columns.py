@@ -86,7 +86,7 @@ def _everywhere(builder: Any, value: Any, lanes: int) -> Any:
 def _on_row(lanes: int, scalars: int, body: Callable[..., Any], returns: Any = types.void) -> Any:
     """Return a kernel function of an array, the position of a row in it, and scalars of the array's type.
 
-    `body` gets the builder, and the row and every scalar as vectors. It returns the new row, or what is to be returned.
+    `body` gets the builder, and the row and every scalar as vectors. It returns the new row, or the function's result.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

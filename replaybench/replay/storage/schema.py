@@ -33,7 +33,7 @@ _PER_SLOT: Final = {
     "synthetic": "u1",
 }
 KINDS: Final = _PER_MEMBER | _PER_SLOT
-"""Types of the arrays that buffer files know, by name."""
+"""Types of the arrays in buffer files, by name."""
 _COLUMNS: Final = (
     *("observation", "next_observation", "action", "reward", "terminated"),
     *("exploration", "sensor_noise", "actuator_noise"),

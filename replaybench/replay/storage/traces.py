@@ -99,7 +99,7 @@ class Traces:
         self.rule.followed(self.values, np.where(active, self.last, -1), experience)
 
     def evict(self, slots: Slots) -> None:
-        """Take the occupants of `slots` `[M]` (−1: none) out of their episodes."""
+        """Unlink the occupants of `slots` `[M]` (−1: none) from their episodes."""
         self.rule.evicting(self.values, self.previous, self.next, slots)
         _cut(self.previous, self.next, self.last, slots)
 
@@ -159,7 +159,7 @@ class Traces:
 
 @kernel
 def _cut(previous: Links, next: Links, last: Slots, slots: Slots) -> None:
-    """Take the step in slot `slots[m]` (−1: none) out of its episode."""
+    """Unlink the step in slot `slots[m]` (−1: none) from its episode."""
     for m in range(slots.size):
         slot = slots[m]
         if slot < 0:
@@ -185,7 +185,7 @@ def _link(
     active: Bools,
     ended: Bools,
 ) -> None:
-    """Put the new step of each active member at the end of its episode, with the numbers `first` `[M, K]`."""
+    """Link the new step of each active member to the end of its episode, with the numbers `first` `[M, K]`."""
     for m in range(slots.size):
         if not active[m]:
             continue
@@ -199,7 +199,7 @@ def _link(
 
 
 MEMORY: Final = "memory"
-"""The field in which a learner may store what it remembered before the step."""
+"""The field in which a learner may store its recurrent state before the step."""
 
 
 class Window(NamedTuple):

@@ -70,7 +70,7 @@ class Model(Protocol):
         """Return next observation `[M, S]`, reward `[M]` and terminated `[M]`, without noise."""
 
     def explore(self, observation: Floats32) -> tuple[Floats32, Floats32, Mapping[str, Floats32]]:
-        """Return the policy's action `[M, A]` with the exploration of the present step, ‖a − π‖₁ `[M]`, and extras.
+        """Return the policy's action `[M, A]` with the exploration of the current step, ‖a − π‖₁ `[M]`, and extras.
 
         Extras, `[M, width]` by field, describe how the action was drawn.
         """

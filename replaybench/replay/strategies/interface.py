@@ -110,7 +110,7 @@ class Term:
     name: ClassVar[str] = ""
     """How the notation calls it; the class's own name if empty."""
     second: ClassVar[str] = ""
-    """The field, a term itself, that is written behind a plus, under the second part of `name`."""
+    """The field, a term itself, that is written after a plus, under the second part of `name`."""
     always_written: ClassVar[bool] = False
     """Whether values are written although they are the default."""
     keywords: ClassVar[bool] = False

@@ -32,13 +32,13 @@ def _registry(kind: str, base: str, own: dict[str, str]) -> Registry:
 
 
 ENTRIES: Final = Registry(
-    kind="modifier of what enters",
+    kind="modifier of entry",
     own={"Drop": f"{_HERE}.entry:Drop", "Synth": f"{_HERE}.entry:Synth"},
     base=f"{_HERE}.interface:Term",
     group="",
     also_named=(),
 )
-"""A strategy has a place for each of these and for no other, so nobody else offers any."""
+"""The modifiers of entry; installed packages cannot add any."""
 RETENTIONS: Final = _registry(
     "retention strategy",
     "interface:Retention",

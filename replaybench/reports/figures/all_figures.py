@@ -80,7 +80,7 @@ def draw_figures(
         others: curves from elsewhere to draw over the learning curves.
 
     Returns:
-        The path of each; on screens, of the PNG files, next to which are SVG files of the same names.
+        The path of each figure; for screens, of the PNG file, next to which is an SVG file of the same name.
     """
     drawn, captions = [], []
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures

@@ -283,7 +283,7 @@ def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None
         axes: the states; None if the plant is not known.
 
     Raises:
-        UserError: there is no such member; the file is damaged, or contradicts itself.
+        UserError: there is no such member; the file is damaged or inconsistent.
     """
     members, shapes = choose(file, member), file.shapes
     collected = file.collected[members]

@@ -323,7 +323,7 @@ def show_composition(
     Arguments are those of `show_file`.
 
     Raises:
-        UserError: there is no such member or plant, or the file is damaged or contradicts itself.
+        UserError: there is no such member or plant, or the file is damaged or inconsistent.
     """
     with open_buffer(path) as file:
         plant, axes = _known_plant(file, plant_name)
@@ -339,7 +339,7 @@ def check_choice(path: Path, member: int | None, plant_name: str | None) -> None
     """Check a buffer file, member and plant before anything is printed.
 
     Raises:
-        UserError: the file is damaged or contradicts itself, or there is no such member or plant.
+        UserError: the file is damaged or inconsistent, or there is no such member or plant.
     """
     with open_buffer(path) as file:
         _known_plant(file, plant_name)

@@ -89,7 +89,7 @@ def show_file(
         figure: file to draw the composition into.
 
     Raises:
-        UserError: the file is missing, damaged or of another program, or (with `verify`) contradicts itself; or it is
+        UserError: the file is missing, damaged or of another program, or (with `verify`) is inconsistent; or it is
             no buffer and an option concerns the composition of one; or the figure exists already.
     """
     buffer = path.is_file() and is_record(path) and read_header(path).kind == "buffer"

@@ -167,7 +167,7 @@ def test_equal_strategies_read_alike() -> None:
         ("FIFO[Unifrm]", "did you mean Uniform"),
         ("FIFO[PER+SI]", "did you mean IS"),
         ("Dorp*FIFO[PER]", "did you mean Drop"),
-        ("mine.py:Thin*FIFO[PER]", "unknown modifier of what enters 'mine.py:Thin'; valid: Drop, Synth"),
+        ("mine.py:Thin*FIFO[PER]", "unknown modifier of entry 'mine.py:Thin'; valid: Drop, Synth"),
         ("FIFO[PER(x)]", "must be a number"),
         ("TDE(segments=x)[PER]", "must be a whole number or authors or none"),
         ("Drop(x)*FIFO[PER]", "must be a number or rate"),

@@ -232,7 +232,7 @@ class Solver:
 
     def steps(self, seconds: float, fastest: float) -> int:
         """Return the number of equal steps in `seconds`, for a flow no faster than `fastest` [U]."""
-        # Up to 2.2 U the Courant number stays below 0.52, well within what the scheme bears. A flow that is no number,
+        # Up to 2.2 U the Courant number stays below 0.52, well within what the scheme bears. A flow that is NaN,
         # or as good as none, is not worth more than the 32-fold effort.
         longest = self.longest_step * min(1.0, max(1.0 / 32.0, 2.2 / max(fastest, 1e-9)))
         return max(1, math.ceil(seconds / longest - 1e-9))
