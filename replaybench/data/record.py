@@ -124,7 +124,7 @@ def write_record(
         compression: "gzip" packs arrays `[M, N, …]` of at least 4 KiB per member; a sixth of the speed or less.
 
     Raises:
-        UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
+        UserError: the disk is full or the folder cannot be written; an existing file at `path` is unchanged.
     """
     with atomic_path(path) as temporary:
         with h5py.File(temporary, "w", userblock_size=HEAD) as file:

@@ -141,7 +141,7 @@ class Run:
         return self.replay.sample(Context(update, _UPDATES, self.number / _EPISODES, state))
 
     def batches(self) -> Iterator[ReplayBatch]:
-        """Sample the batches of a phase, each annotated when the next is asked for."""
+        """Yield the sampled batches of a phase; each is annotated before the next is sampled."""
         for update in range(_UPDATES):
             at = 1000 * self.number + 500 + update
             yield (batch := self.sample(update))
@@ -180,7 +180,7 @@ def _stored_only(case: Case) -> str:
 
 
 def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
-    """Return how a batch differs from its slots, or from what was collected under its serial numbers."""
+    """Return how a batch differs from its slots, or from the experiences collected under its serial numbers."""
     if (batch.idx < 0).any() or (batch.idx >= replay.count[:, None]).any():
         return f"slots {batch.idx.min()} to {batch.idx.max()} were drawn, {replay.count.min()} are stored"
     if not np.array_equal(batch.serial, replay.columns.serial[np.arange(len(batch.idx))[:, None], batch.idx]):
@@ -229,7 +229,7 @@ def _probabilities(case: Case) -> str:
         return f"the probabilities of {seen.sum()} experiences sum to {total:.4g}"
     expected = np.append(chances[seen], max(0.0, 1 - total)) * _DRAWS * _BATCH
     found, frequent = np.append(counts[seen], 0.0), expected >= 5
-    if not frequent.all():  # those that are rare are counted together
+    if not frequent.all():  # rare ones are counted together
         found, expected = (np.append(each[frequent], each[~frequent].sum()) for each in (found, expected))
     there = expected > 1e-6
     statistic = float(((found - expected)[there] ** 2 / expected[there]).sum())

@@ -37,7 +37,7 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.quantities import duration, gigabytes
 
 Scale = Literal["quick", "standard", "paper"]
-"""How much of a figure is run: enough to see that it works, enough to decide claims, or what the paper ran."""
+"""Scales of a figure: enough to see that it works, enough to decide claims, or the paper's numbers."""
 
 FOLDER: Final = Path(__file__).parent / "presets"
 _PAPER: Final = "paper.toml"

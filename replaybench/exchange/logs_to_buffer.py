@@ -113,7 +113,7 @@ def convert(
     recorded = {name: log.columns[mapping[name]][first] for name in OPTIONAL if name in mapping}
     reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
-    ends = np.union1d(first[terminated], flagged_ends(log, mapping))  # of steps that are left out, too
+    ends = np.union1d(first[terminated], flagged_ends(log, mapping))  # including steps that are left out
     notes = [*log.notes, *_irregular(log.time, starts, rate)]
     if "terminated" not in mapping and not isinstance(plant, OdePlant):
         notes.append(f"{plant.name} has no equations here and the log no column terminated: no step counts as an end")

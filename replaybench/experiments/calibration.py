@@ -73,7 +73,7 @@ def estimate(
     """Estimate the duration of a study.
 
     Args:
-        cells: those that are still to run.
+        cells: cells that are still to run.
         everyone: all cells of the study, which need references.
         rule: how the grid of its dynamic programming is chosen.
         workers: processes that share the work.
@@ -105,7 +105,7 @@ def untried(cells: Sequence[Cell]) -> int:
 def estimate_seconds(
     cells: Sequence[Cell], workers: int, progress: Callable[[int, int], object] = lambda done, due: None
 ) -> float:
-    """Estimate the duration of cells alone; what is not compiled yet is compiled to try it.
+    """Estimate the duration of cells alone; kernels that are missing are compiled to try them.
 
     Args:
         workers: processes that share them.

@@ -193,7 +193,7 @@ class CellRun:
         self.evaluation.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of all parts by prefixed name; buffers are views of what is stored."""
+        """Return the state of all parts by prefixed name; buffers are views of the stored columns."""
         parts: dict[str, Mapping[str, Any]] = {
             "agent": self.agent.state_dict(),
             "replay": self.replay.state_dict(lazy=True),

@@ -1,4 +1,4 @@
-"""Episodes of a population, and the plant model behind synthetic experiences."""
+"""Episodes of a population, and the plant model of synthetic experiences."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _probe(cell: Cell, built: dict[str, _Probe]) -> _Probe:
             policy = sum(array.nbytes for array in run.agent.weights().values())
             snapshot = sum(array.nbytes for array in run.snapshots.arrays().values()) // len(snapshot_rounds(1))
             built[key] = _Probe(run.replay, policy, snapshot, len(run.metrics))
-            run.replay.state_dict()  # refuses what files cannot hold
+            run.replay.state_dict()  # raises an error if files cannot hold it
     return built[key]
 
 

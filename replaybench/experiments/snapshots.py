@@ -128,7 +128,7 @@ class Surfaces:
     Attributes:
         value: float32 `[m, K, X, Y]`, (1 − γ) times the value: discounted mean reward per step, unscaled.
         action: float32 `[m, K, X, Y, A]`, physical.
-        path: float32 `[m, K, T + 1, 2]`, physical, NaN behind the end.
+        path: float32 `[m, K, T + 1, 2]`, physical, NaN after the end.
         greedy: float64 `[m, K]`, mean reward per step of these episodes.
     """
 

@@ -93,7 +93,7 @@ class Study:
       episodes, at the end of a round; 0 for none. Nothing is learned from them.
     - `discount`: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds, and scales rewards
       likewise (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step, a list of them another axis:
-      learners are then named `DDPG:discount=0.99`. `discount` may also stand in the table of a plant or a learner; a
+      learners are then named `DDPG:discount=0.99`. `discount` may also be in the table of a plant or a learner; a
       learner's takes precedence.
     - `reference`: grid of the dynamic programming that scores are relative to: "converged" refines the plant's grid
       until nothing changes, "paper" takes it as declared; each plant's own choice if not given. Learning does not
@@ -102,8 +102,8 @@ class Study:
     - `observe`: names of the observed states, all if empty; the references of scores observe all.
     - `device`: where learners that support it are updated: `cpu`, `cuda`, or `cuda:1`.
     - `folder`: where paths of users' files and policies are looked up first; the study file's if not given.
-    - `learner`, `plant`: tables of settings. A learner may stand several times, with variants (`DDPG:decay`) that have
-      tables of their own.
+    - `learner`, `plant`: tables of settings. A learner may be listed several times, as variants (`DDPG:decay`) with
+      separate tables.
     - `start`: by learner, the stored policy that it begins with.
     """
 

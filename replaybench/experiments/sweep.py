@@ -202,7 +202,7 @@ def _jobs(
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
     refer, learn = (partial(in_folder, study.folder, task) for task in (reference_task, run_cell_task))
     first = [Job(f"{point}", refer, (cell, study.reference, point in shown)) for point, cell in points.items()]
-    # The longest cells first, so that none is left alone at the end.
+    # The longest cells first, so that no long one runs alone at the end.
     sizes = for_each(cells, attrgetter("total_steps"))
     then = []
     for _, cell in sorted(zip(sizes, cells, strict=True), key=lambda sized: -sized[0]):

@@ -243,7 +243,7 @@ class _Writer:
         self.rate = float(policy.facts["policy"]["frequency"])
 
     def text(self, origin: Sequence[str]) -> str:
-        """Return the whole header; in its code NAME and name stand for the policy's."""
+        """Return the whole header; in its code, NAME and name are replaced by the policy's."""
         parts = [self._opening(), *self._functions(), *self._tables(), self._predict()]
         parts += [self._physical(self.units)] if self.units is not None else []
         code = "\n".join([*parts, self._test(), "#endif\n"])

@@ -157,7 +157,7 @@ def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) 
     )
     model.doc_string = "\n".join(origin)
     onnx.helper.set_model_props(model, {key: json.dumps(value) for key, value in about.items()})
-    model.ir_version = 8  # of that opset; runtimes refuse later ones than they know
+    model.ir_version = 8  # of that opset; runtimes refuse later versions than their own
     onnx.checker.check_model(model, full_check=True)
     return model
 

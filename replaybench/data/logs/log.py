@@ -115,7 +115,7 @@ class Log:
         """Return one column, checked to be finite in the rows `used` (bool `[T]`; all of them if not given).
 
         Raises:
-            UserError: there is no such column, it is not numeric, or a number is missing; says where.
+            UserError: there is no such column, it is not numeric, or a number is missing; the message names the row.
         """
         if name in self.unusable:
             raise UserError(f"column {name!r} cannot be used: {self.unusable[name]}")

@@ -18,7 +18,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import available_memory
 
 MAX_BYTES: Final = 1 << 30
-"""Bytes of float64 numbers that one log may hold, whatever it declares."""
+"""Maximum number of bytes of float64 numbers in a log."""
 MAX_VARIABLES: Final = 10_000
 """Named things that one log may hold."""
 
@@ -129,7 +129,7 @@ _BASE: Final = re.compile(
 
 
 def split_title(title: str) -> tuple[str, str | None]:
-    """Return a column's name and the unit in brackets, or behind a slash, at the end of its title, if any."""
+    """Return a column's name and the unit in brackets, or after a slash, at the end of its title, if any."""
     found = _TITLE.fullmatch(title.strip())
     return (found[1], next(unit for unit in found.groups()[1:] if unit is not None)) if found else (title, None)
 

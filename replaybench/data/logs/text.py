@@ -27,7 +27,7 @@ from replaybench.data.logs.table import Budget, Table, refuse_doubles
 from replaybench.runtime.errors import UserError
 
 _EMPTY: Final = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "nil", "missing", "bad input"))
-"""What stands for a missing number, in lower case."""
+"""Texts that mean a missing number, in lower case."""
 _NO_NUMBER: Final = re.compile(r"[-–—]+|[-+]?nan\(.*\)|[-+]?1\.#(ind|qnan|snan|inf)0*|#(value|num|ref|div/0)!")
 """Further forms of it: dashes, and what C libraries and spreadsheets print."""
 _TRUTH: Final = {"true": 1.0, "false": 0.0}
@@ -279,7 +279,7 @@ def _head(path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, l
     width = _usual_width(rows.values())[0]
     labels = {row[0].strip().casefold(): i for i, row in rows.items() if len(row) == width}
     named = next((labels[label] for label in _LABELS if label in labels), None)
-    if "trace_values" in labels and named is not None:  # of dSPACE, whose first column says what each row is
+    if "trace_values" in labels and named is not None:  # from dSPACE; the first column has the type of each row
         given = rows[labels["unit"]][1:] if "unit" in labels else []
         return _Head(["", *rows[named][1:]], ["", *given], named, labels["trace_values"])
     plain = [i for i, row in rows.items() if not _is_comment(lines[i], row, width)]

@@ -60,7 +60,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
         )
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 2]`, 10 and −0.01 x² − (y + 0.3 − 2)², and who has fallen `[M]`.
+        """Return the terms of the reward `[M, 2]`, 10 and −0.01 x² − (y + 0.3 − 2)², and who fell `[M]`.
 
         `x` and `y` [m] are the place of the upper pole's centre, so that upright is worth 9.36.
         """

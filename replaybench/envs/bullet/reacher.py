@@ -70,7 +70,7 @@ class BulletReacher(BulletPlant):
         return np.stack([*states, speed[1]], axis=1)
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 3]`; nobody ends.
+        """Return the terms of the reward `[M, 3]`; the task never ends.
 
         `100 (d − d′) − 0.1 Σ|a ω/10| − 0.01 Σ|a| − 0.1 s`: `d` and `d′` [m] the tip's distances from the target before
         and after; normalised torques `a`, joint speeds `ω` [rad/s]; `s` is 1 while the elbow is within 1 % of an end of

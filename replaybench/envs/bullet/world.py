@@ -30,7 +30,7 @@ class Model:
     joints: tuple[str, ...]  # of one body; they are read, and placed at the start of an episode
     motors: int  # number of driven joints, counted from the first
     placed: tuple[str, ...] = ()  # joints that are placed after those, and not read
-    parts: tuple[str, ...] = ()  # links whose places are read; those of one body stand together
+    parts: tuple[str, ...] = ()  # links whose positions are read, grouped by body
     still: tuple[str, ...] = ()  # links that move in a restart only; their places come after the parts'
     root: str = ""  # a further link, whose attitude and velocity are read as well, if any
     feet: tuple[str, ...] = ()  # links of the root's body whose contacts are read
@@ -147,7 +147,7 @@ class World:
         bullet.stepSimulation(client)
 
     def read(self, *, touching: bool = True) -> list[float]:
-        """Return the readings `[R]` of one instant: links are computed again, else they are a physics step behind.
+        """Return the readings `[R]` of one instant: links are recomputed, because else they lag a physics step.
 
         Args:
             touching: False for no contacts; until its next step, PyBullet returns those before a restart.

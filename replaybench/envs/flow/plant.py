@@ -68,7 +68,7 @@ class Drafting(Plant):
     strength_spread: float = 0.0  # of the tabulated wake's cross-stream motion
     period_spread: float = 0.0  # of the time in which it drifts past
     load_spread: float = 0.0  # of inertias, forces and what sensors show of the slip, each by itself
-    phase_noise: float = 0.0  # standard deviation of what the phase gains by chance in a T [periods]
+    phase_noise: float = 0.0  # standard deviation of the random phase change per T [periods]
     reading_noise: float = 0.0  # standard deviation of what sensors read by chance [U]
 
     name = "Drafting"

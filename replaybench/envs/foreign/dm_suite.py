@@ -1,7 +1,7 @@
 """dm_control tasks as plants, in the form of ACER's experiments (Wang et al. 2017, appendix E.1).
 
 Models, rewards and starts are dm_control's, which publishes its authors' later form of these tasks: its rewards lie in
-[0, 1], and falling ends no episode. Each task says where it departs from the paper.
+[0, 1], and falling ends no episode. Each task's docstring lists the differences from the paper.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _make(name: str, spec: EnvSpec) -> Environment:
         with quiet():
             return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
     except Exception as error:
-        # Whatever a task's constructor raises, most often because a simulator is missing.
+        # Any error of a task's constructor, most often because a simulator is missing.
         reason = f"{type(error).__name__}: {_first_line(error)}{_needed(spec, error)}"
         raise UserError(f"{name} cannot be made: {reason}") from error
 

@@ -138,7 +138,7 @@ class MujocoEngine(Engine):
             self._canvas = MujocoCanvas(self.model, *self.plant.camera), mujoco.MjData(self.model)
         canvas, shown = self._canvas
         shown.qpos[:] = self.data[member].qpos
-        mujoco.mj_kinematics(self.model, shown)  # of a copy: positions lag a step behind, and are part of the next one
+        mujoco.mj_kinematics(self.model, shown)  # of a copy: positions lag by a step, and are part of the next one
         mujoco.mj_comPos(self.model, shown)
         return canvas.frame(shown)
 

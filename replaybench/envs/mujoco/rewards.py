@@ -47,9 +47,9 @@ def reward_runner(
     running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
     reward: Array, terminated: Mask, terms: Array,
 ) -> None:  # fmt: skip
-    """Judge what runs along x in a vertical plane: its speed, less its effort, and a bonus while it stands.
+    """Reward runners along x in a vertical plane: speed, less effort, and a bonus while standing.
 
-    It stands while height and pitch are within open ranges, as are all later coordinates and velocities.
+    A runner stands while height, pitch, and all later coordinates and velocities are within open ranges.
     """
     forward_weight, control_weight, bonus, low_z, high_z, low_pitch, high_pitch, largest, rest_z = constants
     for m in range(raw.shape[0]):
@@ -74,7 +74,7 @@ def reward_roamer(
     running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
     reward: Array, terminated: Mask, terms: Array,
 ) -> None:  # fmt: skip
-    """Judge what roams the plane: its speed along x, less effort and contact forces, and a bonus while it is up.
+    """Reward roamers in the plane: speed along x, less effort and contact forces, and a bonus while upright.
 
     Rows of `raw` end with contact forces, from a column that `constants` names, and the place that is followed. It is
     up while its third coordinate is within a closed range.

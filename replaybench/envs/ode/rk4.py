@@ -177,7 +177,7 @@ def simulate(
     Args:
         plant: the plant.
         state: physical states `[..., S]`.
-        u: physical actions `[..., A]`, taken as they are; leading axes broadcast against those of `state`.
+        u: physical actions `[..., A]`, used unchanged; leading axes broadcast against those of `state`.
         dt: length of the sample [s].
 
     Returns:

@@ -165,7 +165,7 @@ def _difference(probe: Probe) -> tuple[str, str]:
 
 
 def as_record(advice: Advice) -> dict[str, Any]:
-    """Return advice as plain values; null for what is unknown or infinite."""
+    """Return advice as plain values; null for unknown or infinite ones."""
     return {
         **{name: getattr(advice, name) for name in ("plant", "frequency", "noise", "learner", "episodes", "seeds")},
         "strategy": None if advice.chosen is None else advice.chosen.name,
@@ -384,7 +384,7 @@ def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> Capacity | No
 
 
 def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, int | None]]:
-    """Return the strategies that rules know: retention, sampling, name and capacity."""
+    """Return the tried strategies that rules cover: retention, sampling, name and capacity."""
     found = []
     for name in names:
         try:

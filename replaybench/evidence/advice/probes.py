@@ -1,4 +1,4 @@
-"""The runs behind advice: ordinary cells in run folders next to each other, reused at a second start."""
+"""The runs for advice: ordinary cells in run folders next to each other, reused at a second start."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Traits:
         authority: root mean square by which one random action moves the state that it moves most, normalised.
         decay: first amplitude of exploration over the last; 1 without decay.
         symmetry: how far mirrored states and actions are from giving mirrored steps and equal rewards; 0 if they do.
-        memory: experiences that may be kept, over those that the 90 % rule asks for; infinite without a limit.
+        memory: allowed number of experiences over the capacity by the 90 % rule; infinite without a limit.
     """
 
     noise: float

@@ -175,7 +175,7 @@ class NavierStokes(Engine):
         """Continue from what `get_state` returned.
 
         Raises:
-            UserError: an ellipse is off the grid, where a step would write behind the arrays.
+            UserError: an ellipse is off the grid, so that a step would write outside the arrays.
         """
         grid, body = self.grid, np.asarray(state["body"])
         x, y = body[:, 0] + grid.upstream, body[:, 1]
