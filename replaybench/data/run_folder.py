@@ -1,4 +1,4 @@
-"""A run folder: one sweep's study, cells, results and figures, and the lock that keeps a second sweep out."""
+"""A run folder: one sweep's study, cells, results and figures, and the lock against a second sweep."""
 
 from __future__ import annotations
 

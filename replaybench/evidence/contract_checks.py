@@ -270,7 +270,7 @@ def _is_in(registry: Registry, name: str) -> bool:
     """
     if (place := in_file(name)) is None:
         return name in registry
-    module = import_file(place.path, "Python", name)  # an error of any type
+    module = import_file(place.path, "Python", name)  # of any category
     found = vars(module)
     if place.class_name not in found:
         classes = {each: value for each, value in found.items() if isinstance(value, type)}

@@ -1,7 +1,7 @@
 """Paired effects: estimates, BCa intervals, sign-flip tests, interquartile means and probabilities.
 
-Cells of a study give their members the same random streams, so differences are taken seed by seed. Overlap of two
-intervals is no test; the test of the difference is.
+Cells of a study give their members the same random streams, so differences are taken seed by seed. Significance is
+decided by the test of the difference, not by the overlap of two intervals.
 """
 
 from __future__ import annotations

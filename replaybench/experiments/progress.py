@@ -1,6 +1,6 @@
 """Progress of a sweep: journal, failed runs, and remaining time.
 
-No line is printed twice in a row: after ten minutes times are in minutes, after a day in hours.
+Equal lines are not repeated: times are in minutes after ten minutes, and in hours after a day.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scores of runs with bootstrap intervals (BCa, Efron 1987; de Bruin et al. 2018, section 5.1).
 
-Runs are resampled, never episodes. Failed runs (a reward is not finite) have no score and are counted; collapsed runs
-(`dead`, they end below μ_r = 0.2) are scored like any other, and counted too.
+Runs are resampled, never episodes. Failed runs (a reward is not finite) have no score and are counted. Collapsed runs
+(`dead`, with a final score below μ_r = 0.2) have scores, and are counted too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tasks of a sweep: which cells are computed, and which share their runs.
 
-`workers.py` runs tasks in processes of this machine, `cluster.py` on a Dask cluster. A local worker writes the files of
-its cell; a worker on a cluster returns them, and the coordinator writes them.
+`workers.py` runs tasks in processes of this machine or on a Dask cluster. A local worker writes the files of its cell.
+A worker on a cluster returns them, and the coordinator writes them.
 """
 
 from __future__ import annotations

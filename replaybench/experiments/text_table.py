@@ -1,9 +1,9 @@
 """Tables for terminals.
 
-`FittedTable` fits the width of the terminal. If its columns do not fit side by side, columns in which all rows agree
-are written once above the table; then names are written on a line of their own above the numbers of each row; then
-columns are left out, the last of `droppable` first, and named below. Only a name wider than the terminal is broken, and
-nothing is replaced by an ellipsis.
+`FittedTable` fits the width of the terminal in three steps. First, columns in which all rows agree are written once
+above the table. Second, names are written on a separate line above the numbers of each row. Third, columns are left
+out, the last of `droppable` first, and named below. Only a name wider than the terminal is broken, and nothing is
+replaced by an ellipsis.
 """
 
 from __future__ import annotations

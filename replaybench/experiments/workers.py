@@ -1,7 +1,7 @@
 """Worker processes on this machine or on a Dask cluster.
 
-Tasks go down the pipe, progress and results come up. No queue or semaphore is shared, so nothing remains of the
-processes however they end. A worker whose pipe closes ends too. A lost worker loses its task only, which is repeated.
+Local workers receive tasks, and send progress and results, through pipes. There are no shared queues or semaphores, so
+killed processes leave nothing behind. A worker ends when its pipe closes. If a worker is lost, its task is repeated.
 """
 
 from __future__ import annotations

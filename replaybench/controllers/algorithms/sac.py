@@ -1,4 +1,4 @@
-"""Soft actor-critic, in its first and its present form (Haarnoja et al. 2018)."""
+"""Soft actor-critic in the first and the present version (Haarnoja et al. 2018a, 2018b)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Adam for one member of a population, and the low-pass filter of target networks.
 
-Kingma & Ba (2015), Algorithm 1, in the arrangement of PyTorch, so that both can be compared step by step.
+Kingma & Ba (2015), Algorithm 1, with PyTorch's order of operations, so that both can be compared step by step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Networks with optimiser and target network, for feed-forward and recurrent policies.
 
-A learner's update is thus written once, for feed-forward networks, evaluated on observations, and recurrent ones,
-evaluated on the segments that end with these. Both have parameters and gradient as one flat row a member.
+A learner's update is written once: feed-forward networks are evaluated on observations, recurrent ones on the segments
+that end with these. Parameters and gradient of both are one flat row per member.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 LLVM's vectoriser keeps no sums in registers across the inner loop of a product, so tiles are written out: a few rows ×
 one strip, a fused multiply-add a step and vector. A strip is 64 bytes wide, or 32 for the rest. The number of rows of a
-tile depends on the registers of the processor, the order of sums does not: numbers are the same on all.
+tile depends on the registers of the processor. The order of sums does not, so results are equal on all processors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recorded trajectories from elsewhere: columns of numbers over time, read from text, NPZ, MATLAB or Parquet files.
+"""Recorded trajectories: columns of numbers over time, read from text, NPZ, MATLAB or Parquet files.
 
 Nothing in a log is executed or unpickled, and declared sizes are checked before memory is reserved. This file handles
 columns, sample times and gaps; each file format has a reader of its own.
