@@ -44,5 +44,5 @@ class SACErrors(SAC):
         mean = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
         return {**super().metrics(stored), "td_error": mean}
 
-    def _further(self) -> dict[str, NDArray[Any]]:
-        return {**super()._further(), "td_error_sums": self.sums}
+    def _extra_state(self) -> dict[str, NDArray[Any]]:
+        return {**super()._extra_state(), "td_error_sums": self.sums}

@@ -435,9 +435,9 @@ class Learner:
     def state_dict(self) -> Arrays:
         """Return all arrays that the next updates and actions depend on, by name."""
         self.fetch()
-        return {**self.trained(), "steps": self.steps, **self.normaliser.state_dict(), **self._further()}
+        return {**self.trained(), "steps": self.steps, **self.normaliser.state_dict(), **self._extra_state()}
 
-    def _further(self) -> Arrays:
+    def _extra_state(self) -> Arrays:
         """Return further arrays that change, such as random streams; loading overwrites them in place."""
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
         return {**exploration, **self.density.state_dict(), **self.memory.state_dict()}

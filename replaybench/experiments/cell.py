@@ -33,14 +33,14 @@ from replaybench.experiments.progress import Report, Round
 from replaybench.experiments.schedule import make_task, updates_after, with_phases
 from replaybench.experiments.snapshots import Snapshots
 from replaybench.experiments.study import Buffers, Cell
-from replaybench.experiments.study_record import read_stints
+from replaybench.experiments.study_record import read_sessions
 from replaybench.replay.buffer import Replay, spread_sample, step_fields
 from replaybench.replay.buffer_file import RecordArrays, replay_arrays, replay_facts
 from replaybench.replay.storage.slots import Unit
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.configuration import NonNegativeInt, build
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.provenance import ComputeSession, Stopwatch, stint_facts
+from replaybench.runtime.provenance import ComputeSession, Stopwatch, session_facts
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.version import VERSION
 
@@ -185,7 +185,7 @@ class CellRun:
         if not self.agent.warming_up:
             progress = min(1.0, phase / max(1.0, self.horizon - 1))
             update_phase(self.agent, self.replay, due, progress, self.episodes)
-        self.episodes.forget_seen()
+        self.episodes.forget_observations()
 
     def close(self) -> None:
         """End the plants' processes, if they have any."""
@@ -300,12 +300,12 @@ def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float
         run.advance()
         wanted = report(run.summary())
         if (time.monotonic() - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
-            progress = {"episode": run.episode, **stint_facts(watch.stints())}
+            progress = {"episode": run.episode, **session_facts(watch.stints())}
             write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
             saved = time.monotonic()
             if not wanted:
                 return False
-    origin = stint_facts(watch.stints())
+    origin = session_facts(watch.stints())
     if buffers != "none":
         write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
     policy = policy_facts(cell.learner, run.agent, cell.frequency)
@@ -330,7 +330,7 @@ def _restored(run: CellRun, checkpoint: Path) -> Sequence[ComputeSession]:
                 raise UserError(f"{checkpoint} is the checkpoint of another cell")
             record.verify()
             run.load_state_dict(record, known.episode)
-            return read_stints(checkpoint, record.header.facts)
+            return read_sessions(checkpoint, record.header.facts)
     except (UserError, ValueError, LookupError) as error:
         raise UserError(f"{error}: remove {checkpoint} to run this cell from its start") from None
 

@@ -22,7 +22,7 @@ from replaybench.baselines.references import Reference
 from replaybench.data.record import read_record
 from replaybench.experiments.statistics import interval, score
 from replaybench.experiments.study import Cell, last_episodes
-from replaybench.experiments.study_record import read_stints, shared_from
+from replaybench.experiments.study_record import read_sessions, shared_from
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import ComputeSession
 from replaybench.runtime.version import NUMERICS_VERSION, VERSION
@@ -90,7 +90,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         if path.is_file():
             try:
                 header, arrays = read_record(path, "scores")
-                stints = read_stints(path, header.facts)
+                stints = read_sessions(path, header.facts)
             except UserError as error:
                 raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
             _check_scores(path, cell, arrays)

@@ -79,13 +79,13 @@ class LiveEpisodes:
     def attended(self, updates: int) -> Iterator[Floats32]:
         """Yield for each update j of U the states for attentive sampling, `[M, S]`: observation ⌊jT/U⌋ of T.
 
-        T counts a member's own observations since `forget_seen`.
+        T counts a member's own observations since `forget_observations`.
         """
         seen, everyone = np.stack(self._seen), np.arange(len(self._collected))
         for update in range(updates):
             yield seen[update * self._collected // updates, everyone]
 
-    def forget_seen(self) -> None:
+    def forget_observations(self) -> None:
         """Forget the observations before an update phase."""
         self._seen.clear()
         self._collected[:] = 0

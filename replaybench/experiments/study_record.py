@@ -19,10 +19,10 @@ from replaybench.experiments.study import GAMMA, SINCE, Cell, Study
 from replaybench.runtime.atomic import write_text
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.provenance import ComputeSession, stint_facts, this_code, utc_now
+from replaybench.runtime.provenance import ComputeSession, session_facts, this_code, utc_now
 
 
-def read_stints(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
+def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
     """Return the sessions in the facts of a cell's file.
 
     Raises:
@@ -51,7 +51,7 @@ def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], comple
             cell.id: {
                 "cell": dataclasses.asdict(cell),
                 **({"shared_from": origins[cell.id][0]} if origins[cell.id][0] else {}),
-                **stint_facts(origins[cell.id][1]),
+                **session_facts(origins[cell.id][1]),
             }
             for cell in cells
         },
@@ -71,7 +71,7 @@ def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
         path = cell / f"{name}.h5"
         with contextlib.suppress(UserError):  # missing; damage is reported where the file is needed
             facts = read_header(path, name).facts
-            return shared_from(facts), read_stints(path, facts)
+            return shared_from(facts), read_sessions(path, facts)
     return "", ()
 
 

@@ -19,7 +19,7 @@ from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally,
 from replaybench.replay.storage.traces import EpisodeStarts, OnlyLinks, TraceRule, Traces, windows
 from replaybench.replay.strategies.entry import Model, RunningDrop, RunningSynth
 from replaybench.replay.strategies.interface import FEEDBACK, BufferView, Context, Draws, RunningSampling, Usage
-from replaybench.replay.strategies.strategy import Strategy, check_drawn, check_remembered, choose_slots, ours
+from replaybench.replay.strategies.strategy import Strategy, check_drawn, check_state_dict, choose_slots, ours
 from replaybench.runtime.arrays import Bools, Floats32
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.kernel import kernel
@@ -83,12 +83,12 @@ class _BatchArrays:
         draws: slots and chances `[M·U, B]`, rate factor `[M·U]`; joint: the same slots and chances as `[M, U·B]`.
         serial, weight, ones: `[M·U, B]`.
         columns: named views `[M·U, B, …]` of what `gather` fetches.
-        muted: whether some weights and factors are 0, because a member stores nothing yet.
+        zeroed: whether some weights and factors are 0, because a member stores nothing yet.
     """
 
     def __init__(self, columns: Columns, batch: int, updates: int) -> None:
         members, shape = len(columns.serial), (len(columns.serial) * updates, batch)
-        self.updates, self.muted, wide = updates, False, (members, updates * batch)
+        self.updates, self.zeroed, wide = updates, False, (members, updates * batch)
         self.draws = Draws(np.zeros(shape, np.int64), np.ones(shape), np.ones(shape[0], np.float32))
         self.joint = Draws(self.draws.idx.reshape(wide), self.draws.probability.reshape(wide), self.draws.rate_factor)
         self.serial, self.weight, self.ones = np.zeros(shape, np.uint32), np.ones(shape, "f4"), np.ones(shape, "f4")
@@ -256,8 +256,8 @@ class Replay:
         if self.weighting is not None:
             self.weighting.weigh(context, self._usage(context, stored), arrays.draws, arrays.weight)
         arrays.fetch(self.columns)
-        if any_empty or arrays.muted or self._foreign:
-            self._mute(np.repeat(empty, updates))
+        if any_empty or arrays.zeroed or self._foreign:
+            self._zero_weights(np.repeat(empty, updates))
         if self.noise is not None:
             sensor_noise, actuator_noise = (arrays.columns[name] for name in FIELDS)
             self.noise.count(sensor_noise, actuator_noise, ~empty)
@@ -282,7 +282,7 @@ class Replay:
         phase_end = self.updates - 1 - context.update + context.updates_in_phase
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
-    def _mute(self, empty: Bools) -> None:
+    def _zero_weights(self, empty: Bools) -> None:
         """Set weights and factors of rows without experiences to 0; set others to 1 unless the strategy sets them."""
         arrays = self._arrays
         for array, constant in (
@@ -293,7 +293,7 @@ class Replay:
             if constant:
                 array[:] = 1
             array[empty] = 0
-        arrays.muted = bool(empty.any())
+        arrays.zeroed = bool(empty.any())
 
     def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats32]) -> None:
         """Pass the learner's annotations to rank order, sampling and traces, for samples that are still stored.
@@ -343,7 +343,7 @@ class Replay:
         }
         for part in self._running():
             own = part.state_dict(stored)
-            check_remembered(part, own, state, len(self.count))
+            check_state_dict(part, own, state, len(self.count))
             state.update(own)
         return state
 

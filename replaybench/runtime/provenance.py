@@ -122,7 +122,7 @@ class Stopwatch:
         )
 
 
-def stint_facts(stints: Sequence[ComputeSession]) -> dict[str, Any]:
+def session_facts(stints: Sequence[ComputeSession]) -> dict[str, Any]:
     """Return the facts of a file's origin: `stints`, and the sum of their `seconds`."""
     return {
         "stints": [dataclasses.asdict(stint) for stint in stints],

@@ -216,8 +216,8 @@ class ACER(Learner):
         update_members(*nets, data, behaviour, stream, self.numbers, first, delta)
         return {"td_error": delta}
 
-    def _further(self) -> dict[str, NDArray[Any]]:
-        return {**super()._further(), "draws_stream": self.draws.state}
+    def _extra_state(self) -> dict[str, NDArray[Any]]:
+        return {**super()._extra_state(), "draws_stream": self.draws.state}
 
 
 @kernel

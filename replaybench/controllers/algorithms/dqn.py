@@ -113,8 +113,8 @@ class DQN(Learner):
         _update(self._learned, self.experiences(batch, first), self._counts, *settings, first, delta)
         return {"td_error": delta}
 
-    def _further(self) -> dict[str, NDArray[Any]]:
-        return {**super()._further(), "random": self.random}
+    def _extra_state(self) -> dict[str, NDArray[Any]]:
+        return {**super()._extra_state(), "random": self.random}
 
 
 @kernel

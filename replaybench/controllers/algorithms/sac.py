@@ -163,9 +163,9 @@ class SAC(Learner):
             update_present(actor, critics, *temperature, self._workspace, x, config.tau, entropy, stream, first, delta)
         return {"td_error": delta}
 
-    def _further(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, NDArray[Any]]:
         return {
-            **super()._further(),
+            **super()._extra_state(),
             "log_temperature": self.log_temperature.parameters,
             "update_stream": self.update_stream.state,
             "warm_up_stream": self.random_actions.stream.state,

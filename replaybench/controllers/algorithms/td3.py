@@ -103,9 +103,9 @@ class TD3(Learner):
         _update(self._actor, self._critics, self._workspace, x, self.imitation, *smoothing, *pace, delta)
         return {"td_error": delta}
 
-    def _further(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, NDArray[Any]]:
         own = {"smoothing_stream": self.smoothing_stream.state, "warm_up_stream": self.random_actions.stream.state}
-        return {**super()._further(), **own}
+        return {**super()._extra_state(), **own}
 
 
 @kernel

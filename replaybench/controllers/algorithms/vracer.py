@@ -195,9 +195,9 @@ class VRACER(Learner):
         super().load_weights(weights)
         self.first_value.taken[:] = True
 
-    def _further(self) -> dict[str, NDArray[Any]]:
+    def _extra_state(self) -> dict[str, NDArray[Any]]:
         own = {"noise": self.exploration.drawn, "beta": self.refer.beta}
-        return {**super()._further(), **own, **self.first_value.state_dict(), **self.traces.state_dict()}
+        return {**super()._extra_state(), **own, **self.first_value.state_dict(), **self.traces.state_dict()}
 
 
 class FirstValue:

@@ -188,7 +188,7 @@ def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None
         raise UserError(f"{_called(running)}: draw chose slot {wrong} of a member that has 0 to {last}")
 
 
-def check_remembered(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
+def check_state_dict(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
     """Refuse a `state_dict` of a user's class with entries that a file cannot hold or whose names are `taken`."""
     if ours(running):
         return

@@ -14,7 +14,7 @@ from replaybench.reports.page.comparison import at_point
 from replaybench.reports.page.curves import buffers_section, curves_section, resources_section
 from replaybench.reports.page.page import LARGEST, Filter, Option, Page, render
 from replaybench.reports.page.policies import policies_section, read_snapshots
-from replaybench.reports.page.report_data import ReportData, read_material
+from replaybench.reports.page.report_data import ReportData, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import summarise
 from replaybench.reports.page.theme import Section, dash
@@ -29,7 +29,7 @@ def make_report(run: Path) -> str:
     Raises:
         UserError: it holds no results, or is damaged.
     """
-    material = read_material(run)
+    material = read_report_data(run)
     standings = {point: at_point(material, point) for point in material.points()}
     kept = list(read_snapshots(material))
     sections = [

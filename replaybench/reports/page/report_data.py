@@ -177,7 +177,7 @@ class ReportData:
         return float(self._counts[name][(*point, *self._places[series])])
 
 
-def read_material(path: Path) -> ReportData:
+def read_report_data(path: Path) -> ReportData:
     """Read a run folder or a results file.
 
     Raises:

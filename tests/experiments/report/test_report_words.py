@@ -24,7 +24,7 @@ from replaybench.reports.page import report as assembly
 from replaybench.reports.page.comparison import Standing, at_point, lead, over_points
 from replaybench.reports.page.page import LARGEST
 from replaybench.reports.page.report import make_report, show_report
-from replaybench.reports.page.report_data import Point, ReportData, read_material
+from replaybench.reports.page.report_data import Point, ReportData, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import summarise
 from replaybench.reports.page.theme import number
@@ -54,7 +54,7 @@ def changed(path: Path, change: Callable[[xr.Dataset], Any], name: str = "change
 
 
 def read(path: Path) -> tuple[ReportData, dict[Point, list[Standing]]]:
-    material = read_material(path)
+    material = read_report_data(path)
     return material, {point: at_point(material, point) for point in material.points()}
 
 
@@ -175,11 +175,11 @@ def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
 
 def test_a_condition_in_which_every_run_failed_does_not_change_the_scale_of_others(tmp_path: Path) -> None:
     path = changed(study(tmp_path, 0.8, 0.3), lambda data: data["reward"].values[:, :, :, :, 0].fill(np.nan))
-    assert responses_section(read_material(path)).notes == []
+    assert responses_section(read_report_data(path)).notes == []
     assert "No strategy has a score in every condition" in conclusion(path)[1]
     nothing = changed(path, lambda data: data["reward"].values.fill(np.nan), "nothing.nc")
     with pytest.raises(UserError, match="every run of .* failed before its first reward was a number"):
-        read_material(nothing)
+        read_report_data(nothing)
 
 
 def test_without_a_common_scale_there_is_no_ranking(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_only_series_with_results_everywhere_are_ranked_over_all(tmp_path: Path)
         data["reward"].loc[{"strategy": "FULL[PER]", "frequency": 100.0}] = np.nan
         return data.drop_vars("episode_steps")
 
-    material = read_material(changed(study(tmp_path, 0.6, 0.9, 0.7), remove))
+    material = read_report_data(changed(study(tmp_path, 0.6, 0.9, 0.7), remove))
     assert [one.series.strategy for one in over_points(material, 0)[1]] == ["Resv[Uniform]", "FIFO[Uniform]"]
     assert at_point(material, Point(0, 0, 0))[0].series.strategy == "FULL[PER]"
 
@@ -329,7 +329,7 @@ def test_a_colour_means_the_same_in_all_maps_of_a_page(report: Path, tmp_path: P
 
     shutil.copy(report.parent / "results.nc", tmp_path)
     path = changed(tmp_path / "results.nc", no_reference)
-    raw, words = maps(path), [" ".join(responses_section(read_material(one)).lead) for one in (report.parent, path)]
+    raw, words = maps(path), [" ".join(responses_section(read_report_data(one)).lead) for one in (report.parent, path)]
     assert [text in words[0] for text in ("dynamic programming", "rewards of one plant")] == [True, False]
     assert [text in words[1] for text in ("dynamic programming", "rewards of one plant")] == [False, True]
     ((low, high),) = {(one["zmin"], one["zmax"]) for squares in raw.values() for one in squares}

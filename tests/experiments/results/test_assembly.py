@@ -17,7 +17,7 @@ from replaybench.data.record import write_record
 from replaybench.experiments import dataset, results_file
 from replaybench.experiments.study import Cell, Study
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.provenance import Code, ComputeSession, stint_facts
+from replaybench.runtime.provenance import Code, ComputeSession, session_facts
 
 EPISODES = 20
 CODES = [
@@ -54,7 +54,7 @@ def made(tmp_path: Path) -> tuple[xr.Dataset, list[Cell]]:
         stints = [
             ComputeSession(code, f"2026-01-0{1 + k}T00:00:00Z", 10.0 * number + k) for k, code in enumerate(CODES)
         ]
-        write_record(tmp_path / cell.id / "scores.h5", "scores", stint_facts(stints), arrays(cell))
+        write_record(tmp_path / cell.id / "scores.h5", "scores", session_facts(stints), arrays(cell))
     references = {
         (plant, 50.0, noise): Reference(
             plant, 50.0, noise, ends[0], 1.0, -9.0, -7.0, ends[1], ends[1], ends[1], 0.95, (3, 4), 3, 9, "paper"
