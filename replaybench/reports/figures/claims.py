@@ -248,7 +248,7 @@ def still_needed(verdict: Verdict) -> str:
         return "all differences are equal"
     if verdict.split:
         return f"few runs make the mean, {replace(verdict.effect, statistic='mean').estimate:+.3g}"
-    return f"{more} more seed{'s' if more > 1 else ''}" if more else "too close to decide"
+    return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
 
 def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any]:
