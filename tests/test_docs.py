@@ -48,7 +48,7 @@ UNWANTED_IN_CODE = re.compile(
     |slow\ cop(?:y|ies)|surpris(?:e|es|ed|ing)|sharp\ edges?|by\ a\ share|a\ stranger's|for\ people)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""The same in docstrings, comments and messages, in any sense; "too near to tell" is drawn in the claims' pictures."""
+"""The same in docstrings, comments and messages, in any sense; stored pictures contain "too near to tell"."""
 UNWANTED_IN_NAMES = re.compile(r"(?:^|_)(told|beside|alike|heeds?|handful|slow_copy)(?:_|$)")
 WORDED = {tokenize.NAME, tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 """Tokens with words; from Python 3.12 on, texts of f-strings are tokens of their own."""
