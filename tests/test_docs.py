@@ -44,7 +44,8 @@ UNWANTED = re.compile(
 """Words of this project that readers do not know; plain ones stand in their place."""
 UNWANTED_IN_CODE = re.compile(
     r"""\b(surely|(?<!too\ near\ to\ )tells?|told|heeds?|heeded|beside|alike|flipped\ signs|handful
-    |dead\ (?:runs?|learners?|seeds?)|what\ is\ (?:kept|replayed|learned)|what\ matters|what\ came\ of|came\ of\ it|the\ newest\ alone|heading\ off
+    |dead\ (?:runs?|learners?|seeds?)|what\ is\ (?:kept|replayed|learned)|what\ matters|what\ came\ of|came\ of\ it
+    |the\ newest\ alone|heading\ off
     |slow\ cop(?:y|ies)|surpris(?:e|es|ed|ing)|sharp\ edges?|by\ a\ share|a\ stranger's|for\ people)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
