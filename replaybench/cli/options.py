@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import itertools
 import re
+import shlex
+import sys
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
@@ -24,6 +27,39 @@ if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter
 
 _WIDTH = 120
+
+SHORT: Final = {"-o": "--output", "-j": "--workers", "-q": "--quiet"}
+"""Short forms of options."""
+
+Form = Literal["text", "json", "csv", "md"]
+"""Text for people, or the tables alone in a format."""
+
+
+@contextlib.contextmanager
+def printing(form: Form) -> Iterator[Console]:
+    """Yield a console; at the end, print its tables in a format other than text. Other lines go to stderr then."""
+    if form == "text":
+        yield make_console()
+        return
+    from replaybench.experiments.table_formats import Collector
+
+    collector = Collector()
+    with contextlib.redirect_stdout(sys.stderr):
+        yield collector
+    print(collector.text(form), end="")
+
+
+def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
+    """Replace short options of a command by long ones; a value may follow at once, as in `-j4`."""
+    valid = signature_of(command).parameters
+    found = []
+    for word in words:
+        option = SHORT.get(word[:2], "")
+        if option[2:] in valid and not word.startswith("--"):
+            found += [option, *([word[2:].removeprefix("=")] if word[2:] else [])]
+        else:
+            found.append(word)
+    return found
 
 
 def make_console(quiet: bool = False) -> Console:
@@ -242,7 +278,9 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def list_names(what: Positional[Literal["all", "plants", "strategies", "learners"]] = "all") -> int:
+def list_names(
+    what: Positional[Literal["all", "plants", "strategies", "learners"]] = "all", format: Form = "text"
+) -> int:
     """List the plants, strategies and learners that studies can name.
 
     Args:
@@ -250,7 +288,8 @@ def list_names(what: Positional[Literal["all", "plants", "strategies", "learners
     """
     from replaybench.reports.inspection.inspect import show_names
 
-    show_names(make_console(), what)
+    with printing(format) as console:
+        show_names(console, what)
     return 0
 
 
@@ -275,4 +314,20 @@ def examples(folder: Positional[Path] = Path("examples")) -> int:
 
     for path in copy_examples(folder):
         print(path)
+    return 0
+
+
+def init(file: Positional[Path] = Path("study.toml")) -> int:
+    """Write a study file with comments, to change and run.
+
+    Args:
+        file: New file to write.
+    """
+    from replaybench.experiments.start import EXAMPLES
+    from replaybench.runtime.atomic import refuse_existing, write_text
+
+    refuse_existing(file)
+    write_text(file, (EXAMPLES / "study.toml").read_text(encoding="utf-8"))
+    print(f"study    {file}")
+    print(f"next     replaybench sweep {shlex.quote(str(file))} --dry-run")
     return 0
