@@ -14,7 +14,7 @@ from replaybench.runtime.version import VERSION
 if TYPE_CHECKING:
     from replaybench.api import advise as advise
     from replaybench.api import open_results as open_results
-    from replaybench.api import replay as replay
+    from replaybench.api import replay_offline as replay_offline
     from replaybench.api import report as report
     from replaybench.api import solve as solve
     from replaybench.api import sweep as sweep
@@ -47,14 +47,14 @@ _PLACES = {
     "open_results": "api:open_results",
     "parse": "replay.strategies.notation:parse",
     "read_study": "experiments.study:read_study",
-    "replay": "api:replay",
+    "replay_offline": "api:replay_offline",
     "report": "api:report",
     "solve": "api:solve",
     "sweep": "api:sweep",
 }
 __all__ = [
     "OdePlant", "PopulationEnv", "PythonPlant", "Replay", "StrategyReplayBuffer", "Study", "advise", "load_policy",
-    "load_replay", "make_plant", "open_results", "parse", "read_study", "replay", "report", "solve", "sweep",
+    "load_replay", "make_plant", "open_results", "parse", "read_study", "replay_offline", "report", "solve", "sweep",
 ]  # fmt: skip
 
 

@@ -176,7 +176,7 @@ def solve(plant: OdePlant | str, frequency: float | None = None, **options: Any)
     return Result(found, lambda console: print_solution(console, found), lambda: solution_figure(found))
 
 
-def replay(
+def replay_offline(
     buffer: Path | str, strategy: str = "FULL[Uniform]", output: Path | str | None = None, *,
     cell: Mapping[str, Any] | None = None, plant: str | None = None, learner: str = "DDPG", updates: int = 20_000,
     capacity: int | None = None, seeds: int | None = None, root_seed: int = 0,
@@ -200,7 +200,7 @@ def replay(
         UserError: the buffer or a setting is wrong, or `output` holds a replay already.
 
     Example:
-        >>> replaybench.replay("runs/mine", "FULL[PER]", cell={"strategy": "FIFO[Uniform]"}, updates=2000)
+        >>> replaybench.replay_offline("runs/mine", "FULL[PER]", cell={"strategy": "FIFO[Uniform]"}, updates=2000)
     """
     known = ("learner", "strategy", "noise", "frequency", "seed")
     if wrong := sorted({*(cell or {})} - {*known}):

@@ -325,7 +325,7 @@ def advice(
         "learner": spelled(learner),
     }
     given |= {"plant": plant, "frequency": rate, "noise": noise or 0.0, "memory": memory, "minutes": minutes}
-    question = build(Question, given, "the question")
+    question = build(Question, given, "advise")
     return [advise(question, folder or Path("runs") / f"advice-{file_names([plant])[0]}", workers or cores(), console)]
 
 

@@ -324,9 +324,10 @@ def init(file: Positional[Path] = Path("study.toml")) -> int:
         file: New file to write.
     """
     from replaybench.experiments.start import EXAMPLES
-    from replaybench.runtime.atomic import refuse_existing, write_text
+    from replaybench.runtime.atomic import write_text
 
-    refuse_existing(file)
+    if file.exists():
+        raise UserError(f"{file} exists already; name another file")
     write_text(file, (EXAMPLES / "study.toml").read_text(encoding="utf-8"))
     print(f"study    {file}")
     print(f"next     replaybench sweep {shlex.quote(str(file))} --dry-run")

@@ -82,7 +82,8 @@ def sweep(
         raise UserError("--quiet prints no progress; leave --progress out")
     axes = {"plants": plant, "learners": learner, "strategies": strategy, "noise": noise, "frequency": frequency}
     options = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
-    given, changes = {key: value for key, value in options.items() if value is not None}, setting_values(set or ())
+    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    changes = setting_values(set or ())
     given |= {key: [*values] for key, values in axes.items() if values}
     if twice := [key for key in given if key in changes]:
         raise UserError(f"--set gives {twice[0]}, which an option gives, too; leave one out")
