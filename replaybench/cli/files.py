@@ -45,7 +45,7 @@ def import_log(
         na: Words in a text log that stand for a missing number, as in -9999.
         other_plant: Take a Minari dataset although it names another environment than the plant.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.data.logs.text import TextOptions
     from replaybench.exchange.commands import show_import
 
@@ -77,7 +77,7 @@ def export(
             (path/to/file.py:ClassName).
         output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.exchange.commands import show_export
     from replaybench.experiments.cells import find_recording
 

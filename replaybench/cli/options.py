@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
 import itertools
 import re
 import shlex
-import sys
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
-from rich.segment import Segment
 from tyro.conf import Positional
 
-from replaybench.experiments.interruption import printable
 from replaybench.runtime.configuration import UNIONS, Hertz, Noise, NonNegativeInt, Within
 from replaybench.runtime.errors import UserError, shown, unknown
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter
 
-_WIDTH = 120
-
 SHORT: Final = {"-o": "--output", "-j": "--workers", "-q": "--quiet"}
 """Short forms of options."""
 
 Form = Literal["text", "json", "csv", "md"]
 """Text for people, or the tables alone in a format."""
-
-
-@contextlib.contextmanager
-def printing(form: Form) -> Iterator[Console]:
-    """Yield a console; at the end, print its tables in a format other than text. Other lines go to stderr then."""
-    if form == "text":
-        yield make_console()
-        return
-    from replaybench.experiments.table_formats import Collector
-
-    collector = Collector()
-    with contextlib.redirect_stdout(sys.stderr):
-        yield collector
-    print(collector.text(form), end="")
 
 
 def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
@@ -60,31 +39,6 @@ def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]
         else:
             found.append(word)
     return found
-
-
-def make_console(quiet: bool = False) -> Console:
-    """Return a console; a `quiet` one prints nothing."""
-    console = Console(quiet=quiet, emoji=False)
-    if not console.is_terminal:
-        console = Console(width=_WIDTH, quiet=quiet, emoji=False)
-    console.push_render_hook(_Escaping())
-    return console
-
-
-class _Escaping(RenderHook):
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Escaped(renderable) for renderable in renderables]
-
-
-class _Escaped:
-    """Renders something, then escapes control characters in its text; rich's own control codes are kept."""
-
-    def __init__(self, renderable: ConsoleRenderable) -> None:
-        self._renderable = renderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self._renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text, keep="\n"), segment.style)
 
 
 _DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
@@ -286,6 +240,7 @@ def list_names(
     Args:
         what: Which of them.
     """
+    from replaybench.cli.console import printing
     from replaybench.reports.inspection.inspect import show_names
 
     with printing(format) as console:
@@ -299,6 +254,7 @@ def check(name: Positional[str]) -> int:
     Args:
         name: path/to/file.py:ClassName; or a name that `replaybench list` shows, or a whole strategy.
     """
+    from replaybench.cli.console import make_console
     from replaybench.evidence.contract_checks import show_check
 
     return show_check(make_console(), name)

@@ -112,6 +112,9 @@ def _short(name: str) -> list[str]:
 
 def _union(hint: Any) -> Any:
     """Return `X | None` as `Union[None, X]`, which the parser understands without a slow import."""
+    if typing.get_origin(hint) is typing.Annotated:
+        inner, *marks = typing.get_args(hint)
+        return typing.Annotated[(_union(inner), *marks)]
     if not isinstance(hint, types.UnionType):
         return hint
     return typing.Union.__getitem__(tuple(sorted(typing.get_args(hint), key=lambda kind: kind is not types.NoneType)))
@@ -126,7 +129,13 @@ def _metavar(name: str, hint: Any) -> str:
         return "N"
     if float in kinds:
         return next((bound.unit.upper() for bound in bounds if bound.unit in ("Hz", "s")), "X")
-    if any(typing.get_origin(kind) is tuple for kind in kinds) and name in ("plant", "learner", "strategy", "noise"):
+    if any(typing.get_origin(kind) is tuple for kind in kinds) and name in (
+        "plant",
+        "learner",
+        "strategy",
+        "noise",
+        "frequency",
+    ):
         return f"{name.upper()} …"
     return _WRITTEN.get(name) or ("PATH" if name in ("output", "figure") else name.upper())
 

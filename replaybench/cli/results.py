@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 
 from tyro.conf import Positional
 
-from replaybench.cli.options import CellOptions, Form, printing
+from replaybench.cli.options import CellOptions, Form
 from replaybench.runtime.configuration import NonNegativeInt, RootSeed, Seconds
 from replaybench.runtime.errors import UserError
 
@@ -18,7 +18,7 @@ def watch(run: Positional[Path]) -> int:
     Args:
         run: Run folder of a sweep that runs, has ended or was interrupted.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.reports.watch import watch_run
 
     watch_run(make_console(), run)
@@ -57,7 +57,7 @@ def figures(
             Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files of one label are runs.
         output: Folder to write into; figures in the run folder, and there figures/paper, if not given.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.reports.figures.all_figures import show_figures
 
     show_figures(make_console(), run, style, format, output, axis == "steps", overlay)
@@ -127,6 +127,7 @@ def inspect(
         plant: Of a run folder: the plant of the cell to take; of a buffer, needed only where it is one of your own
             (path/to/file.py:ClassName).
     """
+    from replaybench.cli.console import printing
     from replaybench.experiments.cells import find_inspected
     from replaybench.reports.inspection.inspect import show_file
 

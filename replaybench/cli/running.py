@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tyro.conf import Positional
 
-from replaybench.cli.options import Form, make_console, parameter_values, printing, setting_values
+from replaybench.cli.options import Form, parameter_values, setting_values
 from replaybench.runtime.configuration import (
     Count,
     Discount,
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 def sweep(
     study: Positional[Path | None] = None,
-    plant: tuple[str, ...] = (),
-    learner: tuple[str, ...] = (),
-    strategy: tuple[str, ...] = (),
-    noise: tuple[Noise, ...] = (),
-    frequency: tuple[Hertz, ...] = (),
+    plant: tuple[str, ...] | None = None,
+    learner: tuple[str, ...] | None = None,
+    strategy: tuple[str, ...] | None = None,
+    noise: tuple[Noise, ...] | None = None,
+    frequency: tuple[Hertz, ...] | None = None,
     output: Path | None = None,
     workers: Workers | None = None,
     cluster: str | None = None,
@@ -74,6 +74,7 @@ def sweep(
             a terminal and plain ones elsewhere if not given.
         tensorboard: Write TensorBoard event files too, into the run folder.
     """
+    from replaybench.cli.console import make_console
     from replaybench.experiments.study import Study, changed, read_study
     from replaybench.reports.figures.style import file_names
     from replaybench.runtime.configuration import build
@@ -90,7 +91,7 @@ def sweep(
     if study is None and not (plant and strategy):
         raise UserError("name a study, as in `sweep demo`, or --plant and --strategy; `init` writes a study to change")
     given |= changes
-    name = "-".join(file_names(plant))[:100]
+    name = "-".join(file_names(plant or ()))[:100]
     read = read_study(study, given) if study else build(Study, changed({"name": name}, given), "the options")
     console = make_console(quiet=not dry_run and (quiet or progress == "json"))
     return _run_study(
@@ -127,6 +128,7 @@ def reproduce(
         set: Changed keys of its study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
         output: Run folder; runs/<preset>-<scale> if not given.
     """
+    from replaybench.cli.console import make_console
     from replaybench.evidence.preset import announce, folder_of, read_preset, show_presets, take_over
     from replaybench.experiments.sweep import cores
 
@@ -208,6 +210,7 @@ def baseline(
         output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
     """
     from replaybench.cli.commands import show_baseline
+    from replaybench.cli.console import make_console
 
     show_baseline(make_console(), plant, parameter_values(parameters), frequency, noise, reference, output)
     return 0
@@ -253,6 +256,7 @@ def replay(
         output: Folder for policy, scores and figure; runs/replay-<file>-<learner>-<strategy>-<updates> if not given.
     """
     from replaybench.cli.commands import show_replay
+    from replaybench.cli.console import make_console
     from replaybench.exchange.offline import Changes
     from replaybench.experiments.cells import find_recording
 
@@ -290,6 +294,7 @@ def table(
         format: Text for people; or Markdown tables; or, as JSON or CSV, the scores with all digits as in --output, with
             --baseline or --compare the rows of the comparison instead.
     """
+    from replaybench.cli.console import printing
     from replaybench.data.documents import as_rows, check_columns_file, rows_text, write_columns
     from replaybench.experiments.comparison import comparison_tables
     from replaybench.experiments.dataset import without_rewards
@@ -336,6 +341,7 @@ def claims(
         figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
         format: Text for people; or the tables as Markdown; or, as JSON or CSV, the verdicts with all digits.
     """
+    from replaybench.cli.console import make_console, printing
     from replaybench.data.documents import rows_text
     from replaybench.reports.figures.claims import show_claims
 
@@ -393,6 +399,7 @@ def advise(
     from rich.console import Console
 
     from replaybench.cli.commands import advice
+    from replaybench.cli.console import make_console
     from replaybench.evidence.advice.advise import show
 
     if run is None and plant is None:

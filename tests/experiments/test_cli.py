@@ -132,7 +132,7 @@ def test_help_of_a_command_describes_its_options(command: str, capsys: pytest.Ca
         assert name in _SHARED or f"    {name}: " in str(COMMANDS[command].__doc__), name
     assert not re.search(r"\b(INT|STR|FLOAT|None|--no-\w+)\b", out.replace("--no-measure", "")), out
     if command == "sweep":
-        for shown in ("[SWEEP OPTIONS] STUDY", "--output PATH", "--checkpoint-seconds S", "(default: 60.0)"):
+        for shown in ("[SWEEP OPTIONS] [STUDY]", "--output PATH", "--checkpoint-seconds S", "(default: 60.0)"):
             assert shown in out
 
 
@@ -491,7 +491,7 @@ def test_a_buffer_of_another_plant_or_of_none_is_refused(
     [
         (["swep"], "did you mean sweep?\n"),
         (["baseline", "Pendulum", "--inerta", "3"], "did you mean --inertia?\n"),
-        (["sweep", "demo", "--strategy", "X"], "unknown option of sweep: '--strategy'; valid: --buffers"),
+        (["table", "x", "--strategy", "X"], "unknown option of table: '--strategy'; valid: --baseline"),
         (["sweep", "x.toml", "--bufers", "none"], "did you mean --buffers"),
         (["sweep", "demo", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),
         (["baseline", "Pendulm"], "did you mean Pendulum"),
@@ -504,7 +504,7 @@ def test_a_buffer_of_another_plant_or_of_none_is_refused(
         (["replay", "x.h5", "--updates", "0"], "--updates must be at least 1"),
         (["replay", "x.h5", "--capacity", "5"], "keeps everything"),
         (["sweep", "demo", "--workers", "0", "--dry-run"], "--workers must be at least 1"),
-        (["sweep"], "Study file (TOML)"),
+        (["sweep"], "name a study, as in `sweep demo`"),
         (["sweep", "x.toml", "--seeds", "abc"], "--seeds must be a whole number, not 'abc'"),
         (["sweep", "x.toml", "--buffers=zip"], "--buffers must be one of final, compressed, none, not 'zip'"),
         (["sweep", "x.toml", "--no-output"], "unknown option of sweep: '--no-output'; did you mean --output"),
@@ -713,7 +713,7 @@ def test_short_options_stand_for_long_ones(tmp_path: Path, capsys: pytest.Captur
         assert call(*words, *short) == 0
         told = capsys.readouterr().out
         assert "3 worker(s)" in told
-        assert f"disk    about 0.1 GB in {tmp_path / 'x'}" in told
+        assert f"in {tmp_path / 'x'}\n" in told
     assert "--workers is given twice" in refused(capsys, *words, "-j2", "--workers", 3)
     assert "-j" in refused(capsys, "table", tmp_path, "-j", 2)
     assert call("sweep", "--help") == 0
@@ -746,7 +746,7 @@ def test_tables_are_printed_in_formats(command: str, form: str, run: Path, capsy
     if command == "table":
         data = replaybench.open_results(run)
         found = [float(row["mu_final_mean"]) for row in rows if row["plant"] == "Magman" and word in row["strategy"]]
-        assert found == [float(data["mu_final_mean"].sel(plant="Magman", strategy=word))]
+        assert found == [data["mu_final_mean"].sel(plant="Magman", strategy=word).item()]
 
 
 def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
