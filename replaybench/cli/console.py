@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.segment import Segment
 
-from replaybench.cli.options import Form
 from replaybench.experiments.interruption import printable
 
 _WIDTH = 120
@@ -41,7 +40,7 @@ class _Escaped:
 
 
 @contextlib.contextmanager
-def printing(form: Form) -> Iterator[Console]:
+def printing(form: str) -> Iterator[Console]:
     """Yield a console; at the end, print its tables in a format other than text. Other lines go to stderr then."""
     if form == "text":
         yield make_console()
