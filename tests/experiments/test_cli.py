@@ -757,6 +757,8 @@ def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: 
     assert (tmp_path / "scores.md").read_text(encoding="utf-8").count("\n") == 6
     assert call("claims", run, "--format", "csv", "--output", tmp_path / "claims.json") == 0
     assert capsys.readouterr().out.startswith("paper,id,")
+    assert call("claims", run, "--format", "md", "--output", tmp_path / "again.json") == 0
+    assert "again.json" not in capsys.readouterr().out
 
 
 def test_init_writes_a_study_that_runs(
