@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 from replaybench.runtime.version import VERSION
 
 if TYPE_CHECKING:
+    from replaybench.api import advise as advise
+    from replaybench.api import open_results as open_results
+    from replaybench.api import replay_offline as replay_offline
+    from replaybench.api import report as report
+    from replaybench.api import solve as solve
     from replaybench.api import sweep as sweep
-    from replaybench.baselines.fuzzy_q_iteration import solve as solve
     from replaybench.envs.foreign.python_plant import PythonPlant as PythonPlant
     from replaybench.envs.ode.plant import OdePlant as OdePlant
     from replaybench.envs.population import PopulationEnv as PopulationEnv
     from replaybench.envs.registry import make_plant as make_plant
     from replaybench.experiments.cells import load_policy as load_policy
-    from replaybench.experiments.results_file import read_results as open_results
     from replaybench.experiments.study import Study as Study
     from replaybench.experiments.study import read_study as read_study
     from replaybench.replay.buffer import Replay as Replay
@@ -37,18 +40,21 @@ _PLACES = {
     "Replay": "replay.buffer:Replay",
     "StrategyReplayBuffer": "replay.sb3.buffer:StrategyReplayBuffer",
     "Study": "experiments.study:Study",
+    "advise": "api:advise",
     "load_policy": "experiments.cells:load_policy",
     "load_replay": "replay.buffer_file:load_replay",
     "make_plant": "envs.registry:make_plant",
-    "open_results": "experiments.results_file:read_results",
+    "open_results": "api:open_results",
     "parse": "replay.strategies.notation:parse",
     "read_study": "experiments.study:read_study",
-    "solve": "baselines.fuzzy_q_iteration:solve",
+    "replay_offline": "api:replay_offline",
+    "report": "api:report",
+    "solve": "api:solve",
     "sweep": "api:sweep",
 }
 __all__ = [
-    "OdePlant", "PopulationEnv", "PythonPlant", "Replay", "StrategyReplayBuffer", "Study", "load_policy", "load_replay",
-    "make_plant", "open_results", "parse", "read_study", "solve", "sweep",
+    "OdePlant", "PopulationEnv", "PythonPlant", "Replay", "StrategyReplayBuffer", "Study", "advise", "load_policy",
+    "load_replay", "make_plant", "open_results", "parse", "read_study", "replay_offline", "report", "solve", "sweep",
 ]  # fmt: skip
 
 

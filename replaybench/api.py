@@ -1,39 +1,275 @@
-"""Functions of the Python interface that combine several packages."""
+"""Functions of the Python interface that combine several packages, and the type of their results."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import io
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rich.console import Console
 
-from replaybench.experiments.study import Study
+from replaybench.baselines import fuzzy_q_iteration
+from replaybench.cli.commands import advice, print_offline, print_results, print_solution, show_replay
+from replaybench.envs.ode.plant import OdePlant, with_equations
+from replaybench.envs.registry import make_plant
+from replaybench.evidence.advice.advise import show
+from replaybench.exchange.offline import Changes
+from replaybench.experiments.cells import find_recording
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.study import Study, read_study
 from replaybench.experiments.sweep import Figures, cores, run_sweep
 from replaybench.experiments.workers import leave_if_imported
-from replaybench.reports.figures.all_figures import draw_figures, remove_figures
+from replaybench.reports.figures.all_figures import draw_figures, of_plant, offline_figure, remove_figures
+from replaybench.reports.figures.learning_curves import learning_curves
+from replaybench.reports.figures.style import style
+from replaybench.reports.figures.surfaces import solution_figure
+from replaybench.runtime.errors import UserError, unknown
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.figure import Figure
+
+    from replaybench.evidence.advice.proposal import Advice
+    from replaybench.exchange.offline_scores import OfflineScores
+
+T = TypeVar("T")
 
 
-def sweep(study: Study, output: Path | str, *, workers: int | None = None, cluster: str | None = None) -> xr.Dataset:
-    """Run a study into a folder, or continue there; return its results as `open_results` reads them.
+class Picture(NamedTuple):
+    """A figure that notebooks show; `figure` is the `matplotlib.figure.Figure`."""
+
+    figure: Figure
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        with style():
+            self.figure.savefig(content, format="png", dpi=100)
+        return content.getvalue()
+
+
+class Result(Generic[T]):
+    """A result that prints as text, shows as tables in a notebook, and has the attributes and items of `data`.
+
+    Attributes:
+        data: the result itself, for functions that need its type, such as `xarray.concat`.
+    """
+
+    def __init__(self, data: T, show: Callable[[Console], object], draw: Callable[..., Figure] | None = None) -> None:
+        self.data, self._show, self._draw = data, show, draw
+
+    def plot(self, **chosen: Any) -> Picture:
+        """Draw learning curves, the solution of a plant, or an offline replay.
+
+        Args:
+            chosen: of results of several plants, `plant="Magman"`.
+
+        Raises:
+            UserError: there is no such picture.
+        """
+        if self._draw is None:
+            raise UserError("there is no picture of this result")
+        with style():
+            return Picture(self._draw(**chosen))
+
+    def __repr__(self) -> str:
+        text = io.StringIO()
+        self._show(Console(file=text, width=120, emoji=False, force_jupyter=False))
+        return text.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        from replaybench.experiments.table_formats import Collector
+
+        collected = Collector()
+        self._show(collected)
+        return collected.html()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "data":
+            raise AttributeError(name)
+        return getattr(self.data, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        items: Any = self.data
+        return items[key]
+
+
+def sweep(
+    study: Study | Path | str, output: Path | str | None = None, *, workers: int | None = None,
+    cluster: str | None = None, progress: bool | None = None,
+) -> Result[xr.Dataset]:  # fmt: skip
+    """Run a study into a folder, or continue there; return its results as `open_results` does.
 
     Scripts that call this need `if __name__ == "__main__":` around it: worker processes import them.
 
     Args:
+        study: study, study file, or name of a study that comes with the package.
+        output: run folder; runs/<name of the study> if not given.
         workers: local worker processes, one per core if not given.
         cluster: address of a Dask scheduler to use instead.
+        progress: whether to print progress; in notebooks only if not given.
 
     Raises:
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
         KeyboardInterrupt: Ctrl-C, after checkpoints were written; called again, it continues.
+
+    Example:
+        >>> results = replaybench.sweep("demo", workers=4)
     """
     leave_if_imported()
+    read = study if isinstance(study, Study) else read_study(study)
     outcome = run_sweep(
-        study, Path(output), workers or cores(), cluster, checkpoint_seconds=60.0, console=Console(quiet=True),
-        figures=Figures(draw_figures, remove_figures),
+        read, Path(output or Path("runs") / read.name), workers or cores(), cluster, checkpoint_seconds=60.0,
+        console=_console(progress), figures=Figures(draw_figures, remove_figures),
     )  # fmt: skip
     if outcome.status:
         raise KeyboardInterrupt
-    return outcome.data
+    return _results(outcome.data)
+
+
+def open_results(path: Path | str) -> Result[xr.Dataset]:
+    """Return the results of a run folder or results file, with their checksum verified.
+
+    Returns:
+        `data` is an `xarray.Dataset`.
+
+    Raises:
+        UserError: there are none, or the file is damaged.
+
+    Example:
+        >>> replaybench.open_results("runs/mine")["mu_final"].mean("seed")
+    """
+    return _results(read_results(path))
+
+
+def _results(data: xr.Dataset) -> Result[xr.Dataset]:
+    def draw(plant: str | None = None) -> Figure:
+        plants = [str(name) for name in data["plant"].values]
+        if (plant or len(plants) > 1) and plant not in plants:
+            raise unknown("plant of these results:", str(plant), plants)
+        return learning_curves(of_plant(data, plant or plants[0]))
+
+    return Result(data, lambda console: print_results(console, data), draw)
+
+
+def solve(plant: OdePlant | str, frequency: float | None = None, **options: Any) -> Result[fuzzy_q_iteration.Solution]:
+    """Solve a plant by fuzzy Q-iteration, or fetch its solution from the cache.
+
+    Args:
+        plant: plant, or its name.
+        frequency: control rate in Hz; the plant's own if not given.
+        options: `grid`, `discount`, `variant`, `tolerance` and `store` of `replaybench.baselines.fuzzy_q_iteration`.
+
+    Returns:
+        Values and policy: `greedy(observation)`, `value(observation)`.
+
+    Raises:
+        UserError: the plant has no equations or no grid, or a setting is out of its range.
+
+    Example:
+        >>> replaybench.solve("PendulumDCSC", 50.0).plot()
+    """
+    made = with_equations(make_plant(plant), "dynamic programming") if isinstance(plant, str) else plant
+    found = fuzzy_q_iteration.solve(made, made.frequency if frequency is None else frequency, **options)
+    return Result(found, lambda console: print_solution(console, found), lambda: solution_figure(found))
+
+
+def replay_offline(
+    buffer: Path | str, strategy: str = "FULL[Uniform]", output: Path | str | None = None, *,
+    cell: Mapping[str, Any] | None = None, plant: str | None = None, learner: str = "DDPG", updates: int = 20_000,
+    capacity: int | None = None, seeds: int | None = None, root_seed: int = 0,
+    settings: Mapping[str, Any] | None = None, discount: float | None = None, evaluation_noise: float | None = None,
+    progress: bool | None = None,
+) -> Result[OfflineScores]:  # fmt: skip
+    """Train a fresh population from a stored buffer, offline, then evaluate it on the buffer's plant.
+
+    Args:
+        buffer: buffer file; or run folder, of which `cell` chooses learner, strategy, noise, frequency and seed.
+        output: new folder for policy, scores and figure; runs/replay-… if not given.
+        settings: changed settings of the learner, as in a study's table.
+        progress: whether to print progress; in notebooks only if not given.
+
+    The other arguments are the options of the command `replaybench replay`.
+
+    Returns:
+        The scores of the learners, the recording and the reference controllers.
+
+    Raises:
+        UserError: the buffer or a setting is wrong, or `output` holds a replay already.
+
+    Example:
+        >>> replaybench.replay_offline("runs/mine", "FULL[PER]", cell={"strategy": "FIFO[Uniform]"}, updates=2000)
+    """
+    known = ("learner", "strategy", "noise", "frequency", "seed")
+    if wrong := sorted({*(cell or {})} - {*known}):
+        raise unknown("key of cell:", wrong[0], known)
+    file, member = find_recording(Path(buffer), None, plant=plant, **(cell or {}))
+    scores = show_replay(
+        _console(progress), file, Path(output) if output else None, strategy, learner, plant=plant, stream=False,
+        updates=updates, capacity=capacity, seeds=seeds, root_seed=root_seed, member=member,
+        changes=Changes(dict(settings or {}), discount, evaluation_noise),
+    )  # fmt: skip
+    return Result(scores, lambda console: print_offline(console, scores), lambda: offline_figure(scores))
+
+
+def advise(
+    subject: Path | str, output: Path | str | None = None, *, noise: float | None = None,
+    frequency: float | None = None, memory: int = 0, workers: int | None = None, progress: bool | None = None,
+    **options: Any,
+) -> Result[list[Advice]]:  # fmt: skip
+    """Advise on retention and sampling, for each condition of a run or for one plant.
+
+    Args:
+        subject: run folder or buffer file; or name of a plant, for which a few strategies are run.
+        output: folder of the runs; runs/advice-PLANT if not given.
+        noise, frequency: of a run folder, which noise and control rate; of a plant, its noise and control rate.
+        memory: most experiences that may be kept; no limit if 0.
+        workers: local worker processes, one per core if not given.
+        progress: whether to print progress; in notebooks only if not given.
+        options: for a plant, `minutes`, `learner`, `seeds`, `episodes`, `probes`, `root_seed` and `settings`.
+
+    Raises:
+        UserError: there is no such plant or file, or the run lacks FULL[Uniform].
+
+    Example:
+        >>> replaybench.advise("runs/mine")[0].chosen
+    """
+    run = Path(subject) if Path(subject).exists() else None
+    if run is None:
+        leave_if_imported()
+    given = {"noise": noise, "frequency": frequency, "memory": memory, **options}
+    plant, folder = None if run else str(subject), Path(output) if output else None
+    found = advice(run, plant, folder, workers, _console(progress), **given)
+    return Result(found, lambda console: show(found, "text", console))
+
+
+def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
+    """Write the results of a sweep or of an offline replay as one HTML page; return its path.
+
+    Args:
+        run: run folder, results file, or folder of an offline replay.
+        output: new file; report.html in the run folder if not given.
+
+    Raises:
+        UserError: there are no results, `output` exists, or a library for reports is not installed.
+
+    Example:
+        >>> replaybench.report("runs/mine")
+    """
+    from replaybench.reports.page.report import show_report
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        written = show_report(Path(run), Path(output) if output else None)
+    return Result(written, lambda console: console.print(f"report   {written}", markup=False, soft_wrap=True))
+
+
+def _console(progress: bool | None) -> Console:
+    """Return a console for progress, quiet unless in a notebook or asked for; a bar there needs ipywidgets."""
+    console = Console(emoji=False)
+    if not (console.is_jupyter if progress is None else progress):
+        return Console(quiet=True)
+    if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None:
+        return Console(emoji=False, force_jupyter=False, force_terminal=False)
+    return console

@@ -58,7 +58,7 @@ def judged(study: Study, judges: xr.Dataset, advice: Advice) -> dict[str, Any]:
     assert advice.chosen is not None, advice.headline
     grid = Grid(plants=(advice.plant,), noise=(advice.noise,), strategies=(advice.chosen.name,))
     chosen = dataclasses.replace(study, name="chosen", plants=(), strategies=(), grid=(grid,))
-    own = sweep(chosen, RUNS / f"{plant_name(advice.plant)}-chosen")
+    own = sweep(chosen, RUNS / f"{plant_name(advice.plant)}-chosen").data
     place = advice.plant, advice.learner, advice.noise, advice.frequency
     both = xr.concat(
         [
@@ -103,7 +103,7 @@ _NEEDED: Final = {
 def main() -> None:
     os.chdir(ROOT)
     study = read_study(ROOT / "benchmarks/studies/replay/advice.toml")
-    judges = sweep(study, RUNS / "judges")
+    judges = sweep(study, RUNS / "judges").data
     places = [(plant, noise) for grid in study.grids() for plant in grid.plants for noise in grid.noise]
     rows = [judged(study, judges, asked(study, plant, noise)) for plant, noise in places]
     told = {

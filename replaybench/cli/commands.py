@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,26 @@ from replaybench.controllers.registry import spelled
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.ode.plant import OdePlant, with_equations
-from replaybench.envs.registry import make_plant
+from replaybench.envs.registry import PLANTS, make_plant
 from replaybench.exchange.offline import Changes
 from replaybench.exchange.offline_scores import OfflineScores
+from replaybench.experiments.comparison import comparison_tables, verdict
 from replaybench.experiments.progress import plain_lines
+from replaybench.experiments.tables import noise_tables, score_tables
+from replaybench.experiments.text_table import plain_table
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.atomic import refuse_existing
+from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import decimals, duration
 from replaybench.runtime.user_file import one_line_errors
 from replaybench.runtime.version import VERSION
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from replaybench.baselines.fuzzy_q_iteration import Solution
+    from replaybench.evidence.advice.proposal import Advice
 
 _LEAST_LEARNERS = 8
 
@@ -159,8 +169,8 @@ def show_replay(
     root_seed: int,
     member: int | None,
     changes: Changes,
-) -> None:
-    """Train offline from a buffer file; print and store how that compares with online learning and DP."""
+) -> OfflineScores:
+    """Train offline from a buffer file; print, store and return how that compares with online learning and DP."""
     from replaybench.exchange.offline import replay_offline
     from replaybench.exchange.offline_scores import extrapolation
     from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
@@ -231,19 +241,18 @@ def show_replay(
         kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
         online = {f"{kind}: {facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
     scores_of = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, found)
-    _print_offline(console, scores_of)
+    print_offline(console, scores_of)
     beyond = extrapolation(recording, outcome.agent, learners, updates)
     described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
     write_policy(policy, outcome.agent.weights(), {**about, **described})
     drawn = draw_offline(scores_of, folder)
-    scores_of.write(scores)  # last: its presence marks complete results
-    for figure in drawn:
-        print(f"figure   {figure}")
-    print(f"policy   {policy}")
-    print(f"scores   {scores}")
+    scores_of.write(scores)  # last: its presence says that all is written
+    for kind, written in (*(("figure", each) for each in drawn), ("policy", policy), ("scores", scores)):
+        console.print(f"{kind}   {written}", markup=False, highlight=False, soft_wrap=True)
     if beyond:
         words = beyond.words(learner, bool(recording.plant.action_choices))
         console.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
+    return scores_of
 
 
 def _check_unfinished(policy: Path, about: Mapping[str, Any]) -> None:
@@ -266,7 +275,8 @@ def metric_words(found: Reference) -> str:
     return "return" if found.episode_metric == "return" else "mean reward per step"
 
 
-def _print_offline(console: Console, scores: OfflineScores) -> None:
+def print_offline(console: Console, scores: OfflineScores) -> None:
+    """Print the scores of an offline replay and of what they are compared with."""
     found = scores.reference
     title = f"{found.plant}, {found.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
     table = Table(title=title, box=box.SIMPLE_HEAD)
@@ -281,3 +291,54 @@ def _print_offline(console: Console, scores: OfflineScores) -> None:
 
 def _file_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-." else "_" for c in text).strip("_")
+
+
+def advice(
+    run: Path | None, plant: str | None, folder: Path | None, workers: int | None, console: Console, *,
+    noise: float | None = None, frequency: float | None = None, memory: int = 0, learner: str = "DDPG",
+    minutes: float = 10.0, **options: Any,
+) -> list[Advice]:  # fmt: skip
+    """Return advice by a run folder or a buffer file, or else by runs on a plant; `options` are those of `Question`."""
+    from replaybench.evidence.advice.advise import advise, advise_from
+    from replaybench.evidence.advice.from_buffer import advise_on_buffer
+    from replaybench.evidence.advice.probes import Question
+    from replaybench.experiments.sweep import cores
+    from replaybench.reports.figures.style import file_names
+
+    plant = None if plant is None else PLANTS.spelled(plant)
+    if run is not None:
+        by_file = run.is_file()
+        return (
+            [advise_on_buffer(run, plant, memory, noise)]
+            if by_file
+            else advise_from(run, plant, memory, frequency, noise)
+        )
+    assert plant is not None
+    rate = make_plant(plant).frequency if frequency is None else frequency
+    given = {
+        "seeds": 10,
+        "root_seed": 0,
+        "settings": {},
+        "episodes": 0,
+        "probes": 0,
+        **options,
+        "learner": spelled(learner),
+    }
+    given |= {"plant": plant, "frequency": rate, "noise": noise or 0.0, "memory": memory, "minutes": minutes}
+    question = build(Question, given, "advise")
+    return [advise(question, folder or Path("runs") / f"advice-{file_names([plant])[0]}", workers or cores(), console)]
+
+
+def print_results(console: Console, data: xr.Dataset) -> None:
+    """Print the tables of a sweep, and its verdict in one sentence."""
+    for table in (*score_tables(data), *comparison_tables(data), *noise_tables(data)):
+        console.print(table)
+    console.print(f"verdict  {verdict(data)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_solution(console: Console, found: Solution) -> None:
+    """Print a solution of dynamic programming."""
+    table = plain_table(("plant", "Hz", "nodes", "actions", "γ", "sweeps", "last ‖Δθ‖∞"), title="Fuzzy Q-iteration")
+    cells = (found.plant.name, f"{found.frequency:g}", " × ".join(map(str, found.grid.nodes)), f"{len(found.actions)}")
+    table.add_row(*cells, f"{found.discount:.4g}", f"{found.sweeps}", f"{found.convergence[-1]:.3g}")
+    console.print(table)

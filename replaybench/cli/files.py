@@ -45,7 +45,7 @@ def import_log(
         na: Words in a text log that stand for a missing number, as in -9999.
         other_plant: Take a Minari dataset although it names another environment than the plant.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.data.logs.text import TextOptions
     from replaybench.exchange.commands import show_import
 
@@ -70,13 +70,14 @@ def export(
 
     Args:
         buffer: Buffer file made by `sweep` or `import`; or run folder, of which the options below choose a cell.
-        dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0; or table to write (.csv, .parquet),
-            a row a step in physical units.
+        dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0; or table to write (.csv, .json,
+            .md, .parquet), a row a step in physical units.
         member: Recording to write, from 0; all of them if not given.
-        plant: The buffer's plant; needed only where it is one of your own (path/to/file.py:ClassName).
+        plant: Of a run folder: the plant of the cell to take; of a buffer, needed only where it is one of your own
+            (path/to/file.py:ClassName).
         output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.exchange.commands import show_export
     from replaybench.experiments.cells import find_recording
 
@@ -102,8 +103,9 @@ def export_policy(
             the suffix of --output, else C, if not given.
         member: Member whose policy to write, from 0; the one that did best in its last greedy episode if not given.
         output: File to write; policy.h, .pt2 or .onnx next to the policy file if not given. C is named after it.
-        plant: The policy's plant; needed for a file only where it is one of your own (path/to/file.py:ClassName).
-        learner: The policy's learner; needed for a file only where it is one of your own (path/to/file.py:ClassName).
+        plant: Of a run folder: the plant of the cell to take; of a file, needed only where it is one of your own
+            (path/to/file.py:ClassName).
+        learner: Of a run folder: the learner of the cell to take; of a file, needed only where it is one of your own.
     """
     from replaybench.exchange.policy_export import export_policy
     from replaybench.experiments.cells import find_policy

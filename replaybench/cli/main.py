@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
@@ -14,7 +15,9 @@ from replaybench.cli.options import (
     check,
     check_options,
     examples,
+    init,
     list_names,
+    long_options,
     merged_options,
     plant_parameters,
     take_plant_parameters,
@@ -33,7 +36,7 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import imports_only
 
 _GROUPS: Final[dict[str, dict[str, Callable[..., int]]]] = {
-    "run": {"sweep": sweep, "reproduce": reproduce, "baseline": baseline, "replay": replay},
+    "run": {"init": init, "sweep": sweep, "reproduce": reproduce, "baseline": baseline, "replay": replay},
     "look": {"watch": watch, "report": report, "figures": figures, "show": show, "inspect": inspect},
     "compare": {"table": table, "claims": claims, "advise": advise},
     "exchange": {"import": import_log, "export": export, "export-policy": export_policy},
@@ -47,16 +50,23 @@ _NAMES = ("name", "plant", "learner", "strategy", "from_learner", "from_strategy
 """Arguments by which a user names what other commands may import."""
 
 _DESCRIPTION: Final = "Which experiences should a learning controller keep, and which should it replay?"
+_CELLS: Final = (
+    "--plant, --learner, --strategy, --noise, --frequency and --seed mean the same everywhere: of a run folder they "
+    "choose a cell; where there is none, they set the conditions. Of replay, --strategy and --learner set those of the "
+    "new learners, and --from-strategy and --from-learner choose."
+)
 _OPTIONS: Final = {
     "-h, --help": "Print this help.",
     "-V, --version": "Print the version.",
+    "-v, --verbose": "Of any command: print the traceback of an error, too.",
     "--tyro-print-completion {bash,zsh}": "Print a script that completes commands and options.",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one line on stderr and exit status 2."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in given if word not in ("-v", "--verbose")]
     prepare_streams()
     try:
         with stopping_raises(to_the_end=arguments is None):
@@ -64,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout.flush()
         sys.exit(status)
     except UserError as error:
+        if words != given:
+            traceback.print_exc()
         _fail(2, *map(str, error.args))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -93,6 +105,7 @@ def _overview() -> str:
         textwrap.fill(_DESCRIPTION, width),
         textwrap.fill("To begin: replaybench sweep demo, then replaybench report runs/demo.", width),
         textwrap.fill("Options of a command: replaybench COMMAND --help.", width),
+        textwrap.fill(_CELLS, width),
     ]
     for title, group in _GROUPS.items():
         first = {name: (command.__doc__ or "").partition("\n")[0] for name, command in group.items()}
@@ -114,6 +127,7 @@ def _run(words: list[str]) -> int:
         raise unknown("command", words[0], COMMANDS)
     parameters: dict[str, str] = {}
     if words[0] in COMMANDS:
+        words = long_options(words, COMMANDS[words[0]])
         parameters = plant_parameters(words, COMMANDS[words[0]])
         words = take_plant_parameters(words, parameters)
         check_options(words, COMMANDS[words[0]], parameters)

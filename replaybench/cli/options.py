@@ -6,49 +6,39 @@ import dataclasses
 import inspect
 import itertools
 import re
+import shlex
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
-from rich.segment import Segment
 from tyro.conf import Positional
 
-from replaybench.experiments.interruption import printable
 from replaybench.runtime.configuration import UNIONS, Hertz, Noise, NonNegativeInt, Within
 from replaybench.runtime.errors import UserError, shown, unknown
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter
 
-_WIDTH = 120
+SHORT: Final = {"-o": "--output", "-j": "--workers", "-q": "--quiet"}
+"""Short forms of options."""
+
+Form = Literal["text", "json", "csv", "md"]
+"""Text for people, or the tables alone in a format."""
 
 
-def make_console(quiet: bool = False) -> Console:
-    """Return a console; a `quiet` one prints nothing."""
-    console = Console(quiet=quiet, emoji=False)
-    if not console.is_terminal:
-        console = Console(width=_WIDTH, quiet=quiet, emoji=False)
-    console.push_render_hook(_Escaping())
-    return console
-
-
-class _Escaping(RenderHook):
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Escaped(renderable) for renderable in renderables]
-
-
-class _Escaped:
-    """Renders an object and escapes control characters in its text; rich's own control codes are kept."""
-
-    def __init__(self, renderable: ConsoleRenderable) -> None:
-        self._renderable = renderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self._renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text, keep="\n"), segment.style)
+def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
+    """Replace short options of a command by long ones; a value may follow at once, as in `-j4`."""
+    valid = signature_of(command).parameters
+    found = []
+    for word in words:
+        option = SHORT.get(word[:2], "")
+        if option[2:] in valid and not word.startswith("--"):
+            found += [option, *([word[2:].removeprefix("=")] if word[2:] else [])]
+        else:
+            found.append(word)
+    return found
 
 
 _DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
@@ -242,15 +232,19 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def list_names(what: Positional[Literal["all", "plants", "strategies", "learners"]] = "all") -> int:
+def list_names(
+    what: Positional[Literal["all", "plants", "strategies", "learners"]] = "all", format: Form = "text"
+) -> int:
     """List the plants, strategies and learners that studies can name.
 
     Args:
         what: Which of them.
     """
+    from replaybench.cli.console import printing
     from replaybench.reports.inspection.inspect import show_names
 
-    show_names(make_console(), what)
+    with printing(format) as console:
+        show_names(console, what)
     return 0
 
 
@@ -260,6 +254,7 @@ def check(name: Positional[str]) -> int:
     Args:
         name: path/to/file.py:ClassName; or a name that `replaybench list` shows, or a whole strategy.
     """
+    from replaybench.cli.console import make_console
     from replaybench.evidence.contract_checks import show_check
 
     return show_check(make_console(), name)
@@ -275,4 +270,21 @@ def examples(folder: Positional[Path] = Path("examples")) -> int:
 
     for path in copy_examples(folder):
         print(path)
+    return 0
+
+
+def init(file: Positional[Path] = Path("study.toml")) -> int:
+    """Write a study file with comments, to change and run.
+
+    Args:
+        file: New file to write.
+    """
+    from replaybench.experiments.start import EXAMPLES
+    from replaybench.runtime.atomic import write_text
+
+    if file.exists():
+        raise UserError(f"{file} exists already; name another file")
+    write_text(file, (EXAMPLES / "study.toml").read_text(encoding="utf-8"))
+    print(f"study    {file}")
+    print(f"next     replaybench sweep {shlex.quote(str(file))} --dry-run")
     return 0

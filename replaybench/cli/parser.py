@@ -15,15 +15,17 @@ from typing import Any, Final, Literal
 
 import tyro
 
-from replaybench.cli.options import is_positional, kinds_and_bounds, signature_of
+from replaybench.cli.options import SHORT, is_positional, kinds_and_bounds, signature_of
 from replaybench.runtime.errors import UserError
 
 _SHARED: Final = {
-    "strategy": "Strategy of the cell of a run folder.",
-    "learner": "Learner of the cell of a run folder.",
-    "noise": "Noise of the cell of a run folder.",
-    "frequency": "Control rate in Hz of the cell of a run folder.",
-    "seed": "Seed of the cell of a run folder: its member is the one that is meant.",
+    "strategy": "Of a run folder: the strategy of the cell to take.",
+    "learner": "Of a run folder: the learner of the cell to take.",
+    "noise": "Of a run folder: the noise of the cell to take.",
+    "frequency": "Of a run folder: the control rate in Hz of the cell to take.",
+    "seed": "Of a run folder: the seed, whose cell and member to take.",
+    "quiet": "Print errors only.",
+    "format": "Text for people; or the tables alone, as JSON, CSV or Markdown.",
     "root_seed": "Root seed of the random numbers.",
     "workers": "Worker processes; one per core if not given.",
     "cluster": "Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.",
@@ -94,18 +96,25 @@ def _readable_hints(signature: inspect.Signature) -> dict[str, Any]:
     hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     for name, parameter in signature.parameters.items():
         if hints[name] is bool:
-            hints[name] = tyro.conf.FlagCreatePairsOff[bool]
+            hints[name] = typing.Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(aliases=_short(name))]
             continue
         hint, metavar = "" if parameter.default in (None, ()) else None, _metavar(name, hints[name])
         if is_positional(parameter) and parameter.default is not parameter.empty:
             metavar = f"[{metavar}]"
-        described = tyro.conf.arg(metavar=metavar, help_behavior_hint=hint)
+        described = tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, aliases=_short(name))
         hints[name] = typing.Annotated[_union(hints[name]), described]
     return hints
 
 
+def _short(name: str) -> list[str]:
+    return [short for short, option in SHORT.items() if option == f"--{name}"]
+
+
 def _union(hint: Any) -> Any:
     """Return `X | None` as `Union[None, X]`, which the parser understands without a slow import."""
+    if typing.get_origin(hint) is typing.Annotated:
+        inner, *marks = typing.get_args(hint)
+        return typing.Annotated[(_union(inner), *marks)]
     if not isinstance(hint, types.UnionType):
         return hint
     return typing.Union.__getitem__(tuple(sorted(typing.get_args(hint), key=lambda kind: kind is not types.NoneType)))
@@ -120,6 +129,14 @@ def _metavar(name: str, hint: Any) -> str:
         return "N"
     if float in kinds:
         return next((bound.unit.upper() for bound in bounds if bound.unit in ("Hz", "s")), "X")
+    if any(typing.get_origin(kind) is tuple for kind in kinds) and name in (
+        "plant",
+        "learner",
+        "strategy",
+        "noise",
+        "frequency",
+    ):
+        return f"{name.upper()} …"
     return _WRITTEN.get(name) or ("PATH" if name in ("output", "figure") else name.upper())
 
 

@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 
 from tyro.conf import Positional
 
-from replaybench.cli.options import CellOptions
+from replaybench.cli.options import CellOptions, Form
 from replaybench.runtime.configuration import NonNegativeInt, RootSeed, Seconds
 from replaybench.runtime.errors import UserError
 
@@ -18,7 +18,7 @@ def watch(run: Positional[Path]) -> int:
     Args:
         run: Run folder of a sweep that runs, has ended or was interrupted.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.reports.watch import watch_run
 
     watch_run(make_console(), run)
@@ -57,7 +57,7 @@ def figures(
             Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files of one label are runs.
         output: Folder to write into; figures in the run folder, and there figures/paper, if not given.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.reports.figures.all_figures import show_figures
 
     show_figures(make_console(), run, style, format, output, axis == "steps", overlay)
@@ -83,9 +83,9 @@ def show(
         seconds: End of the film in seconds of the plant, whose episodes follow each other where they are short; that of
             the first episode beyond three seconds, or that of 500 pictures, if not given.
         member: Member of the policy file, from 0; the one that did best in its last greedy episode if not given.
-        learner: Learner of the cell of a run folder; of a file only where it is one of your own.
-        noise: Noise of the cell of a run folder; with a policy file, or without a policy, of the plant.
-        frequency: Control rate in Hz of the cell of a run folder; without a policy, of the plant.
+        learner: Of a run folder: the learner of the cell to take; of a file only where it is one of your own.
+        noise: Of a run folder: the noise of the cell to take; else that of the plant.
+        frequency: Of a run folder: the control rate in Hz of the cell to take; without a policy, that of the plant.
     """
     from replaybench.experiments.cells import find_policy
     from replaybench.reports.films import Asked
@@ -113,6 +113,7 @@ def inspect(
     figure: Path | None = None,
     plant: str | None = None,
     learner: str | None = None,
+    format: Form = "text",
     **cell: Unpack[CellOptions],
 ) -> int:
     """Print the contents of any file that replaybench writes; of a buffer, the composition of its experiences.
@@ -123,12 +124,14 @@ def inspect(
         verify: Check structure and values as well, not only checksums.
         member: Member of a buffer whose composition to show, from 0; all of them, pooled, if not given.
         figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
-        plant: The buffer's plant; needed only where it is one of your own (path/to/file.py:ClassName).
+        plant: Of a run folder: the plant of the cell to take; of a buffer, needed only where it is one of your own
+            (path/to/file.py:ClassName).
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import printing
     from replaybench.experiments.cells import find_inspected
     from replaybench.reports.inspection.inspect import show_file
 
     chosen, member = find_inspected(file, member, plant=plant, learner=learner, **cell)
-    show_file(make_console(), chosen, verify, member, plant, figure)
+    with printing(format) as console:
+        show_file(console, chosen, verify, member, plant, figure)
     return 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tyro.conf import Positional
 
-from replaybench.cli.options import parameter_values, setting_values
+from replaybench.cli.options import Form, parameter_values, setting_values
 from replaybench.runtime.configuration import (
     Count,
     Discount,
@@ -30,7 +32,12 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    study: Positional[Path],
+    study: Positional[Path | None] = None,
+    plant: tuple[str, ...] | None = None,
+    learner: tuple[str, ...] | None = None,
+    strategy: tuple[str, ...] | None = None,
+    noise: tuple[Noise, ...] | None = None,
+    frequency: tuple[Hertz, ...] | None = None,
     output: Path | None = None,
     workers: Workers | None = None,
     cluster: str | None = None,
@@ -51,8 +58,14 @@ def sweep(
     study names none.
 
     Args:
-        study: Study file (TOML), or the name of a study that comes with replaybench: demo, partial.
-        output: Run folder; runs/<name of the study> if not given.
+        study: Study file (TOML), or the name of a study that comes with replaybench: demo, partial; none if --plant
+            and --strategy describe the study.
+        plant: Plants, as in --plant PendulumDCSC Magman; override the study.
+        learner: Learners; override the study.
+        strategy: Strategies; override the study. The others are compared with the first.
+        noise: Noise levels; override the study.
+        frequency: Control rates in Hz; override the study.
+        output: Run folder; runs/<name of the study>, or runs/<plants>, if not given.
         buffers: Whether to keep each cell's replay buffer, as it is or packed (slower); overrides the study.
         seeds: Number of seeds; overrides the study.
         episodes: Number of episodes, or of iterations as long as one (see update_every); overrides the study.
@@ -60,18 +73,26 @@ def sweep(
         progress: A live line, a plain line every 30 s, or a JSON object for each event and nothing else; a live line in
             a terminal and plain ones elsewhere if not given.
         tensorboard: Write TensorBoard event files too, into the run folder.
-        quiet: Print errors only.
     """
-    from replaybench.cli.options import make_console
-    from replaybench.experiments.study import read_study
+    from replaybench.cli.console import make_console
+    from replaybench.experiments.study import Study, changed, read_study
+    from replaybench.reports.figures.style import file_names
+    from replaybench.runtime.configuration import build
 
     if quiet and progress:
         raise UserError("--quiet prints no progress; leave --progress out")
+    axes = {"plants": plant, "learners": learner, "strategies": strategy, "noise": noise, "frequency": frequency}
     options = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
-    given, changes = {key: value for key, value in options.items() if value is not None}, setting_values(set or ())
+    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    changes = setting_values(set or ())
+    given |= {key: [*values] for key, values in axes.items() if values}
     if twice := [key for key in given if key in changes]:
-        raise UserError(f"--set gives {twice[0]}, which --{twice[0]} gives, too; leave one out")
-    read = read_study(study, {**given, **changes})
+        raise UserError(f"--set gives {twice[0]}, which an option gives, too; leave one out")
+    if study is None and not (plant and strategy):
+        raise UserError("name a study, as in `sweep demo`, or --plant and --strategy; `init` writes a study to change")
+    given |= changes
+    name = "-".join(file_names(plant or ()))[:100]
+    read = read_study(study, given) if study else build(Study, changed({"name": name}, given), "the options")
     console = make_console(quiet=not dry_run and (quiet or progress == "json"))
     return _run_study(
         console, read, output or Path("runs") / read.name, workers, cluster, dry_run, no_measure,
@@ -91,6 +112,7 @@ def reproduce(
     checkpoint_seconds: Seconds = 60.0,
     dry_run: bool = False,
     no_measure: bool = False,
+    quiet: bool = False,
 ) -> int:
     """Run a published figure or table as a study, for example debruin2018/fig12.
 
@@ -106,11 +128,11 @@ def reproduce(
         set: Changed keys of its study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
         output: Run folder; runs/<preset>-<scale> if not given.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.evidence.preset import announce, folder_of, read_preset, show_presets, take_over
     from replaybench.experiments.sweep import cores
 
-    console = make_console()
+    console = make_console(quiet=quiet and not (list or dry_run))
     if list:
         show_presets(console, scale, workers or cores(), time)
         return 0
@@ -126,7 +148,7 @@ def reproduce(
     if set:
         console.print(f"changed: {', '.join(set)}", markup=False, highlight=False)
     if not dry_run and (taken := take_over(study, folder)):
-        print(f"{taken} finished cell(s) taken from folders next to {folder}")
+        console.print(f"{taken} finished cell(s) taken from folders next to {folder}", markup=False, highlight=False)
     return _run_study(
         console, study, folder, workers, cluster, dry_run, no_measure, checkpoint_seconds=checkpoint_seconds
     )
@@ -143,9 +165,8 @@ def _run_study(
     **options: Any,
 ) -> int:
     """Run a study, or print what it needs; return the exit status. `options` are those of `run_sweep`."""
-    from replaybench.experiments.comparison import comparison_tables
+    from replaybench.cli.commands import print_results
     from replaybench.experiments.sweep import Figures, cores, run_sweep
-    from replaybench.experiments.tables import noise_tables, score_tables
     from replaybench.reports.cell_table import show_plan
     from replaybench.reports.figures.all_figures import draw_figures, remove_figures
 
@@ -160,12 +181,13 @@ def _run_study(
         print("stopped before the end; run the same command again to continue", file=sys.stderr)
     if console.quiet:
         return status
-    for table in (*score_tables(data), *comparison_tables(data), *noise_tables(data)):
-        console.print(table)
+    print_results(console, data)
     print(f"results  {folder / 'results.nc'}")
     print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if study.buffers != 'none' else ''})")
     for path in drawn:
         print(f"figure   {path}")
+    if not status:
+        print(f"next     replaybench report {shlex.quote(str(folder))}")
     return status
 
 
@@ -188,7 +210,7 @@ def baseline(
         output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
     """
     from replaybench.cli.commands import show_baseline
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
 
     show_baseline(make_console(), plant, parameter_values(parameters), frequency, noise, reference, output)
     return 0
@@ -234,7 +256,7 @@ def replay(
         output: Folder for policy, scores and figure; runs/replay-<file>-<learner>-<strategy>-<updates> if not given.
     """
     from replaybench.cli.commands import show_replay
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console
     from replaybench.exchange.offline import Changes
     from replaybench.experiments.cells import find_recording
 
@@ -259,6 +281,7 @@ def table(
     baseline: str | None = None,
     compare: Literal["strategy", "learner", "noise", "frequency", "plant"] | None = None,
     output: Path | None = None,
+    format: Form = "text",
 ) -> int:
     """Print the tables of a sweep again: scores, how cells compare along an axis of the study, seed by seed, noise.
 
@@ -266,10 +289,13 @@ def table(
         run: Run folder, or a results file (.nc) by itself.
         baseline: What the others are compared with, e.g. a strategy; the study's first if not given.
         compare: Axis along which cells are compared; strategies if not given, or the first axis that varies.
-        output: File (.csv, .parquet) to write the scores to as well, a row a cell, its blocks of seeds together.
+        output: File (.csv, .json, .md, .parquet) to write the scores to as well, a row a cell, its blocks of seeds
+            together.
+        format: Text for people; or Markdown tables; or, as JSON or CSV, the scores with all digits as in --output, with
+            --baseline or --compare the rows of the comparison instead.
     """
-    from replaybench.cli.options import make_console
-    from replaybench.data.documents import check_columns_file, write_columns
+    from replaybench.cli.console import printing
+    from replaybench.data.documents import as_rows, check_columns_file, rows_text, write_columns
     from replaybench.experiments.comparison import comparison_tables
     from replaybench.experiments.dataset import without_rewards
     from replaybench.experiments.results_file import read_results
@@ -277,14 +303,21 @@ def table(
 
     if output is not None:
         check_columns_file(output)
-    console, data = make_console(), read_results(run)
+    data = read_results(run)
     if not (scores := score_tables(data)):
         raise without_rewards(run, data, "a table needs")
-    for shown in (*scores, *comparison_tables(data, baseline, compare), *noise_tables(data)):
-        console.print(shown)
+    tables, others = comparison_tables(data, baseline, compare), noise_tables(data)
+    if format in ("json", "csv"):
+        scores, others = [], []
+    if scores or baseline or compare:
+        with printing(format) as console:
+            for shown in (*scores, *tables, *others):
+                console.print(shown)
+    else:
+        print(rows_text(as_rows(score_columns(data)), format), end="")
     if output is not None:
         write_columns(output, score_columns(data))
-        print(f"table    {output}")
+        print(f"table    {output}", file=sys.stdout if format == "text" else sys.stderr)
     return 0
 
 
@@ -294,6 +327,7 @@ def claims(
     claim: str | None = None,
     output: Path | None = None,
     figure: Path | None = None,
+    format: Form = "text",
 ) -> int:
     """Test published claims by runs: reproduced, contradicted or undecided, with effect, interval and seeds needed.
 
@@ -305,11 +339,20 @@ def claims(
         claim: Show this claim only, by its name, which stands in front of each.
         output: File to write the verdicts to as well, as JSON.
         figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
+        format: Text for people; or the tables as Markdown; or, as JSON or CSV, the verdicts with all digits.
     """
-    from replaybench.cli.options import make_console
+    from replaybench.cli.console import make_console, printing
+    from replaybench.data.documents import rows_text
     from replaybench.reports.figures.claims import show_claims
 
-    show_claims(make_console(), runs, () if paper is None else (paper,), output, figure, claim)
+    asked = (runs, () if paper is None else (paper,), output, figure, claim)
+    if format in ("json", "csv"):
+        with contextlib.redirect_stdout(sys.stderr):
+            records = show_claims(make_console(quiet=True), *asked)
+        print(rows_text(records, format), end="")
+        return 0
+    with printing(format) as console:
+        show_claims(console, *asked)
     return 0
 
 
@@ -355,45 +398,23 @@ def advise(
     given = dict(locals())
     from rich.console import Console
 
-    from replaybench.cli.options import make_console
-    from replaybench.controllers.registry import spelled
-    from replaybench.envs.registry import PLANTS, make_plant
-    from replaybench.evidence.advice.advise import advise as find
-    from replaybench.evidence.advice.advise import advise_from, show
-    from replaybench.evidence.advice.from_buffer import advise_on_buffer
-    from replaybench.evidence.advice.probes import Question
-    from replaybench.experiments.sweep import cores
-    from replaybench.reports.figures.style import file_names
+    from replaybench.cli.commands import advice
+    from replaybench.cli.console import make_console
+    from replaybench.evidence.advice.advise import show
 
     if run is None and plant is None:
         raise UserError("name a plant, as in --plant PendulumDCSC, a run folder with FULL[Uniform], or a buffer file")
-    console, plant = make_console(), None if plant is None else PLANTS.spelled(plant)
     if run is not None:
         if not run.exists():
             raise no_such_file(run)
         _check_nothing_else(given, of_file=run.is_file())
-        if run.is_file():
-            show(advise_on_buffer(run, plant, memory or 0, noise), format, console)
-        else:
-            show(advise_from(run, plant, memory or 0, frequency, noise), format, console)
-        return 0
-    assert plant is not None
-    question = Question(
-        plant=plant,
-        learner=spelled(learner),
-        frequency=make_plant(plant).frequency if frequency is None else frequency,
-        noise=noise or 0.0,
-        seeds=seeds,
-        root_seed=root_seed,
-        settings=setting_values(set),
-        episodes=episodes or 0,
-        probes=probes or 0,
-        memory=memory or 0,
-        minutes=budget_minutes,
-    )
-    folder = output or Path("runs") / f"advice-{file_names([plant])[0]}"
-    progress = Console(stderr=True, emoji=False) if format == "json" else console
-    show(find(question, folder, workers or cores(), progress), format, console)
+    console = make_console()
+    found = advice(
+        run, plant, output, workers, Console(stderr=True, emoji=False) if format == "json" else console, noise=noise,
+        frequency=frequency, memory=memory or 0, learner=learner, seeds=seeds, root_seed=root_seed,
+        settings=setting_values(set), episodes=episodes or 0, probes=probes or 0, minutes=budget_minutes,
+    )  # fmt: skip
+    show(found if run is not None and run.is_dir() else found[0], format, console)
     return 0
 
 

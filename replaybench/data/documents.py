@@ -1,4 +1,4 @@
-"""TOML and JSON files as plain tables, and columns written as CSV or Parquet.
+"""TOML and JSON files as plain tables, and tables of rows written as JSON, CSV, Markdown or Parquet.
 
 Deep nesting and numbers of thousands of digits are refused. So are numbers such as 1e400, which would become
 infinite. Lone surrogates, which neither figures nor files can hold, are written as escapes.
@@ -101,7 +101,7 @@ def _depth(table: dict[str, Any]) -> int:
     return depth
 
 
-COLUMN_SUFFIXES: Final = (".csv", ".parquet")
+COLUMN_SUFFIXES: Final = (".csv", ".json", ".md", ".parquet")
 
 
 def check_columns_file(path: Path) -> None:
@@ -111,7 +111,7 @@ def check_columns_file(path: Path) -> None:
         UserError: it exists, has another suffix, or what Parquet needs is not installed.
     """
     if path.suffix.lower() not in COLUMN_SUFFIXES:
-        raise UserError(f"{path} must end in .csv or .parquet")
+        raise UserError(f"{path} must end in .csv, .json, .md or .parquet")
     if path.exists():
         raise UserError(f"{path} exists already; remove it or choose another name")
     if path.suffix.lower() == ".parquet":
@@ -130,8 +130,32 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
         with atomic_path(path) as temporary:
             pyarrow.parquet.write_table(pyarrow.table(dict(columns)), temporary)
         return
+    write_text(path, rows_text(as_rows(columns), path.suffix.lower()[1:]))
+
+
+def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return columns of equal length as rows."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
+    """Return rows as `csv`, `md` (a Markdown table) or `json` (a list of objects, NaN and infinity as null)."""
+    if form == "json":
+        plain = [{key: None if _odd(value) else value for key, value in row.items()} for row in rows]
+        return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+    headings = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [headings, *([row.get(heading, "") for heading in headings] for row in rows)]
+    if form == "md":
+        lines = ["| " + " | ".join(_markdown_cell(cell) for cell in line) + " |" for line in cells]
+        return "\n".join([lines[0], "|" + " --- |" * len(headings), *lines[1:]]) + "\n"
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    write_text(path, text.getvalue())
+    csv.writer(text, lineterminator="\n").writerows(cells)
+    return text.getvalue()
+
+
+def _odd(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _markdown_cell(value: Any) -> str:
+    return str(value).replace("\\", "\\\\").replace("|", "\\|").replace("\n", "<br>")

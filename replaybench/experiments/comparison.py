@@ -334,6 +334,48 @@ def first_comparison(
     return None
 
 
+def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
+    """Return in one sentence how the best strategy compares with the baseline, the study's first if not given.
+
+    Differences are means over all conditions in which both were run; p values are corrected for the number of
+    strategies (Holm 1979). A learner's strategies are compared with that learner's baseline.
+
+    Raises:
+        UserError: there is no such strategy.
+    """
+    base, conditions = baseline_of(data, baseline), np.prod([data.sizes[axis] for axis in ("noise", "frequency")])
+    plants = _plants(data)
+    on_scale = all((scaled(one) | ~runs_there(one).any(["learner", "strategy", "seed"])).all() for one in plants)
+    if not on_scale and len(plants) * conditions > 1:
+        return "No verdict over all conditions: some have no μ_r, so their scores are not comparable."
+    scores = np.stack(
+        [final_scores(one).transpose("strategy", "learner", ..., "seed").values for one in plants], axis=2
+    )
+    scores = scores.reshape(data.sizes["strategy"], -1, data.sizes["seed"])
+    names = [str(name) for name in data["strategy"].values]
+    first = scores[names.index(base)]
+    found: list[tuple[str, Effect, int]] = []
+    for name, mine in zip(names, scores, strict=True):
+        both = np.isfinite(mine).any(axis=1) & np.isfinite(first).any(axis=1)
+        effect = paired([(mine - first)[both].mean(axis=0)], []) if both.any() else None
+        if name != base and effect is not None and effect.n:
+            found.append((name, effect, int(both.sum())))
+    if not found:
+        return f"No verdict: no other strategy was run under the same conditions as {base}."
+    chances = holm([float(flipped(effect.differences)) for _, effect, _ in found])
+    (name, effect, count), chance = max(zip(found, chances, strict=True), key=lambda each: each[0][1].estimate)
+    low, high = effect.interval()
+    ends = f" [{low:+.3g}, {high:+.3g}]" if np.isfinite(low) else ""
+    measure = "μ_final" if on_scale else f"final {episode_metric(plants[0])}"
+    word = f"significantly {'better' if effect.estimate > 0 else 'worse'}"
+    word = word if chance < SIGNIFICANT else "not significantly different"
+    over = f", mean over {count} conditions" if count > 1 else ""
+    return (
+        f"The best strategy next to {base} is {name}, {word}: {measure} differs by {effect.estimate:+.3g}{ends} "
+        f"(p = {p_text(chance)}, n = {effect.n}{over})."
+    ).replace("p = <", "p <")
+
+
 _CAPTION: Final = (
     "differences are of paired seeds, with BCa intervals; p: paired sign-flip test, corrected within {family} (Holm), "
     "which decides, not whether intervals overlap; seeds: if p is not below 0.05, how many would make this difference "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -31,6 +33,7 @@ from replaybench.exchange.offline import offer
 from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.exchange.recorded_buffer import read_recording
 from replaybench.experiments import progress as plain_lines
+from replaybench.experiments.comparison import verdict
 from replaybench.experiments.results_file import write_results
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
@@ -129,7 +132,7 @@ def test_help_of_a_command_describes_its_options(command: str, capsys: pytest.Ca
         assert name in _SHARED or f"    {name}: " in str(COMMANDS[command].__doc__), name
     assert not re.search(r"\b(INT|STR|FLOAT|None|--no-\w+)\b", out.replace("--no-measure", "")), out
     if command == "sweep":
-        for shown in ("[SWEEP OPTIONS] STUDY", "--output PATH", "--checkpoint-seconds S", "(default: 60.0)"):
+        for shown in ("[SWEEP OPTIONS] [STUDY]", "--output PATH", "--checkpoint-seconds S", "(default: 60.0)"):
             assert shown in out
 
 
@@ -488,7 +491,7 @@ def test_a_buffer_of_another_plant_or_of_none_is_refused(
     [
         (["swep"], "did you mean sweep?\n"),
         (["baseline", "Pendulum", "--inerta", "3"], "did you mean --inertia?\n"),
-        (["sweep", "demo", "--strategy", "X"], "unknown option of sweep: '--strategy'; valid: --buffers"),
+        (["table", "x", "--strategy", "X"], "unknown option of table: '--strategy'; valid: --baseline"),
         (["sweep", "x.toml", "--bufers", "none"], "did you mean --buffers"),
         (["sweep", "demo", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),
         (["baseline", "Pendulm"], "did you mean Pendulum"),
@@ -501,7 +504,7 @@ def test_a_buffer_of_another_plant_or_of_none_is_refused(
         (["replay", "x.h5", "--updates", "0"], "--updates must be at least 1"),
         (["replay", "x.h5", "--capacity", "5"], "keeps everything"),
         (["sweep", "demo", "--workers", "0", "--dry-run"], "--workers must be at least 1"),
-        (["sweep"], "Study file (TOML)"),
+        (["sweep"], "name a study, as in `sweep demo`"),
         (["sweep", "x.toml", "--seeds", "abc"], "--seeds must be a whole number, not 'abc'"),
         (["sweep", "x.toml", "--buffers=zip"], "--buffers must be one of final, compressed, none, not 'zip'"),
         (["sweep", "x.toml", "--no-output"], "unknown option of sweep: '--no-output'; did you mean --output"),
@@ -679,7 +682,7 @@ def test_buffers_and_tables_are_written_for_other_programs(
         point = {axis: row[axis] for axis in ("plant", "learner", "strategy", "noise", "frequency")}
         assert row["mu_final_mean"] == pytest.approx(float(data["mu_final_mean"].sel(point)))
         assert row["seeds"] == 3
-    assert "must end in .csv or .parquet" in refused(capsys, "table", run, "--output", "x.xls")
+    assert "must end in .csv, .json, .md or .parquet" in refused(capsys, "table", run, "--output", "x.xls")
 
 
 def test_keys_of_a_study_are_changed_by_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -702,3 +705,160 @@ def test_curves_from_elsewhere_are_drawn_over_environment_steps(
     assert "one plant" in told
     assert "LABEL=FILE" in refused(capsys, "figures", run, "--overlay", f"{monitor}")
     assert call("figures", run, "--axis", "steps", "--format", "png", "--output", tmp_path / "drawn") == 0
+
+
+def test_short_options_stand_for_long_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sweep", "demo", "--dry-run", "--no-measure", "--set", "seeds=2")
+    for short in (("-o", tmp_path / "x", "-j", 3), (f"-o={tmp_path / 'x'}", "-j3", "-q")):
+        assert call(*words, *short) == 0
+        told = capsys.readouterr().out
+        assert "3 worker(s)" in told
+        assert f"in {tmp_path / 'x'}\n" in told
+    assert "--workers is given twice" in refused(capsys, *words, "-j2", "--workers", 3)
+    assert "-j" in refused(capsys, "table", tmp_path, "-j", 2)
+    assert call("sweep", "--help") == 0
+    told = capsys.readouterr().out
+    assert all(shown in told for shown in ("-o PATH, --output PATH", "-j N, --workers N", "-q, --quiet"))
+
+
+def test_verbose_prints_the_traceback_of_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("-v", "table", "nowhere") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback")
+    assert told.splitlines()[-1].startswith("replaybench: no such file: nowhere")
+
+
+@pytest.mark.parametrize("command", ["table", "table --compare strategy", "list", "inspect", "claims"])
+@pytest.mark.parametrize("form", ["json", "csv", "md"])
+def test_tables_are_printed_in_formats(command: str, form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, *options = command.split()
+    capsys.readouterr()
+    assert call(name, *([run] if name in ("table", "inspect") else []), *options, "--format", form) == 0
+    told = capsys.readouterr().out
+    word = {"list": "Magman", "claims": "debruin2018"}.get(name, "FULL[PER]")
+    if form == "md":
+        assert re.search(r"^\| .* \|\n\|( --- \|)+\n\| .* \|$", told, re.MULTILINE)
+        assert word in told
+        return
+    rows = json.loads(told) if form == "json" else list(csv.DictReader(io.StringIO(told)))
+    assert len(rows) > 3
+    assert any(word in str(row.values()) for row in rows)
+    if command == "table":
+        data = replaybench.open_results(run)
+        found = [float(row["mu_final_mean"]) for row in rows if row["plant"] == "Magman" and word in row["strategy"]]
+        assert found == [data["mu_final_mean"].sel(plant="Magman", strategy=word).item()]
+
+
+def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("table", run, "--format", "json", "--output", tmp_path / "scores.md") == 0
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)) == 4
+    assert "scores.md" in err
+    assert (tmp_path / "scores.md").read_text(encoding="utf-8").count("\n") == 6
+    assert call("claims", run, "--format", "csv", "--output", tmp_path / "claims.json") == 0
+    assert capsys.readouterr().out.startswith("paper,id,")
+    assert call("claims", run, "--format", "md", "--output", tmp_path / "again.json") == 0
+    assert "again.json" not in capsys.readouterr().out
+
+
+def test_init_writes_a_study_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("init") == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next")]
+    assert call(*shlex.split(line)[2:], "--no-measure") == 0
+    assert "6 cells, 6 to run" in capsys.readouterr().out
+    (tmp_path / "study.toml").write_text("mine")
+    assert "study.toml exists already" in refused(capsys, "init")
+    assert (tmp_path / "study.toml").read_text() == "mine"
+
+
+def test_sweep_needs_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    described = ("--plant", "Magman", "PendulumDCSC", "--strategy", "FIFO[Uniform]", "FULL[PER]")
+    dry = ("--dry-run", "--no-measure")
+    assert call("sweep", *described, "--noise", 0, 0.02, "--frequency", 50, "--seeds", 3, "--episodes", 20, *dry) == 0
+    told = capsys.readouterr().out
+    assert "8 cells, 8 to run" in told
+    assert "runs/Magman-PendulumDCSC" in told
+    assert call("sweep", "demo", "--noise", 0.1, *dry) == 0
+    assert "0.02" not in capsys.readouterr().out
+    assert "--plant and --strategy" in refused(capsys, "sweep", "--plant", "Magman", *dry)
+    assert "did you mean Magman" in refused(capsys, "sweep", "--plant", "Magmn", "--strategy", "FULL[PER]", *dry)
+    assert "which an option gives" in refused(capsys, "sweep", "demo", "--noise", 0, "--set", "noise=0", *dry)
+
+
+def test_a_finished_sweep_ends_with_its_verdict_and_the_next_command(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", lambda *_: [])
+    assert call("sweep", run.parent / "study.toml", "--output", run) == 0
+    lines = capsys.readouterr().out.splitlines()
+    [line] = [line for line in lines if line.startswith("verdict")]
+    assert "FULL[PER], not significantly different: μ_final differs by" in line
+    assert "n = 3, mean over 2 conditions" in line
+    assert shlex.split(lines[-1]) == ["next", "replaybench", "report", str(run)]
+    assert call("sweep", run.parent / "study.toml", "--output", run, "-q") == 0
+    assert not capsys.readouterr().out
+
+
+def test_a_verdict_names_the_best_strategy_and_its_significance(run: Path) -> None:
+    data = replaybench.open_results(run).data
+    many = xr.concat([data.assign_coords(seed=data["seed"] + 3 * place) for place in range(3)], "seed", data_vars="all")
+    many = many.transpose(*data["mu_final"].dims, ...)
+    many["mu_final"].loc[{"strategy": "FIFO[Uniform]"}] = 0.25
+    many["mu_final"].loc[{"strategy": "FULL[PER]"}] = 0.5
+    better = verdict(many)
+    assert "FULL[PER], significantly better: μ_final differs by +0.25 (p = 0.004, n = 9, mean over 2" in better
+    assert "significantly worse: μ_final differs by -0.25" in verdict(many, "FULL[PER]")
+    assert verdict(many.isel(strategy=[0])).startswith("No verdict")
+    many["reference_dp"][:] = np.nan
+    assert "no μ_r" in verdict(many)
+
+
+def test_results_show_in_notebooks(run: Path) -> None:
+    found = replaybench.open_results(run)
+    assert isinstance(found.data, xr.Dataset)
+    assert found["mu_final"].dims == found.data["mu_final"].dims
+    assert found.sizes == found.data.sizes
+    html = found._repr_html_()
+    assert html.count("<table>") == 4
+    assert "<td>FULL[PER]</td>" in html
+    assert "verdict  The best strategy" in html
+    assert "verdict  The best strategy" in repr(found)
+    assert found.plot(plant="Magman")._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="did you mean Magman"):
+        found.plot(plant="Magmn")
+    with pytest.raises(UserError, match="plant of these results"):
+        found.plot()
+    with pytest.raises(AttributeError):
+        found.mu_finl  # noqa: B018
+
+
+def test_the_interface_replays_advises_solves_and_reports(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = {"strategy": "FIFO[Uniform]", "seed": 1}
+    scores = replaybench.replay_offline(
+        run, "FULL[PER]", tmp_path / "off", plant="PendulumDCSC", cell=chosen, updates=20, seeds=2
+    )
+    assert scores.reward.shape[0] == 2
+    assert "offline: DDPG, FULL[PER]" in repr(scores)
+    assert scores.plot()._repr_png_()
+    with pytest.raises(UserError, match="did you mean strategy"):
+        replaybench.replay_offline(run, cell={"strtegy": "FULL[PER]"})
+    with pytest.raises(UserError, match=r"no finished FULL\[Uniform\]"):
+        replaybench.advise(run)
+    with pytest.raises(UserError, match="did you mean seeds"):
+        replaybench.advise("PendulumDCSC", sedes=3)
+    advised = replaybench.advise(next(run.glob("cells/*/buffer.h5")))
+    assert advised[0].plant in repr(advised)
+    with pytest.raises(UserError, match="no picture"):
+        advised.plot()
+    solution = replaybench.solve("PendulumDCSC")
+    assert solution.frequency == 50.0
+    assert "<td>PendulumDCSC</td>" in solution._repr_html_()
+    page = replaybench.report(run, tmp_path / "page.html")
+    assert page.data == tmp_path / "page.html"
+    assert page.is_file()
+    assert not capsys.readouterr().out, "progress is printed where it is asked for"

@@ -86,7 +86,7 @@ def draw_figures(
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
     with style(look):
         for plant, name in zip(plants, file_names(plants), strict=True):
-            mine = _of_plant(data, plant)
+            mine = of_plant(data, plant)
             if not mine["reward"].notnull().any():
                 continue
             for group, draw in _DRAWN.items():
@@ -101,7 +101,7 @@ def draw_figures(
     return drawn
 
 
-def _of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
+def of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
     """Return one plant's part, cut to the strategies, learners, noise levels and rates that it was run with."""
     mine = data.sel(plant=plant)
     for axis in ("learner", "strategy", "noise", "frequency"):
@@ -179,7 +179,12 @@ def offline_series(scores: OfflineScores) -> OfflineSeries:
 
 @style()
 def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
-    """Draw the rewards of a population that learns from a stored buffer; return the path of the PNG."""
+    """Write the figure of an offline replay; return the path of the PNG."""
+    return [save(offline_figure(scores), folder, "offline")]
+
+
+def offline_figure(scores: OfflineScores) -> Figure:
+    """Draw the rewards of a population that learns from a stored buffer."""
     reference, (series, runs, curve, levels, references) = scores.reference, offline_series(scores)
     label = f"offline: {series.label}"
     labels = [label, *levels, *(label for label, _ in REFERENCES.values())]
@@ -208,7 +213,7 @@ def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
     axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.episode_metric])
     axes.grid(axis="y")
     add_legend(figure, handles)
-    return [save(figure, folder, "offline")]
+    return figure
 
 
 LOOKS: Final = {"screen": SCREEN, "paper": PAPER}

@@ -131,8 +131,8 @@ def show_claims(
     output: Path | None,
     figure: Path | None,
     claim: str | None = None,
-) -> None:
-    """Test the claims of papers by runs and print a table a paper; write them as JSON, and draw them, if asked.
+) -> list[dict[str, Any]]:
+    """Test the claims of papers by runs, print a table a paper and return the verdicts; write and draw them, if asked.
 
     With the name of a `claim`, only that one is shown; it is judged among all of its paper.
     """
@@ -172,6 +172,7 @@ def show_claims(
         with style():
             write_figure(claims_figure(drawn), figure)
         print(f"figure   {figure}")
+    return records
 
 
 def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:

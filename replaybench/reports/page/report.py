@@ -104,8 +104,8 @@ def _swatch(material: ReportData, axis: str, name: str, label: str) -> Option:
     return Option(place, label, line=dash(one).replace("px", "").replace("solid", "none"))
 
 
-def show_report(run: Path, output: Path | None) -> None:
-    """Write the report of a run or an offline replay, and print its path.
+def show_report(run: Path, output: Path | None) -> Path:
+    """Write the report of a run or an offline replay; print and return its path.
 
     Raises:
         UserError: the run holds no results, `output` exists already, or a library for reports is not installed.
@@ -124,3 +124,4 @@ def show_report(run: Path, output: Path | None) -> None:
     html = make_offline_report(offline) if offline.is_file() else make_report(run)
     write_text(target, html)
     print(f"report   {target} ({len(html.encode()) / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s)")
+    return target

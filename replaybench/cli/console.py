@@ -1,0 +1,53 @@
+"""The console that commands print on, and tables in other formats."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.segment import Segment
+
+from replaybench.experiments.interruption import printable
+
+_WIDTH = 120
+
+
+def make_console(quiet: bool = False) -> Console:
+    """Return a console; a `quiet` one prints nothing."""
+    console = Console(quiet=quiet, emoji=False)
+    if not console.is_terminal:
+        console = Console(width=_WIDTH, quiet=quiet, emoji=False)
+    console.push_render_hook(_Escaping())
+    return console
+
+
+class _Escaping(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Escaped(renderable) for renderable in renderables]
+
+
+class _Escaped:
+    """Renders something, then escapes control characters in its text; rich's own control codes are kept."""
+
+    def __init__(self, renderable: ConsoleRenderable) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text, keep="\n"), segment.style)
+
+
+@contextlib.contextmanager
+def printing(form: str) -> Iterator[Console]:
+    """Yield a console; at the end, print its tables in a format other than text. Other lines go to stderr then."""
+    if form == "text":
+        yield make_console()
+        return
+    from replaybench.experiments.table_formats import Collector
+
+    collector = Collector()
+    with contextlib.redirect_stdout(sys.stderr):
+        yield collector
+    print(collector.text(form), end="")
