@@ -56,13 +56,15 @@ SLOW = f"tests/{REFERENCES}::test"
 FILES = {  # name, which stays when files move and draws the places: what is broken, and the tests that are to notice
     "replay/retention": (f"{STRATEGIES}/retention.py", f"{STRATEGIES}/test_retention.py"),
     "replay/sampling": (f"{STRATEGIES}/uniform.py", f"{STRATEGIES}/test_sampling.py"),
-    "replay/prioritised": (f"{STRATEGIES}/prioritised.py", f"{STRATEGIES}/test_prioritised.py"),
+    "replay/ranked": (f"{STRATEGIES}/prioritised.py", f"{STRATEGIES}/test_prioritised.py"),
+    "replay/proportional": (f"{STRATEGIES}/prioritised.py", f"{STRATEGIES}/test_prioritised.py"),
     "replay/recency": (f"{STRATEGIES}/recent.py", f"{STRATEGIES}/test_sampling.py"),
     "replay/attention": (f"{STRATEGIES}/attentive.py", f"{STRATEGIES}/test_sampling.py"),
     "replay/weights": (f"{STRATEGIES}/weighting.py", f"{STRATEGIES}/test_weighting.py"),
     "replay/entry": (f"{STRATEGIES}/entry.py", f"{STRATEGIES}/test_entry.py"),
     "replay/traces": ("replay/storage/traces.py", "replay/test_storage.py"),
     "controllers/exploration": ("controllers/interface/noise.py", "controllers/test_exploration.py"),
+    "controllers/gaussian_noise": ("controllers/interface/noise.py", "controllers/test_exploration.py"),
     "controllers/parameter_noise": ("controllers/interface/exploration.py", "controllers/test_exploration.py"),
     "baselines/scores": (
         "baselines/references.py",
