@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from commands import call, refused
 
 import replaybench
 from replaybench.cli.commands import no_regulator
-from replaybench.cli.main import COMMANDS, main
+from replaybench.cli.main import COMMANDS
 from replaybench.cli.options import plant_parameters, signature_of, take_plant_parameters
 from replaybench.cli.parser import _SHARED
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
@@ -59,23 +60,6 @@ TANK = (
     "        return -abs(x_next[0] - 1.0)\n"
 )
 """A plant of one's own, of one state."""
-
-
-def call(*words: object) -> int:
-    """Run a command in this process; returns its exit status."""
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    return int(ended.value.code or 0)
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    """Run a command that must be refused: exit status 2, one line on stderr."""
-    capsys.readouterr()
-    assert call(*words) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("replaybench: ")
-    assert told.count("\n") == 1, told
-    return told
 
 
 @pytest.fixture(scope="module")

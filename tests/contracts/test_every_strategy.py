@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import small_study
 
 from replaybench.evidence.contracts import STRATEGY, Case, Run, difference
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.slots import STEP, episode, segment
 from replaybench.replay.strategies.interface import RunningSampling
@@ -134,9 +135,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def cell(strategy: str) -> Cell:
-    study = Study(
-        name="t", plants=("PendulumDCSC",), strategies=(strategy,), seeds=1, episodes=4, capacity=500,
-        learner={"DDPG": {"actor_hidden": (8,), "critic_hidden": (8,)}},
+    study = small_study(
+        strategies=(strategy,), seeds=1, episodes=4, capacity=500, learner={"DDPG": {"actor_hidden": (8,),
+        "critic_hidden": (8,)}},
     )  # fmt: skip
     return study.cells()[0]
 

@@ -30,6 +30,7 @@ MEASUREMENT = re.compile(
 EVERY_PAGE = pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.relative_to(pages.ROOT).as_posix())
 
 
+@pytest.mark.slow
 @EVERY_PAGE
 def test_tables_and_sentences_are_as_the_stored_files_say(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -37,6 +38,7 @@ def test_tables_and_sentences_are_as_the_stored_files_say(page: Path) -> None:
     assert [sentence for sentence in pages.sentences(page) if sentence not in pages.plain(text)] == []
 
 
+@pytest.mark.slow
 def test_a_changed_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     readme = pages.ROOT / "README.md"
     pattern = next(pattern for pattern, name in pages.patterns()["README.md"].items() if name == "findings.furthest")
@@ -47,6 +49,7 @@ def test_a_changed_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (sentence in pages.plain(readme.read_text(encoding="utf-8"))) is found
 
 
+@pytest.mark.slow
 def test_the_pictures_of_claims_show_what_their_tables_say() -> None:
     assert not claims_picture.outdated(), "run `make tables`"
 

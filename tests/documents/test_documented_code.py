@@ -17,6 +17,8 @@ import pytest
 from benchmarks.tables.marks import markdown
 from replaybench.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FIRST = ["README.md", "docs/tutorials/from-python.ipynb", "docs/tutorials/first-study.md"]
 """Pages whose runs the others read."""

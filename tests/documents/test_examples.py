@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from commands import call
 from PIL.GifImagePlugin import GifImageFile
 
 from replaybench.cli.main import main
@@ -57,9 +58,7 @@ def test_studies_that_come_along_are_not_warned_of(monkeypatch: pytest.MonkeyPat
 def test_a_study_of_an_own_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT / "replaybench")
     words = ["sweep", "examples/own_plant.toml", "--seeds", "2", "--episodes", "4", "--workers", "1"]
-    with pytest.raises(SystemExit) as ended:
-        main([*words, "--output", str(tmp_path / "run")])
-    assert not ended.value.code
+    assert call(*words, "--output", tmp_path / "run") == 0
     assert (tmp_path / "run" / "results.nc").is_file()
 
 
@@ -109,6 +108,7 @@ def test_the_example_log_is_what_its_script_makes(tmp_path: Path) -> None:
     assert (tmp_path / "rig_log.csv").read_bytes() == (EXAMPLES / "rig_log.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
     """It stays, for less than half of what it would spend in the free stream, and the file holds every frame."""
     path = tmp_path / "drafting.gif"
@@ -118,6 +118,7 @@ def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
         assert animation.n_frames == 30
 
 
+@pytest.mark.slow
 def test_own_strategies_and_learners_run_on_two_workers_and_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def installed(built: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(target)}
 
 
+@pytest.mark.slow
 def test_the_wheel_is_typed_and_holds_its_data(installed: dict[str, str]) -> None:
     package = Path(installed["PYTHONPATH"]) / "replaybench"
     for folder, kind in (("studies", "*.toml"), ("examples", "*"), ("envs/mujoco/assets", "*.xml")):
@@ -64,6 +65,7 @@ def test_the_wheel_is_typed_and_holds_its_data(installed: dict[str, str]) -> Non
     assert (package / "py.typed").is_file()
 
 
+@pytest.mark.slow
 def test_commands_run_from_an_empty_folder(installed: dict[str, str], tmp_path: Path) -> None:
     def command(*words: str) -> str:
         return in_order(sys.executable, "-m", "replaybench", *words, folder=tmp_path, environment=installed)
@@ -81,6 +83,7 @@ OF_THE_CORE = {"mujoco"}
 """Extras that nothing can lack: what they bring is installed in any case."""
 
 
+@pytest.mark.slow
 def test_what_lacks_an_extra_says_so_and_the_guide_lists_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = set(project["optional-dependencies"]) - FOR_CLONES - OF_THE_CORE

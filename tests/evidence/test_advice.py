@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import call
 from made_results import made_results
 from rich.console import Console
 
 from benchmarks.evidence.advice_evidence import evidence
-from replaybench.cli.main import main
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
@@ -32,7 +32,6 @@ from replaybench.evidence.advice.proposal import (
     cautions_of,
     changes_of,
     choose,
-    edges_of,
     moving_mean,
     ninety_percent,
     rounded,
@@ -111,11 +110,6 @@ def test_failed_seeds_are_left_out_and_no_capacity_is_given_without_learning() -
     chosen = probe("FULL", 0.9, 0)
     assert cautions_of(None, chosen, 10, 17, QUIET)[0].startswith("17 episodes are too few for the 90 % rule")
     assert cautions_of(None, chosen, 10, 20, QUIET)[0].startswith("FULL[Uniform] learned nothing")
-
-
-def test_a_rule_that_is_for_one_part_and_against_another_says_both() -> None:
-    edges = edges_of(QUIET, Candidate("Resv", "PER", (), ()))
-    assert said(edges, "noise-against-surprise would speak for Resv, and against PER where")
 
 
 def test_moving_means_and_rounding_by_hand() -> None:
@@ -211,6 +205,7 @@ def test_rules_name_traits_parts_claims_and_evidence_that_exist() -> None:
         assert {*rule.evidence} <= stored_evidence().keys()
 
 
+@pytest.mark.slow
 def test_evidence_is_what_stored_results_say() -> None:
     assert evidence() == stored_evidence(), "run python -m benchmarks.evidence.advice_evidence"
 
@@ -273,12 +268,6 @@ def test_a_failed_run_counts_as_nothing_learned() -> None:
     failed = probe("FIFO", 0.9, 0)
     failed.scores[:3] = np.nan
     assert failed.mean == pytest.approx(0.6, abs=0.01)
-
-
-def call(*words: object) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(word) for word in words])
-    return int(stopped.value.code or 0)
 
 
 def test_advice_from_the_command_line_and_again_from_what_it_left(

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import commands
 import gymnasium
 import minari
 import numpy as np
@@ -20,7 +21,6 @@ from recorded import buffer, collect
 from scipy.io import savemat
 
 from replaybench.baselines.references import Reference, reference
-from replaybench.cli.main import main
 from replaybench.data.logs.log import read_log
 from replaybench.data.record import read_record, write_record
 from replaybench.envs.ode.pendulum import Pendulum
@@ -62,9 +62,7 @@ def whole() -> Arrays:
 
 def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    return int(ended.value.code or 0), *capsys.readouterr()
+    return commands.call(*words), *capsys.readouterr()
 
 
 @pytest.mark.usefixtures("references")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from cells import small_study
 from drawn_studies import UNKNOWN, USABLE
 from recorded import buffer, collect
 
@@ -243,7 +244,7 @@ class Believer:
 @pytest.fixture(scope="module", params=["read", "streamed"])
 def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     path = tmp_path_factory.mktemp("recorded")
-    study = Study(name="t", plants=("PendulumDCSC",), strategies=("FULL[Uniform]",), seeds=2, episodes=2)
+    study = small_study(strategies=("FULL[Uniform]",), seeds=2, episodes=2)
     assert run_cell(study.cells()[0], path, buffers="final")
     return read_recording(path / "buffer.h5", whole=request.param == "read")
 

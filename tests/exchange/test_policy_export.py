@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cells import small_study
+from commands import call
 
-from replaybench.cli.main import main
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
@@ -21,7 +22,6 @@ from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.exchange.policy_export import ExportForm, export_policy
 from replaybench.experiments.cells import Choice, chosen_file
-from replaybench.experiments.study import Study
 from replaybench.runtime.errors import UserError
 
 
@@ -142,9 +142,7 @@ def test_a_file_is_not_written_as_what_it_is_not_nor_over_another(
 
 
 def test_the_suffix_chooses_the_form_and_a_files_learner_may_be_named(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["export-policy", str(stored(tmp_path)), "--learner", "TD3", "--output", str(tmp_path / "rig.PT2")])
-    assert not ended.value.code
+    assert call("export-policy", stored(tmp_path), "--learner", "TD3", "--output", tmp_path / "rig.PT2") == 0
     assert (tmp_path / "rig.PT2").read_bytes().startswith(b"PK")
     export_policy(tmp_path / "policy.safetensors", 0, None, None, None, None)
     assert (tmp_path / "policy.h").is_file()
@@ -164,7 +162,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 
 def test_a_run_finds_its_cells_by_any_path_of_a_file(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    cells = Study(name="t", plants=("PendulumDCSC",), strategies=("FULL[PER]",), seeds=2, episodes=3).cells()
+    cells = small_study(strategies=("FULL[PER]",), seeds=2, episodes=3).cells()
     [cell] = [dataclasses.replace(each, plant="plants/own.py:Mine") for each in cells]
     run.study.write_text("")
     run.provenance.write_text(json.dumps({"cells": {cell.id: {"cell": dataclasses.asdict(cell)}}}))

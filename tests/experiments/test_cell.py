@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, assert_equal_files, until, updates_of
+from cells import advanced, assert_equal_files, small_cell, small_study, until, updates_of
+from commands import refused
 from scipy import stats
 
-from replaybench.cli.main import main
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.refer import FAR
@@ -178,10 +178,10 @@ CASES: Any = [
 
 
 def make_cell_refer_cells(learner: str, settings: dict[str, Any], strategy: str) -> Cell:
-    return Study(
-        name="t", plants=("PendulumDCSC",), learners=(learner,), learner={learner: settings}, strategies=(strategy,),
-        noise=(0.0,), seeds=2, episodes=6, capacity=700, greedy_every=2,
-    ).cells()[0]  # fmt: skip
+    return small_cell(
+        learners=(learner,), learner={learner: settings}, strategies=(strategy,), noise=(0.0,), seeds=2, episodes=6,
+        capacity=700, greedy_every=2,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("learner", "settings", "strategy"), CASES)
@@ -214,10 +214,10 @@ NAME = "DDPG:memory"
 
 
 def cell(strategy: str, **memory: object) -> Cell:
-    return Study(
-        name="t", plants=("PendulumDCSC",), learners=(NAME,), strategies=(strategy,), seeds=2, episodes=3,
-        capacity=300, observe=("angle",), learner={NAME: {"memory": {"units": 4, "window": 4, **memory}}},
-    ).cells()[0]  # fmt: skip
+    return small_cell(
+        learners=(NAME,), strategies=(strategy,), seeds=2, episodes=3, capacity=300, observe=("angle",), learner={NAME:
+        {"memory": {"units": 4, "window": 4, **memory}}},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("start", "steps"), [("stored", 4), ("burn-in", 7)])
@@ -318,7 +318,7 @@ def test_without_warm_up_nothing_is_random(learner: str) -> None:
 
 
 def first_episode() -> CellRun:
-    study = Study(name="t", plants=("PendulumDCSC",), strategies=("Expl[Uniform]",), seeds=2, episodes=2, capacity=500)
+    study = small_study(strategies=("Expl[Uniform]",), seeds=2, episodes=2, capacity=500)
     run = CellRun(study.cells()[0])
     training_episode(run.env, run.agent, run.replay, 0)
     return run
@@ -372,10 +372,7 @@ REFUSED: dict[str, list[Any]] = {
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return Study(
-        name="t", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), seeds=1, episodes=2, capacity=300,
-        reference="paper",
-    )  # fmt: skip
+    return small_study(seeds=1, episodes=2, capacity=300, reference="paper")
 
 
 @pytest.fixture(scope="module")
@@ -417,9 +414,5 @@ def test_a_sweep_ends_with_status_2(
     cell, source = sound
     path = forge(source, tmp_path / "run" / "cells" / cell.id, "episode", "x")
     (tmp_path / "s.toml").write_text(write_toml(study))
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", str(tmp_path / "s.toml"), "--output", str(tmp_path / "run"), "--workers", "1"])
-    said = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert said.startswith(f"replaybench: the facts of {path}: episode must be a whole number")
-    assert said.count("\n") == 1
+    told = refused(capsys, "sweep", tmp_path / "s.toml", "--output", tmp_path / "run", "--workers", 1)
+    assert told.startswith(f"replaybench: the facts of {path}: episode must be a whole number")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cells import small_study
 from rich.console import Console
 
 from replaybench.data.record import write_record
@@ -28,7 +29,7 @@ from replaybench.reports import watch
 from replaybench.reports.watch import view, watch_run
 from replaybench.runtime.errors import UserError
 
-STUDY = Study(name="t", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=2, episodes=100)
+STUDY = small_study(strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=2, episodes=100)
 
 
 @pytest.fixture
@@ -214,7 +215,7 @@ def test_a_running_sweep_in_words(cells: list[Cell]) -> None:
 def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_yet() -> None:
     """The longest cells come first: as long as they, the rest would be told two to four times too long."""
     strategies = ("FIFO[Uniform]", "FULL[PER]")
-    study = Study(name="t", plants=("PendulumDCSC",), strategies=strategies, frequency=(10, 100), seeds=2, episodes=100)
+    study = small_study(strategies=strategies, frequency=(10, 100), seeds=2, episodes=100)
     slow, fast, slow_per, fast_per = study.cells()
     magman = Study(name="t", plants=("Magman",), strategies=strategies[:1], seeds=2, episodes=100).cells()[0]
 

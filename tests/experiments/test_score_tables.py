@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from cells import small_study
 from drawn_studies import USABLE, stored
 from rich.console import Console
 
@@ -30,7 +31,7 @@ from replaybench.experiments.comparison import (
 )
 from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import read_results, rescore, write_results
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import score_tables
 from replaybench.experiments.text_table import FittedTable
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
@@ -44,7 +45,7 @@ NO_GRID = dataclasses.replace(GOOD, dp=np.nan, dp_mean=np.nan, nodes=(), rule=""
 
 
 def finished(path: Path, reference: Reference = GOOD) -> xr.Dataset:
-    study = Study(name="t", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), seeds=3, episodes=30)
+    study = small_study(seeds=3, episodes=30)
     rng = np.random.Generator(np.random.PCG64(7))
     reward = np.linspace(-160.0, -30.0, 30) + rng.normal(0.0, 5.0, (3, 30))
     return stored(path, study, lambda cell: reward, reference)
@@ -197,7 +198,7 @@ STRATEGIES = ("FIFO[Uniform]", "FULL[PER]", "Resv[Uniform]")
 
 def results(path: Path, reference: Reference = SCALED, strategies: tuple[str, ...] = STRATEGIES) -> xr.Dataset:
     """Six seeds with large shared differences: FULL[PER] is 5 better, its last seed failed; Resv is no better."""
-    study = Study(name="t", plants=("PendulumDCSC",), strategies=strategies, seeds=6, episodes=20)
+    study = small_study(strategies=strategies, seeds=6, episodes=20)
     luck = np.array([-80.0, -60.0, -40.0, -30.0, -20.0, -10.0])[:, None]
     rng = np.random.Generator(np.random.PCG64(7))
 

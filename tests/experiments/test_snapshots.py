@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import small_study
 
 from replaybench.baselines.grid_choice import reference_solution
 from replaybench.controllers.interface.agent import Task
@@ -30,7 +31,7 @@ from replaybench.experiments.snapshots import (
     tenth_ends,
     write_solved,
 )
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
@@ -38,9 +39,9 @@ from replaybench.runtime.errors import UserError
 
 def make_cell(strategy: str = "FULL[Uniform]", learner: str = "DDPG", **settings: object) -> Cell:
     """Three members that learn the pendulum for ten episodes."""
-    study = Study(
-        name="t", plants=("PendulumDCSC",), learners=(learner,), strategies=(strategy,), seeds=3, episodes=10,
-        learner={learner: settings} if settings else {},
+    study = small_study(
+        learners=(learner,), strategies=(strategy,), seeds=3, episodes=10, learner={learner: settings} if settings else
+        {},
     )  # fmt: skip
     return study.cells()[0]
 

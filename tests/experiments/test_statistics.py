@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import small_study
 from drawn_studies import USABLE, stored
 from scipy.stats import beta, binom, bootstrap, false_discovery_control, permutation_test, trim_mean
 
@@ -28,7 +29,7 @@ from replaybench.experiments.effects import (
     seeds_to_tell,
 )
 from replaybench.experiments.statistics import Statistic, interquartile_mean, interval, score
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.study import Cell
 from replaybench.reports.figures.maps import advantage_map
 
 
@@ -156,6 +157,7 @@ def test_the_middle_of_differences_is_tested_as_scipy_does() -> None:
     assert many.sd == pytest.approx(np.sqrt(40) * (found.high - found.low) / (2 * 1.96), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", [1.5, 1.2, 1.0, 0.8])
 def test_as_many_seeds_as_are_asked_for_decide_in_four_of_five_studies(distance: float) -> None:
     """With few seeds, too: normal quantiles promised that and kept 0.47 with six seeds, 0.66 with eight."""
@@ -276,10 +278,7 @@ def test_the_map_has_twelve_strategies_everywhere(scale: str) -> None:
 
 def test_the_map_frames_significant_advantages(tmp_path: Path) -> None:
     strategies = ("FULL[Uniform]", "FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")
-    study = Study(
-        name="t", plants=("PendulumDCSC",), strategies=strategies, seeds=12, episodes=20, frequency=(50, 100),
-        noise=(0.0, 0.02),
-    )  # fmt: skip
+    study = small_study(strategies=strategies, seeds=12, episodes=20, frequency=(50, 100), noise=(0.0, 0.02))
     rng = np.random.Generator(np.random.PCG64(7))
 
     def rewards(cell: Cell) -> np.ndarray:
@@ -300,6 +299,7 @@ def test_the_map_frames_significant_advantages(tmp_path: Path) -> None:
     assert {place[3] for place in advantages(data, "FIFO[Uniform]")} == {50.0}, "rewards are no μ_r"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scores", "least"), [("normal", 0.90), ("skewed", 0.80), ("dead seeds", 0.83)])
 def test_intervals_of_25_runs_hold_the_truth_about_as_often_as_they_say(scores: str, least: float) -> None:
     found = simulate(SCORES[scores], 25, 500, seed=3)
@@ -311,6 +311,7 @@ def test_intervals_of_25_runs_hold_the_truth_about_as_often_as_they_say(scores: 
     assert found["apart, rightly"] < found["flipped signs, rightly"] - 0.2
 
 
+@pytest.mark.slow
 def test_verdicts_by_interquartile_means_are_seldom_wrong_where_runs_rarely_collapse() -> None:
     """A learner that collapses in 2 % of its runs was called better than it is, by means, in a third of studies."""
     found = verdicts(*CONTRASTS["2 % collapse − none"], 16, 300)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced
+from cells import advanced, small_study
 from rich.console import Console
 
 from replaybench.api import sweep
@@ -290,7 +290,7 @@ RETENTIONS = ("FIFO", "FULL", "Resv", "Expl", "TDE", "FIFO(3000)")
 def make_study(*strategies: str, **changes: Any) -> Study:
     settings: dict[str, Any] = {"seeds": 2, "episodes": 2, "capacity": 400, "greedy_every": 1}
     settings["learner"] = {"DDPG": {"exploration": {"decay_episodes": 1}}}
-    return Study(name="t", plants=("PendulumDCSC",), strategies=strategies, **settings | changes)
+    return small_study(strategies=strategies, **settings | changes)
 
 
 @pytest.mark.parametrize("sampling", ["Uniform", "PER+IS", "PERprop+FIS", "AER", "ERE"])
@@ -368,9 +368,7 @@ class Killed(BaseException):
 
 
 def make_cells(*strategies: str) -> list[Cell]:
-    return Study(
-        name="t", plants=("PendulumDCSC",), strategies=strategies, seeds=2, block=1, episodes=10, capacity=300
-    ).cells()
+    return small_study(strategies=strategies, seeds=2, block=1, episodes=10, capacity=300).cells()
 
 
 def commit_to(monkeypatch: pytest.MonkeyPatch, commit: str) -> None:

@@ -111,6 +111,7 @@ def checkpoints(folder: Path) -> set[tuple[Path, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(longer_study: Path, whole: Path, tmp_path: Path) -> None:
     """SIGKILL five times, each a random moment after a new checkpoint; workers follow, the last run completes."""
     rng = np.random.Generator(np.random.PCG64(0))
@@ -136,6 +137,7 @@ def test_killed_at_random_moments(longer_study: Path, whole: Path, tmp_path: Pat
     assert_same(whole, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interruption_writes_checkpoints_and_says_how_to_go_on(
     sent: signal.Signals, status: int, longer_study: Path, whole: Path, tmp_path: Path
@@ -161,6 +163,7 @@ def test_an_interruption_writes_checkpoints_and_says_how_to_go_on(
     assert_same(whole, folder)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_stops_at_once(longer_study: Path, tmp_path: Path) -> None:
     """Workers that do not answer are no reason to wait."""
     process = start(longer_study, "--output", tmp_path / "run", "--workers", 2, "--checkpoint-seconds", 0.02)
@@ -183,6 +186,7 @@ def test_a_second_ctrl_c_stops_at_once(longer_study: Path, tmp_path: Path) -> No
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_only_its_own_cell(longer_study: Path, whole: Path, tmp_path: Path) -> None:
     """Another worker goes on from the checkpoint."""
     folder = tmp_path / "run"
@@ -239,6 +243,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_a_worker_gives_the_same_results(
     longer_study: Path, whole: Path, tmp_path: Path, cluster: Cluster
 ) -> None:
@@ -264,6 +269,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_results(
     assert_same(whole, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_its_scheduler_is_one_line(longer_study: Path, tmp_path: Path, cluster: Cluster) -> None:
     """What was finished is kept."""
     process = start(longer_study, "--output", tmp_path / "run", "--cluster", cluster.address)

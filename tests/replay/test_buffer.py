@@ -53,7 +53,7 @@ def test_errors_known_in_advance_and_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", ["FIFO[Uniform]", "FIFO[Uniform+FIS]", "TDE[PER+IS]", "Resv[ERE+PER]", "FIFO[AER]"]
+    "strategy", ["FIFO[Uniform]", "FIFO[Annealed]", "FIFO[Uniform+FIS]", "TDE[PER+IS]", "Resv[ERE+PER]", "FIFO[AER]"]
 )
 def test_a_member_that_stores_nothing_yet_is_muted(strategy: str) -> None:
     """It gets rows of zeros, weights and learning rate 0, without a warning; when it stores something it takes part."""
@@ -104,14 +104,6 @@ def test_batches_drawn_at_once_are_those_drawn_one_by_one() -> None:
     states = one.state_dict(), many.state_dict()
     for name, array in states[0].items():
         np.testing.assert_array_equal(array, states[1][name], err_msg=name)
-
-
-def test_what_waits_for_a_learner_is_drawn_one_by_one() -> None:
-    for strategy in ("FIFO[PER]", "TDE[Uniform]", "FIFO[AER]", "FIFO[ERE]", "FIFO[Uniform+FIS]"):
-        assert make(strategy, capacity=20).at_once == 1
-    large, small = (make("FIFO[Uniform]", members=m, capacity=20) for m in (50_000, 50))
-    assert large.at_once == 1
-    assert small.at_once > 10
 
 
 def test_a_state_is_loaded_over_whatever_was_there() -> None:

@@ -17,8 +17,7 @@ from replaybench.data.record import read_record, write_record
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, newest_batch, step_fields
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
-from replaybench.replay.storage.slots import STEP, Unit, episode, mean_over_steps, segment
-from replaybench.replay.storage.traces import Traces
+from replaybench.replay.storage.slots import STEP, Unit, episode, segment
 from replaybench.replay.strategies.notation import RETENTIONS, parse
 from replaybench.runtime.errors import UserError
 
@@ -288,12 +287,6 @@ def test_names_must_be_their_own(names: tuple[str, ...]) -> None:
         Replay(parse("FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, traces=rule)
 
 
-def test_bytes_per_slot_are_those_of_its_arrays() -> None:
-    traces = Traces(ReturnRule(), MEMBERS, 10)
-    arrays = (traces.values, traces.previous, traces.next)
-    assert traces.slot_bytes == sum(array.nbytes for array in arrays) / MEMBERS / 10 == 24
-
-
 def offer(replay: Replay, lengths: list[int], first: int = 1, exploration: float | None = None) -> int:
     """Offer one episode after the other; every field holds the number of the step."""
     number = first
@@ -337,12 +330,6 @@ def test_the_newest_units_and_nothing_in_place_of_those_that_there_are_not() -> 
     assert batch.weight[0].tolist() == batch.actor_weight[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
     assert batch.length is not None
     assert batch.length[0].tolist() == [3, 2, 4, 0, 0, 0, 0, 0]
-
-
-def test_whole_episodes_are_evicted_whole() -> None:
-    replay = make("FIFO[Uniform]", capacity=20, unit=episode(6))
-    offer(replay, [3, 6, 1, 2])
-    assert stored(replay) == [[11, 12], [4, 5, 6, 7, 8, 9], [10]]
 
 
 def test_an_episode_that_is_too_long_is_refused() -> None:
@@ -391,11 +378,6 @@ def test_the_length_of_a_unit(steps: int) -> None:
 def test_a_buffer_has_room_for_a_unit() -> None:
     with pytest.raises(UserError, match="at least 50, the steps of its unit, not 49"):
         Replay(parse("FIFO[Uniform]"), FIELDS, 49, 0, range(1), 4, segment(50))
-
-
-def test_mean_over_steps() -> None:
-    values = np.array([[[1, 2, 6], [1, 2, 6], [1, np.inf, np.nan]]], np.float32)
-    np.testing.assert_array_equal(mean_over_steps(values, np.array([[3, 2, 1]], np.uint16)), [[3, 1.5, 1]])
 
 
 M, B, W, H = 3, 40, 4, 2

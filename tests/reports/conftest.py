@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import call
 from made_results import HOSTILE, made_results
 from made_snapshots import add_snapshots
 
-from replaybench.cli.main import main
 from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import write_results
 
@@ -40,9 +40,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_scores(data)
     add_snapshots(folder, data)
     write_results(folder / "results.nc", data)
-    with pytest.raises(SystemExit) as end:
-        main(["report", str(folder), "--output", str(folder / "page.html")])
-    assert not end.value.code
+    assert call("report", folder, "--output", folder / "page.html") == 0
     return folder / "page.html"
 
 

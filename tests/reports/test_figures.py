@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from cells import small_study
 from drawn_studies import DP, ORIGIN, RANDOM, TOO_CLOSE, UNKNOWN, USABLE, caption, line, plant_results, results
 from made_results import made_results
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -30,7 +31,6 @@ from replaybench.experiments.cell import make_agent, run_cell
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.snapshots import median_seed
-from replaybench.experiments.study import Study
 from replaybench.reports.figures import all_figures, surfaces
 from replaybench.reports.figures.all_figures import draw_figures, draw_offline, show_figures
 from replaybench.reports.figures.curves import learning_curve, moving_mean, read_others, smoothing_window
@@ -193,8 +193,7 @@ def test_policies_are_drawn_next_to_dynamic_programming(tmp_path: Path, monkeypa
         return Refinement(solve(plant, frequency, grid=plant_grid(plant, (15, 15))), rule, np.nan)
 
     monkeypatch.setattr(solved, "reference_solution", coarse)
-    study = Study(name="t", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=3, block=2,
-                  episodes=3, greedy_every=3)  # fmt: skip
+    study = small_study(strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=3, block=2, episodes=3, greedy_every=3)
     cells, folder = study.cells(), RunFolder(tmp_path)
     for cell in cells:
         run_cell(cell, folder.cell(cell.id), buffers="none")
@@ -431,6 +430,7 @@ def test_failed_runs_are_counted_where_no_curve_is_covered(tmp_path: Path, worse
     assert not any(note.get_window_extent().contains(*point) for point in points)
 
 
+@pytest.mark.slow
 def test_bands_cover_the_true_mean_as_often_as_promised() -> None:
     """95 % nominal; a percentile bootstrap of 30 runs covers about 93 %. 1000 independent episodes: sd 0.8 %."""
     rng = np.random.Generator(np.random.PCG64(3))

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import small_study
+from commands import call, refused
 from numpy.typing import NDArray
 
-from replaybench.cli.main import main
 from replaybench.data.record import read_record, write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.exchange.recorded_buffer import read_recording
 from replaybench.exchange.recording import plane_coverage, state_dimensions
-from replaybench.experiments.study import Study
 from replaybench.experiments.study_record import write_provenance, write_toml
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
@@ -84,12 +84,6 @@ def rewrite(source: Path, path: Path, **facts: Any) -> Path:
     header, arrays = read_record(source)
     write_record(path, "buffer", {**header.facts, **facts}, arrays)
     return path
-
-
-def call(*words: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    return int(ended.value.code or 0)
 
 
 def measured(path: Path, member: int | None = None) -> Composition:
@@ -382,10 +376,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def inspect(path: Path) -> None:
     """Inspect with the command; raise its error."""
-    with pytest.raises(SystemExit) as ended:
-        main(["inspect", str(path), "--verify"])
-    if ended.value.code:
-        raise UserError(ended.value.code)
+    if call("inspect", path, "--verify"):
+        raise UserError("see stderr")
 
 
 def stream(path: Path) -> None:
@@ -424,14 +416,7 @@ def test_a_wrong_fact_is_one_line_for_every_reader(
     for value in REFUSED[fact]:
         write_record(path, "buffer", {**header.facts, fact: value}, arrays)
         label = f"{fact} = {str(value)[:40]}"
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["inspect", str(path)])
-        text = capsys.readouterr()
-        assert (ended.value.code, text.out) == (2, ""), label
-        assert text.err.startswith("replaybench: "), label
-        assert text.err.count("\n") == 1, label
-        assert str(path) in text.err, label
+        assert str(path) in refused(capsys, "inspect", path), label
         for read in READERS:
             with one_line(path, label):
                 read(path)
@@ -457,10 +442,9 @@ def test_a_buffer_that_cannot_be_continued_is_one_line(change: dict[str, Any], s
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A folder of eight cells, none of which has begun."""
-    study = Study(
-        name="cells", plants=("PendulumDCSC",), learners=("DDPG", "TD3"), strategies=("FULL[Uniform]", "FIFO[PER]"),
-        noise=(0.0, 0.02), seeds=2, episodes=3,
-    )  # fmt: skip
+    study = small_study(
+        learners=("DDPG", "TD3"), strategies=("FULL[Uniform]", "FIFO[PER]"), noise=(0.0, 0.02), seeds=2, episodes=3
+    )
     folder = RunFolder(tmp_path / "run")
     write_provenance(folder, study.name, study.cells(), complete=False)
     folder.study.write_text(write_toml(study))
@@ -477,7 +461,5 @@ def test_the_remedy_is_an_option_of_the_command(
     told = f"say which: {learner} DDPG or TD3; {strategy} 'FULL[Uniform]' or 'FIFO[PER]'; --noise 0 or 0.02"
     given = f"{strategy} chooses among the cells of a run folder"
     for words, said in (((run,), told), ((run / "study.toml", strategy, "FIFO[PER]"), given)):
-        with pytest.raises(SystemExit) as ended:
-            main([command, *map(str, words)])
-        assert ended.value.code == 2
+        assert call(command, *words) == 2
         assert said in capsys.readouterr().err

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from made_results import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 STRATEGIES = ("FULL[PER]", "FIFO[Uniform]", "FIFO[PER]", HOSTILE, "FULL[Uniform]")
 SERIES = [f"{learner} {strategy}" for learner in ("DDPG", "SAC") for strategy in STRATEGIES]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import segment_batches
 import torch
-from cells import updates_of
+from cells import small_study, updates_of
 from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
 from torch.distributions import Categorical, kl_divergence
 
@@ -18,7 +18,6 @@ from replaybench.controllers.algorithms.acer import ACER, ACERConfig
 from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen, probabilities
 from replaybench.controllers.interface.agent import Actions, LearnerSetting, NormaliseConfig, Task
 from replaybench.experiments.cell import CellRun
-from replaybench.experiments.study import Study
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import next_normal
 
@@ -213,9 +212,9 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers()
 def test_without_replay_it_learns_on_policy() -> None:
     """A3C: one update per episode on its own segments, in which ρ = 1 until the policy moves."""
     settings = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": True, "trust_region": False}
-    study = Study(
-        name="t", plants=("PendulumDCSC",), learners=("ACER",), strategies=("FIFO[PER]",), seeds=2, episodes=4,
-        capacity=600, greedy_every=2, learner={"ACER": settings},
+    study = small_study(
+        learners=("ACER",), strategies=("FIFO[PER]",), seeds=2, episodes=4, capacity=600, greedy_every=2,
+        learner={"ACER": settings},
     )  # fmt: skip
     run = CellRun(study.cells()[0])
     for _ in range(2):
@@ -387,9 +386,9 @@ def test_too_many_actions_are_refused_before_anything_runs() -> None:
 @pytest.mark.parametrize(("replays", "updates"), [(4.0, 5), (0.0, 1)])
 def test_an_update_on_policy_precedes_those_on_replayed_segments(replays: float, updates: int) -> None:
     """4 replays of an episode in 10 segments of 20 are 4 updates; without replay it is A3C."""
-    study = Study(
-        name="t", plants=("PendulumDCSC",), learners=("ACER-discrete",), strategies=("FIFO[Uniform]",), seeds=1,
-        episodes=2, learner={"ACER-discrete": {"replays_per_experience": replays}},
+    study = small_study(
+        learners=("ACER-discrete",), seeds=1, episodes=2, learner={"ACER-discrete": {"replays_per_experience":
+        replays}},
     )  # fmt: skip
     run = CellRun(study.cells()[0])
     for _ in range(2):

@@ -154,21 +154,6 @@ def test_no_gradient_flows_through_the_burn_in(reach: int) -> None:
     np.testing.assert_allclose(network.gradient[0], torch_gradient(network, theirs), rtol=1e-10, atol=1e-12)
 
 
-def test_single_precision_is_close_to_double() -> None:
-    steps, segments = 17, 16
-    double, single = make(LSTMShape(2)), make(LSTMShape(2), np.float32)
-    # Large inputs saturate gates, where a fast tanh must not overflow.
-    x, length = 20 * normal(segments, steps, 2), lengths(segments, steps)
-    initial, d_out = normal(segments, double.shape.state_size), normal(segments, 32)
-    for network in (double, single):
-        kind = network.parameters.dtype
-        tape = network.tape(segments, steps)
-        run(network, 0, tape, x.astype(kind), length, initial.astype(kind))
-        lstm_backward(network.network, 0, tape, length, d_out.astype(kind))
-    scale = np.abs(double.gradient[0]).max()
-    np.testing.assert_allclose(single.gradient[0] / scale, double.gradient[0] / scale, atol=3e-6)
-
-
 @pytest.mark.parametrize("bias", [1.0, -4.0])
 def test_first_weights_are_small_and_forget_gates_begin_as_told(bias: float) -> None:
     stream = Stream(1, range(M), "initialisation")
@@ -216,20 +201,6 @@ def test_step_by_step_equals_the_whole_pass() -> None:
             segments = Histories(x[m], np.full(runs, t + 1), nothing)
             recurrent_forward(network.network, m, tape, segments, action[t, m], whole)
             np.testing.assert_array_equal(out[m], whole)
-
-
-def test_members_do_not_depend_on_each_other_or_on_their_number() -> None:
-    shape = recurrent(2, (32,), 1, actions=1)
-    many, one = make_recurrent(shape, 5), make_recurrent(shape, 1)
-    np.testing.assert_array_equal(many.parameters[:1], one.parameters)
-    x, action, state = normal(5, 4, 2), normal(5, 4, 1), normal(5, 4, shape.state_size)
-    together, alone = many.step(x, state, action), one.step(x[:1], state[:1], action[:1])
-    many.parameters[3] = np.nan
-    again = many.step(x, state, action)
-    for part, of_one, after in zip(together, alone, again, strict=True):
-        np.testing.assert_array_equal(part[:1], of_one)
-        assert np.isnan(after[3]).all()
-        np.testing.assert_array_equal(np.delete(after, 3, 0), np.delete(part, 3, 0))
 
 
 S, A, B = 2, 2, 6

@@ -99,19 +99,6 @@ def test_priorities_by_which_nothing_can_be_drawn_are_refused(wrong: float) -> N
         replay.load_state_dict(state)
 
 
-def test_a_loaded_buffer_draws_as_the_one_that_was_saved() -> None:
-    one, two = (make("FIFO[PERprop]", members=2, capacity=8, batch=4) for _ in range(2))
-    fill(one, 20)
-    for _ in range(10):
-        batch = one.sample()
-        one.annotate(batch, {"td_error": (1.0 + batch.idx).astype(np.float32)})
-    two.load_state_dict(saved(one))
-    for _ in range(10):
-        first, second = one.sample(), two.sample()
-        np.testing.assert_array_equal(first.idx, second.idx)
-        np.testing.assert_array_equal(first.probability, second.probability)
-
-
 def test_parameters_are_checked() -> None:
     for wrong in ({"alpha": -1}, {"alpha": np.nan}, {"epsilon": 0.0}, {"epsilon": np.inf}):
         with pytest.raises(UserError, match="finite number"):
@@ -182,13 +169,6 @@ def test_a_change_of_batch_size_cuts_anew() -> None:
             assert slot in ranks
 
 
-def test_unused_experiences_come_first() -> None:
-    replay = make("FULL[PER]", capacity=200, batch=8)
-    fill(replay, 100)
-    set_errors(replay, np.r_[np.linspace(1, 2, 99), np.inf][None])
-    assert replay.sample().idx[0, 0] == 99
-
-
 @pytest.mark.parametrize("alpha", [-0.1, np.nan, np.inf])
 def test_the_exponent_is_checked(alpha: float) -> None:
     with pytest.raises(UserError, match="finite number"):
@@ -207,10 +187,3 @@ def test_draws_are_uniform_and_the_rate_falls(progress: float) -> None:
         np.testing.assert_array_equal(mine.weight, plain.weight)
         np.testing.assert_array_equal(plain.rate_factor, np.ones(3))
         np.testing.assert_allclose(mine.rate_factor, {0.0: 4.0, 0.3: 2.2}.get(progress, 1.0), rtol=1e-6)
-
-
-def test_a_member_that_stores_nothing_learns_nothing() -> None:
-    replay = make("FIFO[Annealed]", members=2)
-    experience = {name: np.zeros((2, width), np.float32) for name, width in replay.columns.fields.items()}
-    replay.add(experience, np.array([True, False]))
-    np.testing.assert_allclose(replay.sample(Context()).rate_factor, [2.5, 0])

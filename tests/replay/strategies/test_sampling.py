@@ -12,9 +12,7 @@ from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.attentive import AER
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.prioritised import PER, PERprop
-from replaybench.replay.strategies.recent import ERE, EREPER
-from replaybench.replay.strategies.uniform import Uniform
+from replaybench.replay.strategies.recent import ERE
 from replaybench.runtime.errors import UserError
 
 
@@ -29,20 +27,6 @@ def test_every_experience_of_every_member_has_the_same_chance() -> None:
         for m in range(members):
             counts[m] += np.bincount(drawn.idx[m], minlength=stored)
     chi_square(counts, np.full(counts.shape, rounds * batch / stored))
-
-
-def test_what_only_draws_keeps_nothing_per_slot() -> None:
-    for sampling in (Uniform(), PER(), AER()):
-        assert sampling.slot_bytes(in_turn=True) == sampling.slot_bytes(in_turn=False) == 0
-    assert PERprop().slot_bytes(in_turn=True) == 5  # a float32, and a byte of sums
-
-
-def test_draws_are_a_members_own_and_go_on_after_saving() -> None:
-    one, two = (make("FIFO[Uniform]", members=3) for _ in range(2))
-    fill(one, 32)
-    assert len({tuple(row) for row in one.sample().idx.tolist()}) == 3
-    two.load_state_dict(saved(one))
-    np.testing.assert_array_equal(one.sample().idx, two.sample().idx)
 
 
 def schedule(ere: ERE, size: int, updates: int, progress: float = 0.0, stored: int | None = None) -> np.ndarray:
@@ -215,33 +199,12 @@ def test_a_buffer_counts_the_updates_of_a_phase_also_when_it_was_saved() -> None
         assert ages(one, one.sample(Context(0, 1)).idx).max() == c[number % 5] - 1
 
 
-def test_order_of_age_survives_saving() -> None:
-    one, two = (make("Resv[ERE(0.99)+PER]", 2, 30) for _ in range(2))
-    fill(one, 100)
-    one.annotate(one.sample(), {"td_error": np.full((2, 8), 3, np.float32)})
-    two.load_state_dict({name: array.copy() for name, array in one.state_dict().items()})
-    for number in range(200):
-        for replay in (one, two):
-            fill(replay, 1, number)
-        np.testing.assert_array_equal(one.sample(Context(2, 9)).idx, two.sample(Context(2, 9)).idx)
-
-
 @pytest.mark.parametrize(
     "wrong", [{"eta": 0.0}, {"eta": 1.1}, {"last": 0.0}, {"eta": np.nan}, {"c_min": 0}, {"phase": 1}]
 )
 def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="ERE"):
         ERE(**wrong)
-
-
-def test_what_it_asks_of_the_learner_and_costs() -> None:
-    plain, prioritised = ERE(), EREPER(priorities=PERprop())
-    assert (plain.feedback, prioritised.feedback) == (("phase",), ("phase", "td_error"))
-    assert [plain.slot_bytes(in_turn) for in_turn in (True, False)] == [0, 15]
-    assert [prioritised.slot_bytes(in_turn) for in_turn in (True, False)] == [6, 21]
-    assert "equal chances" in plain.importance_undefined
-    assert prioritised.importance_undefined == ""
-    ERE(eta=1.0, c_min=1, last=1.0)
 
 
 def fill_states(replay: Replay, states: np.ndarray) -> None:
