@@ -18,7 +18,6 @@ import xarray as xr
 from commands import call, refused
 
 import replaybench
-from replaybench.cli.commands import no_regulator
 from replaybench.cli.main import COMMANDS
 from replaybench.cli.options import plant_parameters, signature_of, take_plant_parameters
 from replaybench.cli.parser import _SHARED
@@ -27,7 +26,6 @@ from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record, write_record
-from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.exchange.offline import offer
 from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.exchange.recorded_buffer import read_recording
@@ -381,11 +379,6 @@ def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "offline: DDPG, FULL[Uniform]" in capsys.readouterr().out
     told = refused(capsys, "replay", tmp_path / "rig_log.h5", "--plant", "PendulumDCSC", "--output", tmp_path / "other")
     assert "was recorded on 'Pendulum', not on PendulumDCSC; leave --plant out" in told
-
-
-def test_a_plant_that_cannot_stay_at_its_reference_has_no_regulator() -> None:
-    assert not no_regulator(Pendulum(), 50.0)
-    assert "Pendulum" in no_regulator(Pendulum(torque_constant=0.0), 50.0)
 
 
 def test_baseline_takes_the_plants_own_parameters(

@@ -26,7 +26,7 @@ from replaybench.data.record import is_record, open_record, read_header, read_re
 from replaybench.data.run_folder import RunFolder
 from replaybench.data.sealed_file import BLOCK, HEAD, SealedFile, seal
 from replaybench.runtime import provenance as memory
-from replaybench.runtime.atomic import atomic_folder, atomic_path, write_text
+from replaybench.runtime.atomic import atomic_folder, atomic_path
 from replaybench.runtime.errors import UserError, nearest, no_such_file, unknown
 from replaybench.runtime.kernel import why_not_kept
 
@@ -526,12 +526,6 @@ def test_no_planted_link_is_written_through(make: Any, tmp_path: Path, monkeypat
             temporary.write_text("new")
     assert precious.read_text() == "x"
     assert planted.is_symlink()
-
-
-def test_unwritable_folder_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="choose another folder"):
-        write_text(tmp_path / "file" / "y.txt", "z")
 
 
 def test_unknown_names_offer_the_nearest() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -439,27 +438,3 @@ def test_d3rlpy_reads_an_export(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.rewards, arrays["reward"][0, :STEPS])
     assert not first.terminated
     assert env.observation_space.shape == (2,)
-
-
-@pytest.mark.usefixtures("references")
-def test_torchrl_reads_an_export(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        datasets = pytest.importorskip("torchrl.data.datasets", reason="TorchRL is not installed")
-    if tuple(int(part) for part in metadata.version("torchrl").split(".")[:2]) >= (0, 11):
-        pytest.skip("TorchRL from 0.11 leaves zeros in its copy of any Minari dataset, Minari's own included")
-    arrays = collect(Pendulum(), episodes=2)
-    export_buffer(buffer(tmp_path / "b.h5", arrays), FULL_NAME)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        data = datasets.MinariExperienceReplay(
-            FULL_NAME, batch_size=16, root=tmp_path / "torchrl", load_from_local_minari=True
-        )
-        everything = data[:]
-    assert len(data) == 4 * STEPS
-    for ours, theirs in (("observation", "observation"), ("action", "action")):
-        np.testing.assert_array_equal(everything[theirs].numpy(), np.concatenate(arrays[ours]))
-    np.testing.assert_array_equal(everything["next", "observation"].numpy(), np.concatenate(arrays["next_observation"]))
-    np.testing.assert_array_equal(everything["next", "reward"].numpy().ravel(), arrays["reward"].ravel())
-    assert not everything["next", "terminated"].any()
-    assert data.sample()["action"].shape == (16, 1)

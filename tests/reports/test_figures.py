@@ -626,30 +626,6 @@ def test_few_comparisons_have_no_map(few: dict[str, Any]) -> None:
     assert condition_map(made(**few)) is None
 
 
-@pytest.mark.parametrize(
-    ("study", "words"),
-    [
-        (b'plants = ["evil.py:Foo"]', r"holds no results\.nc; run the sweep again"),
-        (b'plants = ["evil\\u002epy:Foo"]', r"holds no results\.nc; run the sweep again"),
-        (b'plants = ["gymnasium:evil:Foo-v0"]', r"holds no results\.nc; run the sweep again"),
-        (b'plants = ["PendulumDCSC"]\nstrategies = ["FIFO[evil\\u002epy:Foo]"]', r"holds no results\.nc; run"),
-        (b'plants = ["PendulumDCSC"]\n[learner."evil\\u002epy:Foo"]', r"holds no results\.nc; run the sweep again"),
-        (b'plants = ["\xff"]', r"study\.toml"),
-    ],
-)
-def test_no_code_that_a_study_names_is_run(
-    study: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cells" / "x").mkdir(parents=True)
-    (tmp_path / "cells" / "x" / "scores.h5").touch()
-    (tmp_path / "study.toml").write_bytes(study)
-    (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=words):
-        show_figures(Console(quiet=True), tmp_path, "screen", None, None)
-
-
 def test_a_study_of_another_version_has_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, folder, _ = results(tmp_path / "run")
     write_results(folder.results, data)

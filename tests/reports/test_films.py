@@ -19,7 +19,6 @@ from replaybench.controllers.networks.network import MemoryConfig
 from replaybench.controllers.policies.policy import Policy, policy_facts
 from replaybench.controllers.registry import load_learner
 from replaybench.data.policy_file import write_policy
-from replaybench.envs.interface.plant import quantity
 from replaybench.envs.registry import make_plant
 from replaybench.reports.films import Asked, Scene, act_randomly, act_with, check_output, shots, show
 from replaybench.runtime.errors import UserError
@@ -105,12 +104,6 @@ def test_short_episodes_follow_each_other(tmp_path: Path, capsys: pytest.Capture
     scene = Scene(plant, 50.0, 0.0, (), 3, 1000, 250)
     lasts = [shot.last for shot in shots(scene, act_randomly(scene), 50)]
     assert lasts == [*[False] * 4, True] * 2, "an episode is completed, and none begins after the least steps"
-
-
-def test_quantities_without_unit_have_none() -> None:
-    assert quantity("observation 0", 0.5, "–") == "observation 0 = +0.5"
-    assert quantity("share", 0.5, "1") == "share = +0.5"
-    assert quantity("angle", -0.5, "rad") == "angle = -0.5 rad"
 
 
 def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,17 +169,6 @@ def test_padding_has_no_influence() -> None:
     segment_batches.check_padding(lambda: ACER(ACERConfig(**SMALL), LearnerSetting(TASK, 0, range(1))), draw)
 
 
-def test_members_without_experience_stay_as_they_are() -> None:
-    agent, drawn = ACER(ACERConfig(**SMALL), LearnerSetting(TASK, 0, range(2))), batch(2, 0)
-    before = agent.policy_network.parameters.copy()
-    for column in drawn.columns.values():
-        column[1] = 0
-    drawn.length[1], drawn.weight[1], drawn.actor_weight[1], drawn.rate_factor[1] = 0, 0, 0, 0
-    agent.update(drawn)
-    np.testing.assert_array_equal(agent.policy_network.parameters[1], before[1])
-    assert not np.array_equal(agent.policy_network.parameters[0], before[0])
-
-
 def test_the_average_policy_follows_slowly() -> None:
     agent = ACER(ACERConfig(**SMALL, average=0.9), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
     before = agent.average.parameters.copy()
