@@ -118,7 +118,7 @@ def test_gradients_equal_automatic_differentiation() -> None:
     assert (gradient[:, A:][clamped] == 0).all()
 
 
-def test_nan_passes_squashed_gaussian() -> None:
+def test_nan_passes_the_squashed_gaussian() -> None:
     head, noise, action, log_prob = drawn()
     head[0, A] = np.nan
     sample(head, noise, action, log_prob)

@@ -374,7 +374,7 @@ def test_any_numbers_are_columns_and_null_is_nan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_dates_are_seconds_after_the_first_log_parquet(unit: str, tmp_path: Path) -> None:
+def test_dates_in_parquet_are_seconds_after_the_first(unit: str, tmp_path: Path) -> None:
     start = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
     dates = [start + datetime.timedelta(seconds=i) for i in range(3)]
     spans = pa.array([datetime.timedelta(seconds=i) for i in (5, 6)] + [None], pa.duration(unit))

@@ -424,26 +424,26 @@ def test_a_process_that_met_a_damaged_record_ends_in_order(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def record_files(tmp_path: Path) -> Path:
+def written(tmp_path: Path) -> Path:
     path = tmp_path / "x.h5"
     write_record(path, "buffer", FACTS, {"numbers": np.arange(5)})
     return path
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(record_files: Path) -> None:
-    before = record_files.read_bytes()
-    with pytest.raises(RuntimeError), atomic_path(record_files) as temporary:
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(written: Path) -> None:
+    before = written.read_bytes()
+    with pytest.raises(RuntimeError), atomic_path(written) as temporary:
         temporary.write_bytes(b"half")
         raise RuntimeError
-    assert record_files.read_bytes() == before
-    assert [path.name for path in record_files.parent.iterdir()] == [record_files.name]
+    assert written.read_bytes() == before
+    assert [path.name for path in written.parent.iterdir()] == [written.name]
 
 
-def test_a_full_disk_is_one_line_and_nothing_is_lost(record_files: Path) -> None:
-    before = record_files.read_bytes()
-    with pytest.raises(UserError, match="free some disk space"), atomic_path(record_files):
+def test_a_full_disk_is_one_line_and_nothing_is_lost(written: Path) -> None:
+    before = written.read_bytes()
+    with pytest.raises(UserError, match="free some disk space"), atomic_path(written):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert record_files.read_bytes() == before
+    assert written.read_bytes() == before
 
 
 def test_running_out_of_room_inside_hdf5(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def points(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     return left + grid.h * np.arange(grid.shape[0])[:, None], bottom + grid.h * np.arange(grid.shape[1])
 
 
-def noise_navier_stokes_bodies(*shape: int) -> np.ndarray:
+def random_field(*shape: int) -> np.ndarray:
     return np.random.Generator(np.random.PCG64(5)).normal(size=shape)
 
 
@@ -165,7 +165,7 @@ def test_the_distance_from_an_ellipse_is_right_near_its_surface() -> None:
 def test_the_force_on_an_obstacle_is_the_momentum_taken_from_the_fluid() -> None:
     center, dt = (0.31, -0.12), 0.01
     body = Obstacle(GRID, ellipse_at((*center, 0.5)), center)
-    u, v = noise_navier_stokes_bodies(2, *GRID.shape)
+    u, v = random_field(2, *GRID.shape)
     before = momentum(u, v, center)
     force = body.stop(u, v, dt)
     np.testing.assert_allclose(force * dt, before - momentum(u, v, center), atol=1e-13)
@@ -177,7 +177,7 @@ def test_the_force_on_an_obstacle_is_the_momentum_taken_from_the_fluid() -> None
 def test_the_free_ellipse_takes_the_fluids_momentum_and_the_forces() -> None:
     """With the share that follows divided out, fluid inside gains exactly the force's impulse, about all three axes."""
     dt, pose, force = 0.01, (0.3, 0.12, 0.6), np.array([0.3, -0.2, 0.1])
-    u, v = noise_navier_stokes_bodies(2, *GRID.shape)
+    u, v = random_field(2, *GRID.shape)
     before, body = momentum(u, v, pose[:2]), np.array([*pose, 0.0, 0.0, 0.0])
     FreeEllipse(GRID).move(u, v, body, force, dt)
     gained = (momentum(u, v, pose[:2]) - before) / share(dt)

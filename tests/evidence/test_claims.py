@@ -67,16 +67,14 @@ def test_cells_that_a_preset_lacks_are_refused(changed: dict[str, object], probl
         build(Claim, {**CLAIM, **changed}, "claim").cells()
 
 
-CLAIM_VERDICT = Claim(
-    id="x", source="", statement="", preset="debruin2018/fig12", plus=({},), expects="more", relevance=0.1
-)
+JUDGED = Claim(id="x", source="", statement="", preset="debruin2018/fig12", plus=({},), expects="more", relevance=0.1)
 
 
 def verdict(mean: float, sd: float = 0.1, n: int = 50, **changed: Any) -> Verdict:
     """Judge one claim by differences of exactly this mean and standard deviation."""
     draws = np.random.default_rng(1).normal(size=n)
     differences = mean + sd * (draws - draws.mean()) / draws.std(ddof=1)
-    return judge([replace(CLAIM_VERDICT, **changed)], [effect(differences)])[0]
+    return judge([replace(JUDGED, **changed)], [effect(differences)])[0]
 
 
 def effect(differences: np.ndarray) -> Effect:
@@ -120,21 +118,21 @@ def test_few_seeds_decide_nothing_and_more_of_them_are_asked_for() -> None:
     assert few.word == "undecided"
     assert few.more_seeds
     assert verdict(0.2, sd=0.3, n=5 + few.more_seeds).word == "reproduced"
-    [near] = judge([replace(CLAIM_VERDICT, relevance=few.effect.estimate + 1e-6)], [few.effect])
+    [near] = judge([replace(JUDGED, relevance=few.effect.estimate + 1e-6)], [few.effect])
     assert near.more_seeds is None, "no number of seeds separates this from the bound"
 
 
 def test_seeds_are_told_for_the_whole_family() -> None:
     """Of twenty claims one needs more seeds than alone: of six that agree the test says no less than p = 1/64."""
     alike = effect(np.full(5, 0.2) + np.arange(5) * 1e-3)
-    [*_, found] = judge([CLAIM_VERDICT] * 20, [effect(np.zeros(5))] * 19 + [alike])
+    [*_, found] = judge([JUDGED] * 20, [effect(np.zeros(5))] * 19 + [alike])
     assert found.word == "undecided"
     assert found.more_seeds is not None
     assert 2.0 ** -(5 + found.more_seeds) * 20 < 0.05
 
 
 def test_no_number_of_seeds_is_asked_for_where_runs_are_alike() -> None:
-    [found] = judge([CLAIM_VERDICT], [effect(np.zeros(8))])
+    [found] = judge([JUDGED], [effect(np.zeros(8))])
     assert (found.word, found.more_seeds, still_needed(found)) == ("undecided", None, "the runs are alike")
 
 
@@ -145,45 +143,45 @@ def test_one_further_collapsed_seed_does_not_change_a_verdict(collapsed: int, si
     typical = np.random.default_rng(2).normal(0.0, 0.03, 50)
     for shift, word in ((0.0, "contradicted"), (0.15, "reproduced")):
         differences = np.append(typical + shift, np.full(collapsed, side * 0.9))
-        [found] = judge([CLAIM_VERDICT], [effect(differences)])
+        [found] = judge([JUDGED], [effect(differences)])
         assert found.word == word
 
 
 def test_where_few_runs_make_the_mean_nothing_is_decided() -> None:
     """Five of fifty collapse under what is compared: on average that matters, to most seeds it does not."""
     differences = np.append(np.random.default_rng(2).normal(0.02, 0.03, 43), np.full(7, 0.9))
-    [found] = judge([CLAIM_VERDICT], [effect(differences)])
-    assert found.effect.estimate < CLAIM_VERDICT.relevance < differences.mean()
+    [found] = judge([JUDGED], [effect(differences)])
+    assert found.effect.estimate < JUDGED.relevance < differences.mean()
     assert found.refutes < 0.05
     assert (found.word, found.split) == ("undecided", True)
     assert "mean" in still_needed(found)
-    [rises] = judge([replace(CLAIM_VERDICT, measure="rise")], [effect(differences)])
+    [rises] = judge([replace(JUDGED, measure="rise")], [effect(differences)])
     assert rises.word == "smaller than relevant", "the mean of rise times depends on how long the runs are"
 
 
 def test_what_was_not_run_has_no_verdict_and_counts_in_its_family() -> None:
     """Else a claim that is reproduced could become undecided when others are run."""
     sure, close = verdict(0.2).effect, verdict(0.12, sd=0.45).effect
-    ran, missing = judge([CLAIM_VERDICT, CLAIM_VERDICT], [sure, None])
+    ran, missing = judge([JUDGED, JUDGED], [sure, None])
     assert (ran.word, missing.word) == ("reproduced", "not run")
-    before = judge([CLAIM_VERDICT] * 10, [close, *[None] * 9])[0]
-    after = judge([CLAIM_VERDICT] * 10, [close, *[effect(np.zeros(8))] * 9])[0]
+    before = judge([JUDGED] * 10, [close, *[None] * 9])[0]
+    after = judge([JUDGED] * 10, [close, *[effect(np.zeros(8))] * 9])[0]
     assert (before.word, before.supports, before.refutes) == (after.word, after.supports, after.refutes)
     assert before.word == "undecided"
-    assert before.supports == pytest.approx(10 * judge([CLAIM_VERDICT], [close])[0].supports)
+    assert before.supports == pytest.approx(10 * judge([JUDGED], [close])[0].supports)
 
 
 def test_a_family_is_judged_together() -> None:
     """One of forty effects of nothing would look certain by itself more often than not."""
     close = verdict(0.12, sd=0.45)
     assert close.word == "reproduced"
-    among_others = judge([CLAIM_VERDICT] * 10, [close.effect] * 10)
+    among_others = judge([JUDGED] * 10, [close.effect] * 10)
     assert {each.word for each in among_others} == {"undecided"}
     assert among_others[0].supports == pytest.approx(10 * close.supports)
 
 
 PRESET = "debruin2018/fig12"
-CLAIM_EVIDENCE = Claim(
+BETTER = Claim(
     id="x",
     source="Figure 12",
     statement="[One] is better.",
@@ -212,7 +210,7 @@ def store(folder: Path, strategies: tuple[str, ...] = tuple(ENDS), seeds: int = 
 
 def test_differences_are_of_the_same_seed(tmp_path: Path) -> None:
     """Seeds share their luck, so the difference is far surer than either score."""
-    found = find(CLAIM_EVIDENCE, [read_evidence(store(tmp_path / "run"))])
+    found = find(BETTER, [read_evidence(store(tmp_path / "run"))])
     assert found is not None
     assert (found.effect.n, found.episodes, found.failed, found.runs) == (20, 200, 0, ("run",))
     assert found.effect.estimate == pytest.approx(0.1, abs=0.005)
@@ -224,13 +222,13 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
     one = read_evidence(store(tmp_path / "one", ("FIFO[Uniform]",)))
     two = read_evidence(store(tmp_path / "two", ("FULL[PER]",), seeds=8))
     other = read_evidence(store(tmp_path / "other", ("FULL[PER]",), root_seed=7))
-    assert find(CLAIM_EVIDENCE, [one]) is None
-    assert find(CLAIM_EVIDENCE, [one, other]) is None, "no seed is shared"
-    found = find(CLAIM_EVIDENCE, [one, other, two])
+    assert find(BETTER, [one]) is None
+    assert find(BETTER, [one, other]) is None, "no seed is shared"
+    found = find(BETTER, [one, other, two])
     assert found is not None
     assert found.effect.n == 8
     (verdict,), _ = show.judged(
-        Claims(paper="A paper", claim=(CLAIM_EVIDENCE,)), [read_evidence(store(tmp_path / "lone", seeds=1))]
+        Claims(paper="A paper", claim=(BETTER,)), [read_evidence(store(tmp_path / "lone", seeds=1))]
     )
     assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed tells nothing")
 
@@ -238,7 +236,7 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
 def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
     """Each is paired with its own; which of two runs is named first decides nothing."""
     one, two = (read_evidence(store(tmp_path / f"{root}", seeds=8, root_seed=root)) for root in (3, 7))
-    found, again = find(CLAIM_EVIDENCE, [one, two]), find(CLAIM_EVIDENCE, [two, one])
+    found, again = find(BETTER, [one, two]), find(BETTER, [two, one])
     assert found is not None
     assert again is not None
     assert (found.effect.n, found.runs) == (16, ("3", "7"))
@@ -256,7 +254,7 @@ def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
     ],
 )
 def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp_path: Path) -> None:
-    assert find(CLAIM_EVIDENCE, [read_evidence(store(tmp_path / "run", **changed))]) is None
+    assert find(BETTER, [read_evidence(store(tmp_path / "run", **changed))]) is None
 
 
 @pytest.mark.parametrize(
@@ -282,8 +280,8 @@ def test_a_parameter_that_came_after_a_run_counts_as_its_default(tmp_path: Path)
     run = read_evidence(store(tmp_path / "run"))
     plant = {name: value for name, value in run.study["plant"]["PendulumDCSC"].items() if name != "damping"}
     older = replace(run, study={**run.study, "plant": {"PendulumDCSC": plant}})
-    assert find(CLAIM_EVIDENCE, [older]) is not None
-    [cell], _ = CLAIM_EVIDENCE.cells()
+    assert find(BETTER, [older]) is not None
+    [cell], _ = BETTER.cells()
     assert list(older.differences(cell)) == []
     otherwise = replace(run, study={**run.study, "plant": {"PendulumDCSC": plant | {"damping": 4e-6}}})
     assert list(otherwise.differences(cell)) == ["plant.PendulumDCSC.damping"]
@@ -307,7 +305,7 @@ def test_a_cell_whose_learner_was_corrected_since_is_no_evidence(tmp_path: Path)
     run = read_evidence(folder)
     assert [run.holds(cells[strategy]) for strategy in strategies] == [False, True, True], "Rule 1 alone was corrected"
     claim = replace(
-        CLAIM_EVIDENCE, preset="novati2019/fig1", where={"plant": "PendulumDCSC", "learner": "DDPG"},
+        BETTER, preset="novati2019/fig1", where={"plant": "PendulumDCSC", "learner": "DDPG"},
         plus=({"strategy": strategies[0]},), minus=({"strategy": strategies[2]},),
     )  # fmt: skip
     assert find(claim, [run]) is None
@@ -318,7 +316,7 @@ def test_a_cell_whose_learner_was_corrected_since_is_no_evidence(tmp_path: Path)
 
 def test_measures(tmp_path: Path) -> None:
     run = read_evidence(store(tmp_path / "run"))
-    plus, _ = CLAIM_EVIDENCE.cells()
+    plus, _ = BETTER.cells()
     data = run.data.sel(plant="PendulumDCSC", learner="DDPG", strategy="FULL[PER]", noise=0, frequency=50)
     expected = {
         "final": data["mu_final"],
@@ -346,7 +344,7 @@ def test_evaluations_metrics_and_noise_are_measured_in_their_units(tmp_path: Pat
         "replayed_noise": ((*dims, "signal"), np.full((*shape, 1), 0.02 * np.sqrt(2 / np.pi) * 1.1)),
     }
     data = run.data.assign(arrays).assign_coords(noise=[0.02], evaluation_step=np.arange(1, 9) * 5000, signal=["angle"])
-    noisy = replace(CLAIM_EVIDENCE.cells()[0][0], noise=0.02)
+    noisy = replace(BETTER.cells()[0][0], noise=0.02)
     measures = {"evaluation": 3.5, "evaluation 15000": 6.0, "metric kl": 18.5, "noise angle": 1.1}
     for measure, expected in measures.items():  # 200 episodes of 200 steps
         np.testing.assert_allclose(measured(replace(run, data=data), noisy, measure), expected, err_msg=measure)
@@ -355,7 +353,7 @@ def test_evaluations_metrics_and_noise_are_measured_in_their_units(tmp_path: Pat
 def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) -> None:
     """Of what is negative there is no logarithm, and such a seed is left out; what is below 1e-6 counts as that."""
     run = read_evidence(store(tmp_path / "run"))
-    best = replace(CLAIM_EVIDENCE, measure="best", logarithm=True)
+    best = replace(BETTER, measure="best", logarithm=True)
     [plus], [minus] = best.cells()
     values = [measured(run, cell, "best") for cell in (plus, minus)]
     found = find(best, [run])
@@ -383,11 +381,9 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_verdicts_are_printed_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = replace(CLAIM_EVIDENCE, id="y", plus=CLAIM_EVIDENCE.minus, minus=CLAIM_EVIDENCE.plus)
-    absent = replace(CLAIM_EVIDENCE, id="z", where={"plant": "Magman"})
-    monkeypatch.setattr(
-        show, "read_claims", lambda name: Claims(paper="A paper", claim=(CLAIM_EVIDENCE, other, absent))
-    )
+    other = replace(BETTER, id="y", plus=BETTER.minus, minus=BETTER.plus)
+    absent = replace(BETTER, id="z", where={"plant": "Magman"})
+    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(BETTER, other, absent)))
     target, figure = tmp_path / "verdicts.json", tmp_path / "claims.png"
     show.show_claims(Console(width=160), [store(tmp_path / "run")], ["a"], target, figure)
     assert figure.read_bytes().startswith(b"\x89PNG")
@@ -439,8 +435,8 @@ def test_scores_of_other_references_are_not_compared(tmp_path: Path) -> None:
     shifted["reference_dp"][:] = shifted["reference_dp"] * 1.05
     add_scores(shifted)
     with pytest.raises(UserError, match=r"μ_r on PendulumDCSC is of other references in .*; name only one of"):
-        find(CLAIM_EVIDENCE, [one, replace(other, data=shifted)])
-    rewards = find(replace(CLAIM_EVIDENCE, measure="reward"), [one, replace(other, data=shifted)])
+        find(BETTER, [one, replace(other, data=shifted)])
+    rewards = find(replace(BETTER, measure="reward"), [one, replace(other, data=shifted)])
     assert rewards is not None, "rewards have no references"
 
 
@@ -453,7 +449,7 @@ def test_claims_of_which_every_run_failed_are_undecided_and_counted(
     data["episode_steps"] = xr.full_like(data["reward"], 200.0)
     add_scores(data)
     write_results(tmp_path / "run" / "results.nc", data)
-    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(CLAIM_EVIDENCE,)))
+    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(BETTER,)))
     show.show_claims(Console(width=160), [tmp_path / "run"], ["a"], tmp_path / "verdicts.json", None)
     told = capsys.readouterr().out
     assert "1 claims: 1 undecided" in told
@@ -463,12 +459,12 @@ def test_claims_of_which_every_run_failed_are_undecided_and_counted(
 
 
 def test_one_claim_is_shown_by_its_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    claims = (CLAIM_EVIDENCE, replace(CLAIM_EVIDENCE, id="another", statement="something else"))
+    claims = (BETTER, replace(BETTER, id="another", statement="something else"))
     monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=claims))
     show.show_claims(Console(width=160), [], ["a"], None, None, "another")
     told = capsys.readouterr().out
     assert "something else" in told
-    assert CLAIM_EVIDENCE.statement not in told
+    assert BETTER.statement not in told
     assert "1 claims" in told
     with pytest.raises(UserError, match="unknown claim 'anothr'; did you mean another"):
         show.show_claims(Console(), [], ["a"], None, None, "anothr")

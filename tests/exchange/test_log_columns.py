@@ -304,7 +304,7 @@ def at(frequency: float) -> Log:
     return clocked(np.arange(100) / frequency)
 
 
-def refusal_control_rate(log: Log, stated: float | None = None, plant: Plant | None = None) -> str:
+def rate_refusal(log: Log, stated: float | None = None, plant: Plant | None = None) -> str:
     with pytest.raises(UserError) as told:
         control_rate(log, plant or Pendulum(), stated)
     return str(told.value)
@@ -325,21 +325,21 @@ def test_a_rate_that_the_plant_cannot_have_says_which_fits_the_log() -> None:
     jittering = 49.395
     cut = "49.4 Hz cuts the 4 s episode of Pendulum into 197.6 steps; use 49.25 or 49.5 Hz "
     for stated in (None, 49.4):
-        assert refusal_control_rate(at(jittering), stated) == cut + "(--frequency 49.5 fits the log)"
-    assert refusal_control_rate(at(jittering), 50.0).endswith("not at 50 Hz: use --frequency 49.5")
+        assert rate_refusal(at(jittering), stated) == cut + "(--frequency 49.5 fits the log)"
+    assert rate_refusal(at(jittering), 50.0).endswith("not at 50 Hz: use --frequency 49.5")
     assert control_rate(at(jittering), Pendulum(), 49.5) == 49.5
-    assert refusal_control_rate(at(10 / 3)).endswith("use 3.25 or 3.5 Hz (resample the log)")
+    assert rate_refusal(at(10 / 3)).endswith("use 3.25 or 3.5 Hz (resample the log)")
     untimed = Log(Path("rig.csv"), {}, {}, None, None)
-    assert refusal_control_rate(untimed, 49.4).endswith("into 197.6 steps; use 49.25 or 49.5 Hz")
+    assert rate_refusal(untimed, 49.4).endswith("into 197.6 steps; use 49.25 or 49.5 Hz")
 
 
 def test_a_plant_of_one_rate_takes_no_other() -> None:
     plant = make_plant("gymnasium:CartPole-v1")
     assert control_rate(at(50.04), plant, None) == 50.0
-    assert refusal_control_rate(at(49.7), plant=plant).endswith(
+    assert rate_refusal(at(49.7), plant=plant).endswith(
         "runs at 50 Hz and no other rate, not at 49.7 Hz (--frequency 50 fits the log)"
     )
-    assert refusal_control_rate(at(25.0), plant=plant).endswith("not at 25 Hz (resample the log)")
+    assert rate_refusal(at(25.0), plant=plant).endswith("not at 25 Hz (resample the log)")
 
 
 @pytest.mark.parametrize(
@@ -348,29 +348,25 @@ def test_a_plant_of_one_rate_takes_no_other() -> None:
 def test_a_wrong_unit_of_time_is_named(unit: str, factor: float) -> None:
     for frequency in (50.0, 49.395, 200.0, 10.0) if factor > 1 else (50.0,):
         message = rf"the log is sampled at \S+ Hz, Pendulum at 50 Hz: give time in s, not {unit}"
-        assert re.match(message, refusal_control_rate(at(frequency / factor)))
-    assert refusal_control_rate(at(50.0 / factor), 50.0).endswith(f"not at 50 Hz: give time in s, not {unit}")
+        assert re.match(message, rate_refusal(at(frequency / factor)))
+    assert rate_refusal(at(50.0 / factor), 50.0).endswith(f"not at 50 Hz: give time in s, not {unit}")
 
 
 def test_a_plant_that_really_is_so_slow_or_fast_takes_its_rate() -> None:
-    assert refusal_control_rate(at(0.25)).endswith("give time in s, not ms, or --frequency 0.25 if it is in s")
+    assert rate_refusal(at(0.25)).endswith("give time in s, not ms, or --frequency 0.25 if it is in s")
     for rate in (0.25, 3000.0):
         assert control_rate(at(rate), Pendulum(), rate) == rate
 
 
 def test_a_wrong_rate_says_what_to_type() -> None:
     for wrong in (50.0 / 1.011, 50.0 * 1.011, 100.0):
-        assert re.search(
-            r"is sampled at 50 Hz, not at .* Hz: use --frequency 50$", refusal_control_rate(at(50.0), wrong)
-        )
+        assert re.search(r"is sampled at 50 Hz, not at .* Hz: use --frequency 50$", rate_refusal(at(50.0), wrong))
     for nonsense in (0.0, -50.0, float("nan"), float("inf")):
-        assert "--frequency must be above 0 and at most 100000 Hz" in refusal_control_rate(at(50.0), nonsense)
-    assert refusal_control_rate(at(1e13)).endswith("(resample the log)")
+        assert "--frequency must be above 0 and at most 100000 Hz" in rate_refusal(at(50.0), nonsense)
+    assert rate_refusal(at(1e13)).endswith("(resample the log)")
 
 
 def test_a_time_column_that_cannot_be_used_says_why() -> None:
     log = Log(Path("rig.csv"), {"angle": np.zeros(3)}, {"Time": "line 7 holds '1.234,5'"}, None, None)
-    assert refusal_control_rate(log) == (
-        "column 'Time' cannot be used: line 7 holds '1.234,5'; mend it, or give --frequency"
-    )
+    assert rate_refusal(log) == ("column 'Time' cannot be used: line 7 holds '1.234,5'; mend it, or give --frequency")
     assert control_rate(log, Pendulum(), 50.0) == 50.0

@@ -177,7 +177,7 @@ CASES: Any = [
 ]
 
 
-def make_cell_refer_cells(learner: str, settings: dict[str, Any], strategy: str) -> Cell:
+def refer_cell(learner: str, settings: dict[str, Any], strategy: str) -> Cell:
     return small_cell(
         learners=(learner,), learner={learner: settings}, strategies=(strategy,), noise=(0.0,), seeds=2, episodes=6,
         capacity=700, greedy_every=2,
@@ -186,7 +186,7 @@ def make_cell_refer_cells(learner: str, settings: dict[str, Any], strategy: str)
 
 @pytest.mark.parametrize(("learner", "settings", "strategy"), CASES)
 def test_counts_agree_with_what_is_stored(learner: str, settings: dict[str, Any], strategy: str) -> None:
-    run = advanced(make_cell_refer_cells(learner, settings, strategy))
+    run = advanced(refer_cell(learner, settings, strategy))
     traces = run.replay.traces
     assert traces is not None
     rule = run.agent.traces
@@ -200,10 +200,10 @@ def test_counts_agree_with_what_is_stored(learner: str, settings: dict[str, Any]
 
 
 @pytest.mark.parametrize(("learner", "settings", "strategy"), CASES)
-def test_stopped_and_resumed_equals_uninterrupted_refer_cells(
+def test_cells_with_refer_resume_bit_for_bit(
     learner: str, settings: dict[str, Any], strategy: str, tmp_path: Path
 ) -> None:
-    cell = make_cell_refer_cells(learner, settings, strategy)
+    cell = refer_cell(learner, settings, strategy)
     assert run_cell(cell, tmp_path / "whole", "final")
     assert not run_cell(cell, tmp_path / "parts", "final", report=until(4))
     assert run_cell(cell, tmp_path / "parts", "final")
@@ -268,7 +268,7 @@ each = pytest.mark.parametrize("learner", ["SAC", "TD3"])
 each_schedule = pytest.mark.parametrize("every", [0, 1, 50], ids=["episodes", "steps", "longer than a round"])
 
 
-def make_cell_warm_up_cells(learner: str, every: int, warm_up: int = WARM_UP) -> Cell:
+def warm_up_cell(learner: str, every: int, warm_up: int = WARM_UP) -> Cell:
     return Study(
         name="t", plants=(DRIFTING,), strategies=("FIFO[Uniform]",),
         seeds=SEEDS, episodes=6, capacity=200, greedy_every=3, update_every=every, learners=(learner,),
@@ -287,7 +287,7 @@ def actions_of(run: CellRun, member: int) -> np.ndarray:
 @each_schedule
 def test_random_are_the_actions_of_the_rounds_before_the_first_update(learner: str, every: int) -> None:
     """To the step, in the midst of an episode, too."""
-    run = CellRun(make_cell_warm_up_cells(learner, every))
+    run = CellRun(warm_up_cell(learner, every))
     for _ in range(WARM_UP):
         run.advance()
     assert updates_of(run) == 0
@@ -309,7 +309,7 @@ def test_random_are_the_actions_of_the_rounds_before_the_first_update(learner: s
 
 @each
 def test_without_warm_up_nothing_is_random(learner: str) -> None:
-    run = CellRun(make_cell_warm_up_cells(learner, 1, warm_up=0))
+    run = CellRun(warm_up_cell(learner, 1, warm_up=0))
     run.advance()
     uniform = Stream(0, [0], "warm-up")
     np.testing.assert_array_equal(run.agent.state_dict()["warm_up_stream"][:1], uniform.state)

@@ -215,7 +215,7 @@ def rows_of(data: xr.Dataset) -> dict[str, Comparison]:
     return {row.strategy: row for row in compared(data.sel(plant="PendulumDCSC"), STRATEGIES[0])}
 
 
-def shown_comparison_tables(data: xr.Dataset, baseline: str | None = None, width: int = 200) -> str:
+def shown_comparison(data: xr.Dataset, baseline: str | None = None, width: int = 200) -> str:
     printed = io.StringIO()
     for table in comparison_tables(data, baseline):
         Console(width=width, file=printed).print(table)
@@ -254,23 +254,23 @@ def test_shared_differences_cancel_and_failed_runs_are_counted(
 
 def test_tables_name_the_baseline_and_the_test(tmp_path: Path) -> None:
     data = results(tmp_path)
-    text = shown_comparison_tables(data)
+    text = shown_comparison(data)
     assert "compared with FIFO[Uniform]" in text
     assert "sign-flip test" in text
     assert re.search(r" 0\.125 +6 ", text), "with one more pair the difference would be significant"
     assert "(61 %)" in text  # share of further runs above the worst of six
-    assert "− Resv[Uniform] [95 %]" in shown_comparison_tables(data, "resv[uniform]")
+    assert "− Resv[Uniform] [95 %]" in shown_comparison(data, "resv[uniform]")
     with pytest.raises(UserError, match="FULL\\[Uniform\\]"):
         comparison_tables(data, "FULL[Uniform]")
-    _, _, note = shown_comparison_tables(data, width=80).partition("differences are of")
+    _, _, note = shown_comparison(data, width=80).partition("differences are of")
     *whole, _ = note.strip().splitlines()
     assert min(len(line.strip()) for line in whole[1:]) > 60, "the footnote fills its lines"
 
 
 def test_points_that_were_not_run_do_not_decide_the_measure(tmp_path: Path) -> None:
     data = results(tmp_path).reindex(noise=[0.0, 0.02], frequency=[50.0, 100.0])
-    assert "PendulumDCSC: μ_final of all 20 episodes" in shown_comparison_tables(data)
-    assert "PendulumDCSC: mean reward of all 20 episodes" in shown_comparison_tables(results(tmp_path, RAW))
+    assert "PendulumDCSC: μ_final of all 20 episodes" in shown_comparison(data)
+    assert "PendulumDCSC: mean reward of all 20 episodes" in shown_comparison(results(tmp_path, RAW))
 
 
 def test_a_single_strategy_has_no_comparison(tmp_path: Path) -> None:
@@ -310,13 +310,13 @@ def test_a_run_that_failed_before_any_reward_counts_as_failed(tmp_path: Path) ->
 def test_learners_are_compared_where_strategies_do_not_vary(tmp_path: Path) -> None:
     data = results(tmp_path)
     data = data.rename(learner="strategy", strategy="learner").assign_coords(strategy=["FIFO[PER]"])
-    text = shown_comparison_tables(data)
+    text = shown_comparison(data)
     assert "compared with FIFO[Uniform]" in text  # the name of a learner here
     assert re.search(r"FULL\[PER\] .* \+0\.05.* 0\.125 ", text)
     figure = paired_differences(data.sel(plant="PendulumDCSC"))
     assert figure is not None
     assert len(figure.axes[0].get_yticklabels()) == 2
-    assert "compared with Resv[Uniform]" in shown_comparison_tables(data, "Resv[Uniform]")
+    assert "compared with Resv[Uniform]" in shown_comparison(data, "Resv[Uniform]")
 
 
 @pytest.mark.parametrize(
@@ -350,12 +350,12 @@ def test_equal_runs_are_not_tested(tmp_path: Path) -> None:
     same = rows_of(data)
     assert (rows["FULL[PER]"].chance, same["FULL[PER]"].chance) == (2 / 16, 1 / 16)
     assert [same[name].same for name in STRATEGIES] == [False, False, True]
-    text = shown_comparison_tables(data)
+    text = shown_comparison(data)
     assert re.search(r"Resv\[Uniform\] .* same runs ", text)
     assert "as of buffers that never fill" in text
     assert "blank" not in text
     data["shared_from"].loc[{"strategy": "Resv[Uniform]"}] = "another"
-    assert "their buffers never filled" in shown_comparison_tables(data)
+    assert "their buffers never filled" in shown_comparison(data)
     figure = paired_differences(data.sel(plant="PendulumDCSC"))
     assert figure is not None
     assert [text.get_text() for text in figure.axes[0].texts] == [" same runs"]
@@ -364,7 +364,7 @@ def test_equal_runs_are_not_tested(tmp_path: Path) -> None:
 def test_blanks_have_a_note(tmp_path: Path) -> None:
     data = results(tmp_path)
     other = without(data.copy(deep=True).assign_coords(learner=["SAC"]), strategy=STRATEGIES[0])
-    text = shown_comparison_tables(joined(data, other, "learner"))
+    text = shown_comparison(joined(data, other, "learner"))
     assert "blank: FIFO[Uniform] was not run with SAC" in text
     assert "other comparisons: --compare learner" in text
 

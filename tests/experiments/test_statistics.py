@@ -90,7 +90,7 @@ SKEWED = np.random.default_rng(3).exponential(size=40) - 0.7
     ("statistic", "by_scipy"),
     [("mean", np.mean), ("interquartile mean", lambda x, axis: trim_mean(x, 0.25, axis=axis))],
 )
-def test_intervals_are_scipys_effects(statistic: Statistic, by_scipy: Callable[..., Any]) -> None:
+def test_intervals_of_effects_are_scipys(statistic: Statistic, by_scipy: Callable[..., Any]) -> None:
     effect = Effect(SKEWED, statistic)
     found = bootstrap((SKEWED,), by_scipy, n_resamples=20_000, method="BCa", rng=np.random.default_rng(1))
     assert effect.interval() == pytest.approx(tuple(found.confidence_interval), abs=0.012)

@@ -21,5 +21,4 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     error = capsys.readouterr().err
     assert error.startswith("replaybench: ")
     assert error.count("\n") == 1, error
-
     return error

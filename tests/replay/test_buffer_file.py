@@ -167,7 +167,7 @@ def test_a_buffer_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None
 
 
 ALARM = 1e-6
-FIELDS_BUFFER_STREAM = {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1}
+STREAM_FIELDS = {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1}
 
 
 def write_buffer(path: Path, counts: list[int], steps: int = 1, **changes: Any) -> Path:
@@ -177,7 +177,7 @@ def write_buffer(path: Path, counts: list[int], steps: int = 1, **changes: Any) 
     shape = (steps,) if steps > 1 else ()
     arrays: dict[str, Any] = {
         name: np.broadcast_to(number.reshape(m, n, *(1 for _ in shape), 1), (m, n, *shape, width)).astype(np.float32)
-        for name, width in FIELDS_BUFFER_STREAM.items()
+        for name, width in STREAM_FIELDS.items()
     }
     arrays["serial"] = np.tile(np.arange(1, n + 1, dtype=np.uint32), (m, 1))
     for name in ("count", "offers", "collected"):
@@ -185,7 +185,7 @@ def write_buffer(path: Path, counts: list[int], steps: int = 1, **changes: Any) 
     if steps > 1:
         arrays["length"] = (number % steps + 1).astype(np.uint16)
     arrays.update(changes)
-    write_record(path, "buffer", {"fields": FIELDS_BUFFER_STREAM}, {k: a for k, a in arrays.items() if a is not None})
+    write_record(path, "buffer", {"fields": STREAM_FIELDS}, {k: a for k, a in arrays.items() if a is not None})
     return path
 
 
@@ -206,8 +206,8 @@ def drawn(stream: BufferStream, batches: int) -> np.ndarray:
 def test_batches_are_those_of_a_buffer(path: Path) -> None:
     with open_stream(path) as stream:
         for batch in itertools.islice(stream, 200):
-            assert batch.columns.keys() == FIELDS_BUFFER_STREAM.keys()
-            for name, width in FIELDS_BUFFER_STREAM.items():
+            assert batch.columns.keys() == STREAM_FIELDS.keys()
+            for name, width in STREAM_FIELDS.items():
                 column = batch.columns[name]
                 assert column.shape == (3, 16, width)
                 assert column.dtype == np.float32

@@ -550,13 +550,13 @@ def test_lengths_are_drawn_with_noise_down_and_rates_across(tmp_path: Path) -> N
     assert list(others[0].get_xticks()) == [0, 1, 2, 3]
 
 
-STRATEGIES_CONDITION_MAP = ("FULL[Uniform]", "FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")
+MAPPED = ("FULL[Uniform]", "FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")
 GAINS = {"FULL[PER]": 0.2, "Resv(500)[Uniform]": -0.3}
 """At the second rate only."""
 
 
 def made(
-    strategies: Sequence[str] = STRATEGIES_CONDITION_MAP,
+    strategies: Sequence[str] = MAPPED,
     noise: Sequence[float] = (0.0, 0.02),
     rates: Sequence[float] = (50.0, 100.0),
     learners: Sequence[str] = ("DDPG",),
@@ -620,7 +620,7 @@ def test_learners_have_panels_and_gaps_and_failed_runs_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     "few",
-    [{"noise": (0.0,)}, {"strategies": STRATEGIES_CONDITION_MAP[:2]}, {"strategies": STRATEGIES_CONDITION_MAP[:1]}],
+    [{"noise": (0.0,)}, {"strategies": MAPPED[:2]}, {"strategies": MAPPED[:1]}],
 )
 def test_few_comparisons_have_no_map(few: dict[str, Any]) -> None:
     assert condition_map(made(**few)) is None

@@ -356,7 +356,7 @@ print(json.dumps({"after": float(observation[0, 0]), "path": rk4.kernel(mine.Min
 """
 
 
-def run_kernel_cache(folder: Path, *arguments: str, script: str = "mine.py", **environment: str) -> dict[str, Any]:
+def run_plant(folder: Path, *arguments: str, script: str = "mine.py", **environment: str) -> dict[str, Any]:
     env = {**os.environ, "REPLAYBENCH_CACHE": str(folder / "cache"), **environment}
     command = [sys.executable, "-W", "error", str(folder / script), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -374,28 +374,28 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_second_process_compiles_nothing(folder: Path) -> None:
-    first, second = run_kernel_cache(folder, "all"), run_kernel_cache(folder, "all")
+    first, second = run_plant(folder, "all"), run_plant(folder, "all")
     assert first["after"] == pytest.approx(0.02)
     assert first["compiled"] > 0
     assert second == {**first, "compiled": 0}
 
 
 def test_edits_in_any_file_are_noticed(folder: Path) -> None:
-    first = run_kernel_cache(folder)
+    first = run_plant(folder)
     # A constant two files away, of the same length, written within the same second
     edit(folder / "constants.py", "1.0", "3.0")
-    second = run_kernel_cache(folder)
+    second = run_plant(folder)
     assert second["after"] == pytest.approx(0.06)
     assert second["fingerprint"] != first["fingerprint"]
 
     edit(folder / "constants.py", "3.0", "1.0")
     edit(folder / "physics.py", "Say how much", "State how little")
     edit(folder / "mine.py", "p[0],)", "p[0] * 2.0,)")
-    third = run_kernel_cache(folder)
+    third = run_plant(folder)
     assert third["after"] == pytest.approx(0.04)
 
     edit(folder / "mine.py", "p[0] * 2.0,)", "p[0],)  # as before")
-    fourth = run_kernel_cache(folder)
+    fourth = run_plant(folder)
     assert fourth["after"] == first["after"]
     assert fourth["fingerprint"] == first["fingerprint"], "comments and docstrings are not content"
 
@@ -403,16 +403,16 @@ def test_edits_in_any_file_are_noticed(folder: Path) -> None:
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
 @pytest.mark.parametrize("gone", ["replaybench.runtime.kernel\nGone", "replaybench.gone\nClass"])
 def test_machine_code_of_other_versions_is_compiled_again(gone: str, kind: str, folder: Path) -> None:
-    first = run_kernel_cache(folder)
+    first = run_plant(folder)
     (path,) = (folder / "cache").rglob(f"*.{kind}")
     content = f"c{gone}\n.".encode()  # a pickle of that class
     path.write_bytes(content + hashlib.sha256(content).digest())
-    assert run_kernel_cache(folder) == first
+    assert run_plant(folder) == first
 
 
 def test_kernels_work_without_a_writable_cache(folder: Path) -> None:
     (folder / "file").write_text("")
-    answer = run_kernel_cache(folder, REPLAYBENCH_CACHE=str(folder / "file" / "cache"))
+    answer = run_plant(folder, REPLAYBENCH_CACHE=str(folder / "file" / "cache"))
     assert answer["after"] == pytest.approx(0.02)
     assert answer["path"] is None
 
@@ -421,7 +421,7 @@ def test_kernels_of_modules_outside_sys_modules_work(folder: Path) -> None:
     """Machine code would look for its module by name in the second process."""
     (folder / "load.py").write_text(LOAD)
     for _ in range(2):
-        assert run_kernel_cache(folder, script="load.py") == {"after": pytest.approx(0.02), "path": None}
+        assert run_plant(folder, script="load.py") == {"after": pytest.approx(0.02), "path": None}
 
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,13 +213,13 @@ def test_without_replay_it_learns_on_policy() -> None:
 
 LEVELS = 3
 N = LEVELS**A
-SMALL_ACER_DISCRETE: dict[str, Any] = {
+SMALL_DISCRETE: dict[str, Any] = {
     "segment": K, "batch_size": B, "policy_hidden": (8, 8), "critic_hidden": (8,), "levels": LEVELS,
     "output_scale": 1.0,
 }  # fmt: skip
 
 
-def draw_acer_discrete(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+def draw_discrete(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
     """Invent what a population stores."""
     return {
         "observation": rng.normal(size=(*shape, S)), "action": np.zeros((*shape, A)),
@@ -269,7 +269,7 @@ def algorithm2(agent: ACERDiscrete, drawn: SimpleNamespace) -> dict[str, np.ndar
     return {"policy": policy.gradient(), "critic": critic.gradient(), "error": errors}
 
 
-VARIANTS_ACER_DISCRETE: dict[str, dict[str, Any]] = {
+DISCRETE_VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "importance sampling": {"retrace": False},
     "no trust region": {"trust_region": False},
@@ -286,10 +286,10 @@ def disturbed(config: ACERDiscreteConfig) -> ACERDiscrete:
     return agent
 
 
-@pytest.mark.parametrize("variant", VARIANTS_ACER_DISCRETE)
+@pytest.mark.parametrize("variant", DISCRETE_VARIANTS)
 def test_gradients_are_those_of_algorithm_2(variant: str) -> None:
     """Both networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
-    config = ACERDiscreteConfig(**SMALL_ACER_DISCRETE, truncate_at=1.2, delta=0.1, **VARIANTS_ACER_DISCRETE[variant])
+    config = ACERDiscreteConfig(**SMALL_DISCRETE, truncate_at=1.2, delta=0.1, **DISCRETE_VARIANTS[variant])
     agent, drawn = disturbed(config), batch(1, 0, np.float64)
     expected = algorithm2(agent, drawn)
     td_error = agent.update(drawn)["td_error"]
@@ -308,18 +308,18 @@ def test_probabilities_survive_large_logits_and_pass_nan() -> None:
     assert np.isnan(pi[1]).all()
 
 
-def learn_acer_discrete(steps: int) -> Any:
-    config = ACERDiscreteConfig(**{**SMALL_ACER_DISCRETE, "segment": steps})
-    return segment_batches.learn(ACERDiscrete(config, LearnerSetting(TASK, 0, range(8))), draw_acer_discrete)
+def learn_discrete(steps: int) -> Any:
+    config = ACERDiscreteConfig(**{**SMALL_DISCRETE, "segment": steps})
+    return segment_batches.learn(ACERDiscrete(config, LearnerSetting(TASK, 0, range(8))), draw_discrete)
 
 
-def test_padding_has_no_influence_acer_discrete() -> None:
+def test_padding_has_no_influence_on_discrete_actions() -> None:
     """Three more steps of padding leave every number as it is, and so does what stands in the padding."""
-    short, long = learn_acer_discrete(K), learn_acer_discrete(K + 3)
+    short, long = learn_discrete(K), learn_discrete(K + 3)
     for name, array in short.state_dict().items():
         np.testing.assert_array_equal(array, long.state_dict()[name], err_msg=name)
-    make = partial(ACERDiscrete, ACERDiscreteConfig(**SMALL_ACER_DISCRETE), LearnerSetting(TASK, 0, range(1)))
-    segment_batches.check_padding(make, draw_acer_discrete)
+    make = partial(ACERDiscrete, ACERDiscreteConfig(**SMALL_DISCRETE), LearnerSetting(TASK, 0, range(1)))
+    segment_batches.check_padding(make, draw_discrete)
 
 
 def test_choices_follow_the_probabilities() -> None:
@@ -336,7 +336,7 @@ def test_choices_follow_the_probabilities() -> None:
 
 
 def test_what_is_tried_is_stored_as_choice_and_probabilities() -> None:
-    agent = ACERDiscrete(ACERDiscreteConfig(**SMALL_ACER_DISCRETE), LearnerSetting(TASK, 0, range(4)))
+    agent = ACERDiscrete(ACERDiscreteConfig(**SMALL_DISCRETE), LearnerSetting(TASK, 0, range(4)))
     observation = np.ones((4, S), np.float32)
     tried = agent.explore(observation, np.ones(4, np.bool_))
     np.testing.assert_array_equal(tried.action, agent.table[tried.extras["choice"][:, 0].astype(int)])
@@ -347,7 +347,7 @@ def test_what_is_tried_is_stored_as_choice_and_probabilities() -> None:
 
 def test_value_and_metrics_by_hand() -> None:
     """Zero policies are uniform: entropy ln 9, V the mean of Q; done with μ = 0.01 < (1/9)/10 is truncated."""
-    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL_ACER_DISCRETE, "segment": 2}), LearnerSetting(TASK, 0, range(1)))
+    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL_DISCRETE, "segment": 2}), LearnerSetting(TASK, 0, range(1)))
     agent.policy_network.parameters[:] = 0
     x = np.ones((1, 2, 2, S), np.float32)
     np.testing.assert_allclose(agent.value(x[:, 0]), agent.critic(x[:, 0]).mean(axis=2), rtol=1e-5)
@@ -359,12 +359,12 @@ def test_value_and_metrics_by_hand() -> None:
     np.testing.assert_array_equal(found["ratio_truncated"], 1.0)
 
 
-def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers_acer_discrete() -> None:
+def test_a_discrete_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
     def make(normalise: NormaliseConfig) -> ACERDiscrete:
         setting = LearnerSetting(TASK, 0, range(2), dtype=np.float64)
-        return ACERDiscrete(ACERDiscreteConfig(**SMALL_ACER_DISCRETE, normalise=normalise), setting)
+        return ACERDiscrete(ACERDiscreteConfig(**SMALL_DISCRETE, normalise=normalise), setting)
 
-    segment_batches.check_normalised(make, draw_acer_discrete)
+    segment_batches.check_normalised(make, draw_discrete)
 
 
 def test_too_many_actions_are_refused_before_anything_runs() -> None:

@@ -129,7 +129,7 @@ def with_cloning(peer: PeerTD3, alpha: float) -> None:
 
 
 @pytest.mark.parametrize("alpha", [None, 2.5, 0.1])
-def test_update_equals_stable_baselines3_td3(alpha: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_update_of_td3_equals_stable_baselines3(alpha: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64 with the same smoothing noise: 1e-9 after 1 update and 1e-6 after 100."""
     setting = LearnerSetting(TASK, 0, range(1), dtype=np.float64)
     ours = TD3(TD3Config(batch_size=B), setting)

@@ -327,6 +327,6 @@ def test_the_place_in_a_batch_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"first": 0.5}, {"first": np.inf}, {"alpha": 0.0}, {"alpha": 1.5}])
-def test_parameters_are_checked_attentive(wrong: dict[str, float]) -> None:
+def test_parameters_of_aer_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(UserError, match="AER"):
         AER(**wrong)
