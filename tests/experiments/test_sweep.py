@@ -33,7 +33,7 @@ from replaybench.experiments.interruption import Interrupted, Terminated, interr
 from replaybench.experiments.plan import plan, plan_warnings
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.study import Cell, Study, read_study
-from replaybench.experiments.study_record import replaced, write_provenance
+from replaybench.experiments.study_record import write_provenance
 from replaybench.experiments.sweep import run_sweep
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime import provenance
@@ -83,24 +83,6 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(
     assert [path for path in figures.rglob("*") if path.is_file()] == [mine]
     assert 'strategies = ["Resv[Uniform]"]' in (tmp_path / "run" / "study.toml").read_text()
     assert not results.exists()
-
-
-def test_run_again_unchanged_it_is_the_study_that_the_folder_holds(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cells of an earlier one lie beside its own."""
-    sweep(study, tmp_path / "run", workers=1)
-    other = changed(study, tmp_path)
-    sweep(other, tmp_path / "run", workers=1)
-    folder = RunFolder(tmp_path / "run")
-    assert replaced(folder, other, other.cells()) is None
-    assert "finished cell(s) of it stay in cells/" in str(replaced(folder, study, study.cells()))
-    ending(monkeypatch, SystemExit("killed"))
-    with pytest.raises(SystemExit):
-        sweep(other, tmp_path / "run", workers=1)
-    assert folder.results.is_file()
-    folder.provenance.write_text('{"cells": [[]]}')
-    assert "made by another version" in str(replaced(folder, other, other.cells()))
 
 
 def test_stopped_at_once_it_keeps_the_scores_that_were_there(

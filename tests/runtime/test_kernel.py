@@ -400,8 +400,10 @@ def test_edits_in_any_file_are_noticed(folder: Path) -> None:
     assert fourth["fingerprint"] == first["fingerprint"], "comments and docstrings are not content"
 
 
-@pytest.mark.parametrize("kind", ["nbi", "nbc"])
-@pytest.mark.parametrize("gone", ["replaybench.runtime.kernel\nGone", "replaybench.gone\nClass"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "gone"), [("nbi", "replaybench.runtime.kernel\nGone"), ("nbc", "replaybench.gone\nClass")]
+)
 def test_machine_code_of_other_versions_is_compiled_again(gone: str, kind: str, folder: Path) -> None:
     first = run_plant(folder)
     (path,) = (folder / "cache").rglob(f"*.{kind}")
