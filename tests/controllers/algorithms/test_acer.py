@@ -228,6 +228,9 @@ def draw_discrete(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str,
     }  # fmt: skip
 
 
+batch_discrete = partial(segments, draw_discrete)
+
+
 def algorithm2(agent: ACERDiscrete, drawn: SimpleNamespace) -> dict[str, np.ndarray]:
     """Return the gradients of member 0, one step after the other as the paper writes it."""
     config, task = agent.config, agent.task
@@ -290,7 +293,7 @@ def disturbed(config: ACERDiscreteConfig) -> ACERDiscrete:
 def test_gradients_are_those_of_algorithm_2(variant: str) -> None:
     """Both networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
     config = ACERDiscreteConfig(**SMALL_DISCRETE, truncate_at=1.2, delta=0.1, **DISCRETE_VARIANTS[variant])
-    agent, drawn = disturbed(config), batch(1, 0, np.float64)
+    agent, drawn = disturbed(config), batch_discrete(1, 0, np.float64)
     expected = algorithm2(agent, drawn)
     td_error = agent.update(drawn)["td_error"]
     np.testing.assert_allclose(td_error[0], expected["error"], atol=1e-12)
