@@ -4,19 +4,22 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := demo
+CHECK  := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-.PHONY: help demo test bench tables mutants docs clean
+.PHONY: help demo test test-all bench tables mutants docs clean
 
 help:                ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP)       ## Install, run the demo study (about 4 minutes on 2 cores), print its scores
 	$(BIN)/replaybench sweep $(DEMO)
 
-test: $(STAMP)       ## Install, check style and types, run all tests (a quarter of an hour on 2 cores, 20 minutes the first time)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+test: $(STAMP)       ## Install, check style and types, run the tests that are not slow
+	$(CHECK)
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
+
+test-all: $(STAMP)   ## The same with all tests: random kills, browsers, clusters, simulations, documents too
+	$(CHECK)
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
 bench: $(STAMP)      ## Time everything against its peers, side by side, and store what was found

@@ -50,30 +50,29 @@ from cosmic_ray.mutating import mutate_code, use_mutation
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec
 
-WEIGHTING = "replay/strategies/weighting"
-SAMPLING, EXPLORATION = "replay/strategies/sampling", "controllers/exploration"
+STRATEGIES = "replay/strategies"
 REFERENCES = "baselines/test_references.py"
 SLOW = f"tests/{REFERENCES}::test"
 FILES = {  # name, which stays when files move and draws the places: what is broken, and the tests that are to notice
-    "replay/retention": ("replay/strategies/retention/ranked.py", "replay/strategies/retention/test_retention.py"),
-    "replay/sampling": (f"{SAMPLING}/uniform.py", f"{SAMPLING}/test_uniform.py"),
-    "replay/ranked": (f"{SAMPLING}/rank_based.py", f"{SAMPLING}/test_rank_based.py"),
-    "replay/proportional": (f"{SAMPLING}/proportional.py", f"{SAMPLING}/test_proportional.py"),
-    "replay/recency": (f"{SAMPLING}/recent.py", f"{SAMPLING}/test_recent.py"),
-    "replay/attention": (f"{SAMPLING}/attentive.py", f"{SAMPLING}/test_attentive.py"),
-    "replay/weights": (f"{WEIGHTING}/full_importance.py", f"{WEIGHTING}/test_weighting.py"),
-    "replay/entry": ("replay/strategies/entry/synth.py", "replay/strategies/entry/test_entry.py"),
-    "replay/traces": ("replay/storage/traces.py", "replay/storage/test_traces.py"),
-    "controllers/exploration": (f"{EXPLORATION}/process_noise.py", f"{EXPLORATION}/test_exploration.py"),
-    "controllers/gaussian_noise": (f"{EXPLORATION}/gaussian_noise.py", f"{EXPLORATION}/test_exploration.py"),
-    "controllers/parameter_noise": (f"{EXPLORATION}/parameter_noise.py", f"{EXPLORATION}/test_exploration.py"),
+    "replay/retention": (f"{STRATEGIES}/retention.py", f"{STRATEGIES}/test_retention.py"),
+    "replay/sampling": (f"{STRATEGIES}/uniform.py", f"{STRATEGIES}/test_sampling.py"),
+    "replay/ranked": (f"{STRATEGIES}/prioritised.py", f"{STRATEGIES}/test_prioritised.py"),
+    "replay/proportional": (f"{STRATEGIES}/prioritised.py", f"{STRATEGIES}/test_prioritised.py"),
+    "replay/recency": (f"{STRATEGIES}/recent.py", f"{STRATEGIES}/test_sampling.py"),
+    "replay/attention": (f"{STRATEGIES}/attentive.py", f"{STRATEGIES}/test_sampling.py"),
+    "replay/weights": (f"{STRATEGIES}/weighting.py", f"{STRATEGIES}/test_weighting.py"),
+    "replay/entry": (f"{STRATEGIES}/entry.py", f"{STRATEGIES}/test_entry.py"),
+    "replay/traces": ("replay/storage/traces.py", "replay/test_storage.py"),
+    "controllers/exploration": ("controllers/interface/noise.py", "controllers/test_exploration.py"),
+    "controllers/gaussian_noise": ("controllers/interface/noise.py", "controllers/test_exploration.py"),
+    "controllers/parameter_noise": ("controllers/interface/exploration.py", "controllers/test_exploration.py"),
     "baselines/scores": (
         "baselines/references.py",
         f"{REFERENCES} --deselect={SLOW}_reference_values --deselect={SLOW}_a_plant_that_is_slowed_down",
     ),
-    "experiments/stats": ("experiments/results/statistics.py", "experiments/results/test_statistics.py"),
-    "experiments/study": ("experiments/training/study.py", "experiments/training/test_study.py"),
-    "experiments/results": ("experiments/results/dataset.py", "experiments/results/test_assembly.py"),
+    "experiments/stats": ("experiments/statistics.py", "experiments/test_statistics.py"),
+    "experiments/study": ("experiments/study.py", "experiments/test_study.py"),
+    "experiments/results": ("experiments/dataset.py", "experiments/test_dataset.py"),
 }
 RULES = "contracts/test_architecture.py::test_descriptions_and_results_cannot_be_changed"
 """Run beside each file's own tests."""

@@ -107,6 +107,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # FACTS, reference values: mean reward per step over 4 s at 50 Hz. Magman, there between -0.33 and -0.30 over grids
 # of 57×41 to 141×101 nodes, is -0.284 on the latter; the interpolated policies are -44.6 and -0.21 here.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plant", "dp", "interpolated", "random", "random_sd", "zero", "sweeps"),
     [
@@ -241,6 +242,7 @@ def test_references_are_measured_under_noise_of_the_actuator() -> None:
     assert noisy.random_sd != quiet.random_sd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [100.0, 0.01])
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_a_plant_that_is_slowed_down_has_the_same_scores(times: float, rate: float) -> None:

@@ -12,8 +12,9 @@ import pytest
 from scipy import stats
 
 from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
-from replaybench.envs.registry import make_plant, missing, plant_names
+from replaybench.envs.registry import make_plant, missing, plant_class, plant_names
 from replaybench.evidence.contracts import PLANT, checked, difference, rollout
 from replaybench.runtime.errors import UserError
 
@@ -175,3 +176,67 @@ def test_impossible_rates_are_refused(plant: Plant) -> None:
     for frequency in (0.0, -1.0, math.nan, math.inf, plant.frequency * math.sqrt(2)):
         with pytest.raises(UserError, match="Hz"):
             PopulationEnv(plant, 1, frequency=frequency)
+
+
+OWN = [name for name in plant_names() if not missing(name) and issubclass(plant_class(name), OdePlant)]
+NAMES = (*OWN, f"{EXAMPLES / 'cart_pole.py'}:CartPole")
+
+
+@pytest.fixture(params=NAMES, ids=lambda name: name.rpartition(":")[2])
+def ode_plant(request: pytest.FixtureRequest) -> OdePlant:
+    made = make_plant(request.param)
+    assert isinstance(made, OdePlant)
+    return made
+
+
+def test_start_and_reference_are_states_that_can_be_observed(ode_plant: OdePlant) -> None:
+    for vector in (ode_plant.initial_state, ode_plant.reference_state):
+        np.testing.assert_allclose(ode_plant.denormalise_state(ode_plant.normalise_state(vector)), vector, atol=1e-15)
+        assert (abs(ode_plant.normalise_state(vector)) <= ode_plant.observation_limit).all()
+
+
+def test_the_grid_has_a_node_on_the_reference(ode_plant: OdePlant) -> None:
+    if not ode_plant.grid_nodes:
+        pytest.skip("declares no grid")
+    for axis, nodes in enumerate(ode_plant.grid_nodes):
+        low, high = ode_plant.grid_low[axis], ode_plant.grid_high[axis]
+        grid = np.linspace(low, high, nodes, endpoint=not ode_plant.periodic[axis])
+        distance = abs(grid - ode_plant.reference_state[axis])
+        if ode_plant.periodic[axis]:
+            assert high - low == pytest.approx(2 * math.pi)
+            distance = np.minimum(distance, 2 * math.pi - distance)
+        assert distance.min() < 1e-12
+    assert math.prod(ode_plant.action_levels) <= 100
+
+
+def test_simulate_is_the_step_without_noise(ode_plant: OdePlant) -> None:
+    env = PopulationEnv(ode_plant, 4)
+    env.reset()
+    rng = np.random.Generator(np.random.PCG64(7))
+    for action in rng.uniform(-1, 1, (20, *env.action_space.shape)).astype(np.float32):
+        state = ode_plant.normalise_state(env.get_state()["observed"])
+        _, reward, _, _, _ = env.step(action)
+        after, expected = env.simulate(state, action)
+        np.testing.assert_allclose(ode_plant.normalise_state(env.get_state()["observed"]), after, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(reward, expected, rtol=1e-9)
+
+
+def test_terminated_and_truncated_are_told_apart(ode_plant: OdePlant) -> None:
+    env = PopulationEnv(ode_plant, 2)
+    env.reset()
+    full = np.ones((env.steps_per_episode, *env.action_space.shape), np.float32)
+    full[:, 1] = ode_plant.normalise_action(ode_plant.zero_action)
+    _, reward, terminated, truncated = (
+        np.array(column) for column in zip(*(env.step(action)[:4] for action in full), strict=True)
+    )
+    assert not truncated[:-1].any()
+    assert truncated[-1, 1]
+    assert not terminated[:, 1].any()
+    if ode_plant.name == "CartPole":  # pushed off its track long before the end, and frozen there
+        last = int(np.argmax(terminated[:, 0]))
+        assert 0 < last < len(full) - 1
+        assert terminated[last:, 0].all()
+        assert not truncated[:, 0].any()
+        assert (reward[last + 1 :, 0] == 0).all()
+    else:
+        assert not terminated.any()

@@ -115,13 +115,6 @@ def test_a_failed_member_fails_alone() -> None:
     assert np.isfinite(env.step(np.zeros((3, 1)))[1]).all()
 
 
-def test_a_nan_action_names_its_member() -> None:
-    env = PopulationEnv("Pendulum", 2, members=[4, 7])
-    env.reset()
-    with pytest.raises(UserError, match=r"^the action of member 7 is not a number: \[nan\]$"):
-        env.step(np.array([[0.0], [np.nan]]))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -1,21 +1,42 @@
-"""What a sweep leaves in its folder when it does not come to its end."""
+"""Sweeps: interruption, files left behind, cells computed once, who computed them."""
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cells import advanced, small_study
+from rich.console import Console
 
 from replaybench.api import sweep
+from replaybench.data.record import read_header, read_record
 from replaybench.data.run_folder import RunFolder
-from replaybench.experiments import results_file
+from replaybench.experiments import results_file, workers
 from replaybench.experiments import sweep as module
-from replaybench.experiments.interruption import Interrupted
+from replaybench.experiments import tasks as shared_cells
+from replaybench.experiments.cell import run_cell
+from replaybench.experiments.cells import Choice, chosen_file
+from replaybench.experiments.dataset import assemble
+from replaybench.experiments.interruption import Interrupted, Terminated, interruptions, stopping_raises
+from replaybench.experiments.plan import plan, plan_warnings
 from replaybench.experiments.results_file import read_results
-from replaybench.experiments.study import Study, read_study
-from replaybench.experiments.study_record import replaced
+from replaybench.experiments.study import Cell, Study, read_study
+from replaybench.experiments.study_record import write_provenance
+from replaybench.experiments.sweep import run_sweep
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime import provenance
 from replaybench.runtime.errors import UserError
 
 
@@ -62,24 +83,6 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(
     assert [path for path in figures.rglob("*") if path.is_file()] == [mine]
     assert 'strategies = ["Resv[Uniform]"]' in (tmp_path / "run" / "study.toml").read_text()
     assert not results.exists()
-
-
-def test_run_again_unchanged_it_is_the_study_that_the_folder_holds(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cells of an earlier one lie beside its own."""
-    sweep(study, tmp_path / "run", workers=1)
-    other = changed(study, tmp_path)
-    sweep(other, tmp_path / "run", workers=1)
-    folder = RunFolder(tmp_path / "run")
-    assert replaced(folder, other, other.cells()) is None
-    assert "finished cell(s) of it stay in cells/" in str(replaced(folder, study, study.cells()))
-    ending(monkeypatch, SystemExit("killed"))
-    with pytest.raises(SystemExit):
-        sweep(other, tmp_path / "run", workers=1)
-    assert folder.results.is_file()
-    folder.provenance.write_text('{"cells": [[]]}')
-    assert "made by another version" in str(replaced(folder, other, other.cells()))
 
 
 def test_stopped_at_once_it_keeps_the_scores_that_were_there(
@@ -141,3 +144,294 @@ def test_an_address_that_is_none_is_refused_before_the_folder_is_made(
     with pytest.raises(UserError, match="no Dask scheduler answers"):
         sweep(study, tmp_path / "run", cluster=address)
     assert not (tmp_path / "run").exists()
+
+
+MEANT = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+both = pytest.mark.parametrize("sent", MEANT)
+
+
+@pytest.fixture(autouse=True)
+def handled() -> Iterator[None]:
+    """Handle both signals: tests in a shell's background ignore Ctrl-C."""
+    kept = {number: signal.signal(number, signal.default_int_handler) for number in MEANT}
+    yield
+    for number, before in kept.items():
+        assert signal.signal(number, before) is signal.default_int_handler
+
+
+def swallowed(sent: signal.Signals) -> Any:
+    """Return a callback of a C library that sends a signal; what it raises is lost, as in LLVM."""
+    return ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), sent))
+
+
+def wait_for(noted: list[KeyboardInterrupt] | None = None) -> None:
+    deadline = time.monotonic() + 10.0
+    while not noted and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+@both
+def test_an_interruption_is_raised_whatever_a_library_made_of_it(sent: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt) as caught, stopping_raises():
+        try:
+            os.kill(os.getpid(), sent)
+            time.sleep(10.0)
+        except KeyboardInterrupt:
+            raise ValueError("Invalid bounding box") from None
+    assert caught.type is MEANT[sent]
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(ValueError, match="mine"), stopping_raises():
+        raise ValueError("mine")
+
+
+@both
+@pytest.mark.parametrize("end", [False, True], ids=["goes on", "ends at once"])
+def test_a_swallowed_interruption_is_raised_again(sent: signal.Signals, end: bool) -> None:
+    hook = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt) as caught, stopping_raises():
+        swallowed(sent)()
+        if end:
+            sys.exit(0)
+        wait_for()
+    assert caught.type is MEANT[sent]
+    assert sys.unraisablehook is hook
+    time.sleep(0.1)  # it is raised once
+
+
+def test_a_repeated_interruption_counts_once() -> None:
+    """If another part handles it meanwhile, the command ends as that part decides."""
+    with pytest.raises(SystemExit), stopping_raises():
+        swallowed(signal.SIGINT)()
+        with interruptions() as noted:
+            wait_for(noted)
+        assert len(noted) == 1
+        sys.exit(77)
+    with pytest.raises(Terminated), stopping_raises():
+        swallowed(signal.SIGINT)()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10.0)
+
+
+def test_two_ctrl_c_at_once_are_one() -> None:
+    """`timeout --signal INT` sends it to its child, and to the child's group."""
+    with interruptions() as noted:
+        for count in (1, 2):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert len(noted) == count
+            time.sleep(0.2)
+    with pytest.raises(KeyboardInterrupt) as caught, stopping_raises():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10.0)
+        except KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            raise
+    assert caught.value.__context__ is None
+
+
+@both
+def test_an_interruption_while_workers_end_counts(sent: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers._WorkerPool, "close", lambda crew: os.kill(os.getpid(), sent))
+    with pytest.raises(Interrupted) as caught:
+        workers.run_locally(1, [], lambda key, state: None, lambda key, result: None)
+    assert caught.value.status == 128 + sent
+
+
+AFTER_THE_END = """
+import os, signal, sys; signal.signal({0}, signal.default_int_handler)
+from replaybench.experiments import cli
+sys.exit = lambda status: (os.kill(os.getpid(), {0}), print("end"))
+sys.argv[1:] = ["--version"]; cli.main()
+"""
+DURING_IMPORTS = """
+import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)
+class Early:
+    def find_spec(self, name, *_):
+        if name == "replaybench.cli.main": signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Early())
+from replaybench.__main__ import main; main()
+"""
+
+
+@both
+def test_a_signal_after_the_end_changes_nothing(sent: signal.Signals) -> None:
+    code = AFTER_THE_END.format(int(sent))
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr, ended.stdout.splitlines()[-1]) == (0, "", "end")
+
+
+def test_an_interruption_during_imports_is_one_word() -> None:
+    ended = subprocess.run([sys.executable, "-c", DURING_IMPORTS], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "replaybench: stopped\n")
+
+
+RETENTIONS = ("FIFO", "FULL", "Resv", "Expl", "TDE", "FIFO(3000)")
+
+
+def make_study(*strategies: str, **changes: Any) -> Study:
+    settings: dict[str, Any] = {"seeds": 2, "episodes": 2, "capacity": 400, "greedy_every": 1}
+    settings["learner"] = {"DDPG": {"exploration": {"decay_episodes": 1}}}
+    return small_study(strategies=strategies, **settings | changes)
+
+
+@pytest.mark.parametrize("sampling", ["Uniform", "PER+IS", "PERprop+FIS", "AER", "ERE"])
+def test_what_is_called_the_same_runs_is_so_to_the_bit_and_nothing_else_is(sampling: str) -> None:
+    cells = make_study(*(f"{retention}[{sampling}]" for retention in RETENTIONS)).cells()
+    made = {}
+    for cell in cells:
+        run = advanced(cell)
+        made[cell.id] = b"".join(np.ascontiguousarray(array).tobytes() for array in run.agent.weights().values())
+        run.close()
+    groups = shared_cells.same_runs(cells)
+    for group in groups:
+        assert len({made[cell.id] for cell in group}) == 1
+    by_place = parse(cells[0].strategy).sampling.by_place
+    assert len(groups) == len(cells) if by_place else len(groups) == len(set(made.values())) < len(cells)
+    assert len(shared_cells.same_runs(cells, contents_only=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"capacity": 399},
+        {"strategies": ("Drop(0.5)*FIFO[Uniform]", "FULL[Uniform]")},
+        {"strategies": ("FIFO[Uniform]", "FULL[PER]")},
+        {"strategies": ("FIFO[Uniform+ReFER]", "FULL[Uniform]"), "learners": ("V-RACER",), "learner": {}},
+    ],
+)
+def test_other_cells_are_each_their_own(changes: dict[str, Any]) -> None:
+    study = dataclasses.replace(make_study("FIFO[Uniform]", "FULL[Uniform]"), **changes)
+    assert all(len(group) == 1 for group in shared_cells.same_runs(study.cells()))
+    assert not [line for line in plan_warnings(study.cells()) if "never fill" in line]
+
+
+def test_a_warning_names_the_strategies_that_are_the_same(tmp_path: Path) -> None:
+    [warning] = plan_warnings(make_study("FIFO[Uniform]", "Resv[Uniform]", "FULL[PER]", "Resv[PER]").cells())[:-1]
+    assert "FIFO[Uniform] and Resv[Uniform] keep the same" in warning
+    [alone] = plan_warnings(make_study("FIFO[PER]", "Resv[Uniform]").cells())
+    assert "Resv[Uniform] keeps every experience" in alone
+
+
+def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path) -> None:
+    """Also those that are asked for later; an own computation of the other would have the same numbers."""
+    folder = RunFolder(tmp_path / "run")
+    first = make_study("Resv[Uniform]")
+    run_cell(first.cells()[0], folder.cell(first.cells()[0].id), "final")
+    study = make_study("FIFO[Uniform]", "Resv[Uniform]", "TDE[Uniform]")
+    source, own = first.cells()[0], study.cells()[0]
+    assert plan(study, folder, 1).open == []
+    quiet: dict[str, Any] = {"checkpoint_seconds": 60.0, "console": Console(quiet=True)}
+    data = run_sweep(study, folder.path, 1, None, **quiet).data
+    assert np.isfinite(data["reward"]).all()
+    assert data["shared_from"].values.ravel().tolist() == [source.id, "", source.id]
+    assert np.isfinite(data["seconds"].values.ravel()).tolist() == [False, True, False]
+    np.testing.assert_array_equal(read_results(folder.results)["shared_from"], data["shared_from"])
+    header, arrays = read_record(folder.cell(own.id) / "scores.h5")
+    assert (header.facts["id"], header.facts["cell"]["strategy"]) == (own.id, "FIFO[Uniform]")
+    np.testing.assert_array_equal(arrays["reward"], advanced(own).reward)
+    told = json.loads(folder.provenance.read_text())
+    assert told["cells"][own.id]["shared_from"] == source.id
+    assert told["seconds"] == pytest.approx(
+        sum(stint["seconds"] for stint in told["cells"][source.id]["stints"]), abs=1e-3
+    )
+    buffer, _ = chosen_file(folder.path, Choice(strategy="FIFO[Uniform]"))
+    assert buffer == folder.cell(source.id) / "buffer.h5"
+    policy, _ = chosen_file(folder.path, Choice(strategy="FIFO[Uniform]"), ("policy",))
+    assert policy == folder.cell(own.id) / "policy.safetensors"
+    assert plan(study, folder, 1).shared == {}
+
+
+CODE = provenance.this_code()
+
+
+class Killed(BaseException):
+    """What the operating system would do."""
+
+
+def make_cells(*strategies: str) -> list[Cell]:
+    return small_study(strategies=strategies, seeds=2, block=1, episodes=10, capacity=300).cells()
+
+
+def commit_to(monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
+    """Let what runs from now on be another commit's code, on a processor of that name."""
+    code = dataclasses.replace(CODE, commit=commit, dirty=False, processor=f"cpu {commit}")
+    for name in ("replaybench.runtime.provenance", "replaybench.experiments.study_record"):
+        monkeypatch.setattr(f"{name}.this_code", lambda: code)
+
+
+def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An episode takes 10 s; the first process is killed in its sixth, and the clock on the wall is set back always."""
+    cell = make_cells("FIFO[Uniform]")[0]
+    clock, day = [0.0], [1e9]
+
+    def now() -> float:
+        day[0] -= 1000.0
+        return day[0]
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "time", now)
+
+    def report(episode: int, stop: int, kill: int = 99) -> bool:
+        clock[0] += 10.0
+        if episode == kill:
+            raise Killed
+        return episode < stop
+
+    commit_to(monkeypatch, "aaa")
+    with pytest.raises(Killed):
+        run_cell(cell, tmp_path, "none", 0.0, lambda told: report(told.done, 99, kill=6))
+    commit_to(monkeypatch, "bbb")
+    clock[0] = 3.0  # the machine was started again
+    assert not run_cell(cell, tmp_path, "none", 0.0, lambda told: report(told.done, 8))
+    commit_to(monkeypatch, "ccc")
+    assert run_cell(cell, tmp_path, "none", 0.0, lambda told: report(told.done, 99))
+    facts = read_header(tmp_path / "scores.h5", "scores").facts
+    told = [(stint["code"]["commit"], stint["seconds"]) for stint in facts["stints"]]
+    assert told == [("aaa", 50.0), ("bbb", 30.0), ("ccc", 20.0)]
+    assert facts["seconds"] == 100.0
+
+
+def test_results_say_who_computed_which_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two blocks of seeds and a second strategy, each after another commit; who assembles them restamps none."""
+    first, second = make_cells("FIFO[Uniform]"), make_cells("FIFO[Uniform]", "FULL[Uniform]")[2:]
+    folder = RunFolder(tmp_path)
+    for cell, commit in zip((*first, *second), ("aaa", "bbb", "ccc"), strict=False):
+        commit_to(monkeypatch, commit)
+        assert run_cell(cell, folder.cell(cell.id), "none")
+    commit_to(monkeypatch, "ddd")
+    cells = [*first, *second]
+    data = assemble(cells, {}, {cell.id: folder.cell(cell.id) for cell in cells}).squeeze(drop=True)
+    assert data["commit"].values.ravel().tolist() == ["aaa", "bbb", "ccc", ""]
+    assert (data["memory"].sel(strategy="FIFO[Uniform]") > 50e6).all()
+    write_provenance(folder, "t", cells, complete=False)
+    told = json.loads(folder.provenance.read_text())
+    commits = [[stint["code"]["commit"] for stint in told["cells"][cell.id]["stints"]] for cell in cells]
+    assert commits == [["aaa"], ["bbb"], ["ccc"], []]
+    assert told["written"]["commit"] == "ddd"
+    assert told["seconds"] == pytest.approx(float(data["seconds"].sum()), abs=1e-3)
+
+
+def test_the_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit makes it dirty; a package that lies in another project's repository has none."""
+    package = tmp_path / "replaybench" / "data"
+    package.mkdir(parents=True)
+    shutil.copy(provenance.__file__, package)
+    monkeypatch.setattr(provenance, "__file__", str(package / "provenance.py"))
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))  # as within a hook
+
+    def git(*words: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        command = ["git", "--git-dir", str(tmp_path / ".git"), "--work-tree", str(tmp_path), *identity, *words]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "another project's")
+    assert provenance._git_state() == (None, None)
+    git("add", ".")
+    git("commit", "-q", "-m", "ours")
+    assert provenance._git_state() == (git("rev-parse", "HEAD"), False)
+    (tmp_path / "notes.txt").write_text("no code")
+    assert provenance._git_state()[1] is False
+    (package / "further.py").write_text("pass")
+    assert provenance._git_state()[1] is True

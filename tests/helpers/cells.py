@@ -13,7 +13,7 @@ from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.progress import Report
-from replaybench.experiments.study import Cell
+from replaybench.experiments.study import Cell, Study
 
 
 def until(stop: int) -> Report:
@@ -48,3 +48,13 @@ def updates_of(run: CellRun) -> int:
     """Return the updates that its learner has done."""
     assert isinstance(run.agent, Learner)
     return int(run.agent.steps[0])
+
+
+def small_study(**changes: Any) -> Study:
+    """Return a study of the pendulum with FIFO[Uniform]."""
+    return Study(**{"name": "t", "plants": ("PendulumDCSC",), "strategies": ("FIFO[Uniform]",)} | changes)
+
+
+def small_cell(**changes: Any) -> Cell:
+    """Return the first cell of a small study."""
+    return small_study(**changes).cells()[0]

@@ -1,7 +1,8 @@
-"""LSTMs of a population against `torch.nn.LSTM` with autograd, and the rules that make a population honest."""
+"""LSTMs against PyTorch, and recurrent learners."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.algorithms.naf import NAF, NAFConfig
+from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
+from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.controllers.interface.noise import GaussianNoise
+from replaybench.controllers.losses.refer import Q_RET, TRUNCATED
 from replaybench.controllers.networks.lstm import (
     LSTMShape,
     LSTMTape,
@@ -17,6 +24,11 @@ from replaybench.controllers.networks.lstm import (
     lstm_forward,
     lstm_state,
 )
+from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import MemoryConfig, make_network
+from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent, RecurrentShape, recurrent_forward
+from replaybench.controllers.policies.policy import Policy
+from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 M = 2
@@ -142,21 +154,6 @@ def test_no_gradient_flows_through_the_burn_in(reach: int) -> None:
     np.testing.assert_allclose(network.gradient[0], torch_gradient(network, theirs), rtol=1e-10, atol=1e-12)
 
 
-def test_single_precision_is_close_to_double() -> None:
-    steps, segments = 17, 16
-    double, single = make(LSTMShape(2)), make(LSTMShape(2), np.float32)
-    # Large inputs saturate gates, where a fast tanh must not overflow.
-    x, length = 20 * normal(segments, steps, 2), lengths(segments, steps)
-    initial, d_out = normal(segments, double.shape.state_size), normal(segments, 32)
-    for network in (double, single):
-        kind = network.parameters.dtype
-        tape = network.tape(segments, steps)
-        run(network, 0, tape, x.astype(kind), length, initial.astype(kind))
-        lstm_backward(network.network, 0, tape, length, d_out.astype(kind))
-    scale = np.abs(double.gradient[0]).max()
-    np.testing.assert_allclose(single.gradient[0] / scale, double.gradient[0] / scale, atol=3e-6)
-
-
 @pytest.mark.parametrize("bias", [1.0, -4.0])
 def test_first_weights_are_small_and_forget_gates_begin_as_told(bias: float) -> None:
     stream = Stream(1, range(M), "initialisation")
@@ -175,3 +172,294 @@ def test_first_weights_are_small_and_forget_gates_begin_as_told(bias: float) -> 
     again = Stream(1, range(M), "initialisation")
     again.uniform(network.shape.parameter_count)
     np.testing.assert_array_equal(stream.state, again.state)
+
+
+def make_recurrent(shape: RecurrentShape, members: int = M) -> PopulationRecurrent:
+    network = PopulationRecurrent(shape, members, np.float64)
+    network.initialise(Stream(1, range(members), "initialisation"))
+    return network
+
+
+def recurrent(
+    inputs: int, hidden: tuple[int, ...], outputs: int, actions: int = 0, units: int = 32, tanh: bool = False
+) -> RecurrentShape:
+    head = Shape((0, *hidden, outputs), actions=units + actions, inject=0, tanh=tanh)
+    return RecurrentShape(LSTMShape(inputs, units=units), head)
+
+
+def test_step_by_step_equals_the_whole_pass() -> None:
+    """To the bit; without memory segments start in the zero state."""
+    steps, runs = 6, 3
+    network = make_recurrent(recurrent(2, (32,), 1, actions=1))
+    x, action = normal(M, runs, steps, 2), normal(steps, M, runs, 1)
+    tape, whole, nothing = network.tape(runs, steps), np.empty((runs, 1)), np.empty((runs, 0))
+    state: NDArray[np.floating] = np.zeros((M, runs, network.shape.state_size))
+    np.testing.assert_array_equal(network(x[:, :, 0], action[0]), network.step(x[:, :, 0], state, action[0])[0])
+    for t in range(steps):
+        out, state = network.step(x[:, :, t], state, action[t])
+        for m in range(M):
+            segments = Histories(x[m], np.full(runs, t + 1), nothing)
+            recurrent_forward(network.network, m, tape, segments, action[t, m], whole)
+            np.testing.assert_array_equal(out[m], whole)
+
+
+S, A, B = 2, 2, 6
+TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
+STARTS: list[Any] = ["stored", "burn-in", "zero"]
+
+
+def memory(start: Any = "stored", window: int = 3) -> MemoryConfig:
+    return MemoryConfig(units=5, window=window, burn_in=2, start=start)
+
+
+def batch(agent: Any, seed: int, members: int = 1) -> SimpleNamespace:
+    """Random samples with windows of all lengths."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    kind, steps = agent.memory.kind, agent.window
+
+    def normal(*shape: int) -> NDArray[Any]:
+        return rng.normal(size=(members, B, *shape)).astype(kind)
+
+    length = np.broadcast_to(1 + np.arange(B) % steps, (members, B)).copy()
+    observation = normal(steps, S) * (np.arange(steps)[:, None] < length[:, :, None, None])
+    traces = normal(7)
+    traces[:, :, TRUNCATED] = rng.random((members, B)) < 0.5
+    columns = {"behaviour_mean": 0.3 * normal(A), "behaviour_log_sigma": 0.3 * normal(A) - 0.8}
+    state = normal(agent.memory.size if agent.memory.stored else 0)
+    return SimpleNamespace(
+        window=SimpleNamespace(observation=observation, length=length, memory=state),
+        observation=observation[:, :, -1], next_observation=normal(S), action=np.tanh(normal(A)), reward=normal(1),
+        terminated=(rng.random((members, B, 1)) < 0.3).astype(kind), traces=traces, columns=columns,
+        weight=rng.uniform(0.5, 1, (members, B)).astype(kind),
+        actor_weight=rng.uniform(0.5, 1, (members, B)).astype(kind), rate_factor=np.ones(members, kind),
+    )  # fmt: skip
+
+
+class InTorch:
+    """Member 0 of a recurrent network, and a memory's settings, written out."""
+
+    def __init__(self, network: Any, place: int, config: MemoryConfig) -> None:
+        assert isinstance(network, PopulationRecurrent)
+        self.named = {n: torch.tensor(w[0], requires_grad=True) for n, w in network.named_weights("n").items()}
+        self.shape, self.place, self.config = network.shape, place, config
+
+    def __call__(self, drawn: SimpleNamespace, action: torch.Tensor | None, successor: bool = False) -> torch.Tensor:
+        """Outputs `[B, out]` for the samples, or for their successors."""
+        rows = []
+        for b in range(B):
+            series = torch.tensor(drawn.window.observation[0, b, : drawn.window.length[0, b]])
+            if successor:
+                series = torch.cat([series, torch.tensor(drawn.next_observation[0, b : b + 1])])
+            rows.append(
+                self.one(series, torch.tensor(drawn.window.memory[0, b]), None if action is None else action[b])
+            )
+        return torch.stack(rows)
+
+    def one(self, series: torch.Tensor, state: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
+        units, layers, size = self.config.units, self.config.layers, self.shape.state_size
+        own = state[self.place : self.place + size] if len(state) else torch.zeros(size, dtype=torch.float64)
+        parts = list(own.split(units))
+        for t, seen in enumerate(series):
+            below = seen
+            for layer in range(layers):
+                h, c = parts[2 * layer : 2 * layer + 2]
+                weight, bias = self.named[f"n.trunk.{layer}.weight"], self.named[f"n.trunk.{layer}.bias"]
+                z = torch.cat([below, h]) @ weight + bias
+                i, f, o = torch.sigmoid(z[: 3 * units]).split(units)
+                c = f * c + i * torch.tanh(z[3 * units :])
+                below = o * torch.tanh(c)
+                parts[2 * layer : 2 * layer + 2] = [below, c]
+            if t == len(series) - 1 - self.config.window:
+                parts = [part.detach() for part in parts]
+        x, last = below if action is None else torch.cat([below, action]), len(self.shape.head.layers) - 1
+        for layer in range(last + 1):
+            x = x @ self.named[f"n.head.{layer}.weight"] + self.named[f"n.head.{layer}.bias"]
+            x = getattr(torch, self.shape.head.activation)(x) if layer < last else x
+        return torch.tanh(x) if self.shape.head.tanh else x
+
+    def gradient(self, loss: torch.Tensor) -> NDArray[Any]:
+        """Return the loss's gradient as one row `[P]`."""
+        parts = torch.autograd.grad(loss, list(self.named.values()), retain_graph=True)
+        return np.concatenate([part.numpy().ravel() for part in parts])
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_gradients_of_ddpg_equal_autograd(start: Any) -> None:
+    config = DDPGConfig(actor_hidden=(4,), critic_hidden=(7, 3), critic_rate=1e-30, batch_size=B, memory=memory(start))
+    agent = DDPG(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
+    agent.targets["actor"].parameters[:] *= 0.9
+    agent.targets["critic"].parameters[:] *= 0.8
+    assert config.memory is not None
+    place = agent.memory.spans["critic"].start
+    actor, slow_actor = (InTorch(net, 0, config.memory) for net in (agent.actor, agent.targets["actor"]))
+    critic, slow_critic = (InTorch(net, place, config.memory) for net in (agent.critic, agent.targets["critic"]))
+    drawn = batch(agent, 3)
+    with torch.no_grad():
+        q_next = slow_critic(drawn, slow_actor(drawn, None, True), True)[:, 0]
+    alive = 1 - torch.tensor(drawn.terminated[0, :, 0])
+    wanted = 0.5 * torch.tensor(drawn.reward[0, :, 0]) + 0.9 * alive * q_next
+    delta = wanted - critic(drawn, torch.tensor(drawn.action[0]))[:, 0]
+    of_critic = critic.gradient((torch.tensor(drawn.weight[0]) * delta**2).mean())
+    of_actor = actor.gradient(-(torch.tensor(drawn.actor_weight[0]) * critic(drawn, actor(drawn, None))[:, 0]).mean())
+    np.testing.assert_allclose(agent.update(drawn)["td_error"][0], delta.detach(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(agent.critic.gradient[0], of_critic, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(agent.actor.gradient[0], of_actor, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_gradients_of_vracer_equal_autograd(start: Any) -> None:
+    config = VRACERConfig(hidden=(6,), batch_size=B, memory=memory(start))
+    agent = VRACER(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
+    assert config.memory is not None
+    network, drawn = InTorch(agent.network, 0, config.memory), batch(agent, 5)
+    outputs = network(drawn, None)
+    value, mean = outputs[:, 0], outputs[:, 1:]
+    pi = torch.distributions.Normal(mean, torch.full_like(mean, config.first_sigma))
+    mu_mean, mu_log_sigma = (torch.tensor(column[0]) for column in drawn.columns.values())
+    action, q_ret = torch.tensor(drawn.action[0]), torch.tensor(drawn.traces[0, :, Q_RET])
+    log_pi = pi.log_prob(action).sum(1)
+    rho = (log_pi - torch.distributions.Normal(mu_mean, mu_log_sigma.exp()).log_prob(action).sum(1)).exp().detach()
+    advantage = (q_ret - value).detach()
+    policy = -(torch.tensor(drawn.actor_weight[0]) * rho * advantage * log_pi).mean()
+    v_tbc = (value + rho.clamp(max=1) * advantage).detach()
+    loss = policy + (torch.tensor(drawn.weight[0]) * (value - v_tbc) ** 2 / 2).mean()
+    expected, successor = network.gradient(loss), network(drawn, None, True)[:, 0].detach().numpy()
+    found = agent.update(drawn)
+    np.testing.assert_allclose(agent.network.gradient[0], expected, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(found["value"][0], value.detach(), rtol=1e-10)
+    truncated = drawn.traces[0, :, TRUNCATED] > 0
+    assert 0 < truncated.sum() < B
+    np.testing.assert_allclose(found["bootstrap"][0, truncated], successor[truncated], rtol=1e-10)
+
+
+def acted(agent: Any, steps: int, active: NDArray[np.bool_] | None = None) -> tuple[NDArray[Any], list[Any]]:
+    """Act for some steps; return the observations `[T, M, S]` and what was explored."""
+    members = len(agent.memory.before)
+    seen = np.random.Generator(np.random.PCG64(0)).normal(size=(steps, members, S)).astype(np.float32)
+    everyone = np.ones(members, np.bool_) if active is None else active
+    agent.start_episode(0, np.ones(members, np.bool_))
+    return seen, [agent.explore(observation, everyone) for observation in seen]
+
+
+LEARNERS = {
+    "DDPG": lambda start="stored", members=2: DDPG(
+        DDPGConfig(batch_size=B, memory=memory(start), exploration=GaussianNoise()),
+        LearnerSetting(TASK, 0, range(members)),
+    ),
+    "NAF": lambda start="stored", members=2: NAF(
+        NAFConfig(batch_size=B, memory=memory(start), exploration=GaussianNoise()),
+        LearnerSetting(TASK, 0, range(members)),
+    ),
+    "V-RACER": lambda start="stored", members=2: VRACER(
+        VRACERConfig(batch_size=B, memory=memory(start)), LearnerSetting(TASK, 0, range(members))
+    ),
+}
+every_learner = pytest.mark.parametrize("learner", LEARNERS)
+
+
+@every_learner
+def test_a_replayed_step_is_judged_as_when_it_was_collected(learner: str) -> None:
+    """Windows of one step and of more, from the memory that is stored with their first."""
+    agent: Any = LEARNERS[learner](members=1)
+    seen, explored = acted(agent, B + 2)
+    extras = {name: np.stack([one.extras[name][0] for one in explored]) for name in explored[0].extras}
+    first = np.arange(B)
+    for length in (1, 2, 3):
+        last = first + length - 1
+        observation = np.stack([seen[t : t + 3, 0] for t in first])[None]
+        drawn = batch(agent, 0)
+        drawn.window = SimpleNamespace(
+            observation=observation, length=np.full((1, B), length), memory=extras["memory"][first][None]
+        )
+        drawn.columns = {name: extras[name][last][None] for name in ("behaviour_mean", "behaviour_log_sigma")}
+        drawn.action = drawn.columns["behaviour_mean"] + np.float32(0.1)
+        drawn.rate_factor[:] = 0
+        found = agent.update(drawn)
+        np.testing.assert_allclose(found["rho"], 1, rtol=1e-4)
+        if learner == "V-RACER":
+            np.testing.assert_allclose(found["value"], extras["value"][last].T, rtol=1e-4, atol=1e-6)
+
+
+@every_learner
+def test_memory_moves_once_a_step_and_is_cleared_at_the_start_of_an_episode(learner: str) -> None:
+    agent: Any = LEARNERS[learner]()
+    seen, explored = acted(agent, 3)
+    np.testing.assert_array_equal(explored[0].extras["memory"], 0)
+    assert explored[1].extras["memory"].all()
+    before = agent.memory.before.copy()
+    again = agent.perturb(seen[2])
+    agent.perturb(-seen[2])
+    np.testing.assert_array_equal(again.action, explored[2].action)
+    np.testing.assert_array_equal(agent.memory.before, before)
+    agent.explore(seen[0], np.array([True, False]))
+    np.testing.assert_array_equal(agent.memory.before[1], before[1])
+    assert not np.array_equal(agent.memory.before[0], before[0])
+    agent.start_episode(1, np.ones(2, np.bool_))
+    np.testing.assert_array_equal(agent.explore(seen[0], np.ones(2, np.bool_)).extras["memory"], 0)
+
+
+@every_learner
+@pytest.mark.parametrize("start", STARTS)
+def test_evaluation_has_a_memory_of_its_own(learner: str, start: Any) -> None:
+    agent: Any = LEARNERS[learner](start)
+    seen, explored = acted(agent, 4)
+    kept = {name: array.copy() for name, array in agent.state_dict().items()}
+    means = [np.clip(one.extras["behaviour_mean"], -1, 1) for one in explored]
+    for _ in range(2):
+        evaluation = agent.greedy()
+        for observation, mean in zip(seen, means, strict=True):
+            np.testing.assert_array_equal(evaluation.act(observation), mean)
+    np.testing.assert_array_equal(agent.act(seen[0]), means[0])
+    assert not np.array_equal(agent.act(seen[3]), means[3])
+    for name, array in agent.state_dict().items():
+        np.testing.assert_array_equal(array, kept[name], err_msg=name)
+    assert ("memory" in agent.fields) == (start == "stored")
+    assert ("kl" in agent.metric_names) == (start == "stored")
+
+
+def test_a_policy_by_itself_remembers() -> None:
+    agent: Any = LEARNERS["V-RACER"](members=1)
+    seen, explored = acted(agent, 3)
+    policy, state = Policy(agent, {}), None
+    for observation, one in zip(seen, explored, strict=True):
+        action, state = policy.predict(observation[0], state)
+        np.testing.assert_array_equal(action, np.clip(one.extras["behaviour_mean"][0], -1, 1))
+    assert state is not None
+    afresh, _ = policy.predict(seen[0].repeat(2, 0), np.repeat(state, 2, 0), [True, False])
+    np.testing.assert_array_equal(afresh[0], np.clip(explored[0].extras["behaviour_mean"][0], -1, 1))
+    assert not np.array_equal(afresh[0], afresh[1])
+    for wrong in (state, state[0], np.zeros((2, 3), np.float32)):
+        with pytest.raises(UserError, match=rf"^what this policy remembers has shape \(2, {state.shape[1]}\) here"):
+            policy.predict(seen[0].repeat(2, 0), wrong)
+
+
+@every_learner
+def test_what_is_recorded_is_remembered_by_who_learns_from_it(learner: str) -> None:
+    """In the place of what the recording learner remembered, which means nothing to another's networks."""
+    recorder, agent = LEARNERS[learner](), LEARNERS[learner]()
+    seen, explored = acted(recorder, 4)
+    agent.start_episode(0, np.ones(2, np.bool_))
+    for time, observation in enumerate(seen):
+        experience = {
+            "observation": observation,
+            "action": explored[time].action,
+            "reward": np.zeros((2, 1), np.float32),
+            "next_observation": observation,
+            "terminated": np.zeros((2, 1), np.float32),
+            "memory": np.full_like(explored[time].extras["memory"], 7.0),
+        }
+        ended = np.array([time == 2, False])
+        told = agent.on_recorded_step(experience, ended, np.ones(2, np.bool_))
+        expected = explored[time].extras["memory"].copy()
+        expected[0] *= time < 3
+        np.testing.assert_array_equal(told["memory"], expected)
+
+
+def test_without_memory_nothing_is_changed() -> None:
+    shape = Shape((S, 8, 1), actions=A, inject=1)
+    assert make_network(None, shape, 1, np.float32).shape is shape
+    agent = DDPG(DDPGConfig(), LearnerSetting(TASK, 0, range(2)))
+    assert agent.greedy() is agent
+    assert agent.window == 1
+    assert not agent.fields
+    assert not [name for name in agent.state_dict() if "memory" in name]

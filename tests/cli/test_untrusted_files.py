@@ -1,0 +1,226 @@
+"""Opening a stranger's files runs none of their code, and prints none of their control characters."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replaybench.cli import main as cli
+from replaybench.cli.main import main
+from replaybench.controllers.registry import load_learner
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.data.record import read_record, write_record
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.interruption import printable
+from replaybench.experiments.results_file import read_results, write_results
+from replaybench.experiments.study import Study
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.user_file import ImportRefusedError, imports_only, names_from
+
+EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
+BROKEN = "gymnasium:a\n/evil.py:-X"
+STUDY = 'name = "t"\nplants = ["Pendulum"]\nstrategies = ["FULL[Uniform]"]\nseeds = 1\nepisodes = 2\ngreedy_every = 1\n'
+
+
+@contextlib.contextmanager
+def watched(folder: Path) -> Iterator[None]:
+    """Fail if a Python file of the folder ran meanwhile."""
+    before = set(sys.modules)
+    yield
+    assert not list(folder.rglob("ran"))
+    assert not [name for name in set(sys.modules) - before if "evil" in name]
+
+
+def stranger(folder: Path) -> None:
+    for name in ("evil.py", "a\n/evil.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(EVIL)
+
+
+pieces = st.sampled_from(["evil", ".py", "evil.py", ":", "Foo", "-X", "/", "./", "a\n/", "gymnasium:", "FIFO[", "]"])
+names = st.lists(pieces | st.characters(), min_size=1, max_size=8).map("".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(name=names | names.map(lambda rest: f"gymnasium:evil:{rest}") | names.map(lambda rest: f"evil.py:{rest}"))
+def test_no_stored_name_imports_anything(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp() / "stranger"
+    stranger(folder)
+    with pytest.MonkeyPatch.context() as patch, watched(folder):
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        for resolve in (make_plant, load_learner, parse, lambda part: parse(f"FIFO[{part}]")):
+            with imports_only(), contextlib.suppress(UserError):
+                resolve(name)
+
+
+@pytest.mark.parametrize("command", sorted(set(cli.COMMANDS) - {"sweep", "reproduce"}))
+def test_commands_import_only_what_the_user_names(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stranger(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def reads(file: Path = Path(), plant: str = "") -> int:
+        make_plant("evil.py:Foo")
+        return 0
+
+    monkeypatch.setitem(cli.COMMANDS, command, reads)
+    with pytest.raises(SystemExit) as end, watched(tmp_path):
+        cli.main([command])
+    assert end.value.code == 2
+    assert "--plant evil.py:Foo" in capsys.readouterr().err
+
+
+def test_what_the_user_names_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with imports_only("FIFO[./evil.py:Foo(3)+IS]"), pytest.raises(UserError, match="unknown sampling"):
+        parse("FIFO[evil.py:Foo]")
+    assert (tmp_path / "ran").exists()
+    with imports_only(None), imports_only("evil.py:Foo"), pytest.raises(ImportRefusedError):  # never more than outside
+        make_plant("evil.py:Foo")
+
+
+def test_a_file_beside_a_study_is_not_the_one_that_the_user_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths count from the study's folder first; the user meant the file where the command runs."""
+    folder = tmp_path / "got"
+    stranger(folder)
+    (tmp_path / "evil.py").write_text("class Foo: pass\n")
+    monkeypatch.chdir(tmp_path)
+    with watched(folder), imports_only("evil.py:Foo"), names_from(str(folder)), pytest.raises(ImportRefusedError):
+        make_plant("evil.py:Foo")
+
+
+@pytest.mark.parametrize("character", ["\n", "\0", "\u2028"])
+@pytest.mark.parametrize("kind", ["plants", "learners", "strategies"])
+def test_names_of_a_study_are_one_line(kind: str, character: str) -> None:
+    named = {"plants": ["Pendulum"], "strategies": ["FULL[Uniform]"]} | {kind: [f"a{character}b"]}
+    with pytest.raises(UserError, match=f"{kind} holds a control character"):
+        build(Study, {"name": "t", **named}, "t")
+    with pytest.raises(UserError, match=f"{kind} holds a control character"):
+        Study(name="t", **{each: tuple(names) for each, names in named.items()})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "t.toml").write_text(STUDY)
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["sweep", str(folder / "t.toml"), "--output", str(folder / "got"), "--workers", "1", "--quiet"])
+    return folder / "got"
+
+
+def renamed(value: Any, old: str, new: str) -> Any:
+    return json.loads(json.dumps(value).replace(json.dumps(old), json.dumps(new)))
+
+
+def forge(folder: Path, old: str, new: str) -> Path:
+    """Put another name in the place of one in every file of a run folder; return the cell's folder."""
+    (cell,) = (folder / "cells").iterdir()
+    for path in cell.glob("*.h5"):
+        header, arrays = read_record(path)
+        write_record(path, header.kind, renamed(header.facts, old, new), arrays)
+    facts, weights = read_policy(cell / "policy.safetensors")
+    write_policy(cell / "policy.safetensors", weights, renamed(facts, old, new))
+    data = read_results(folder / "results.nc")
+    for axis in ("plant", "learner", "strategy"):
+        data = data.assign_coords({axis: [new if name == old else name for name in data[axis].values.tolist()]})
+    write_results(folder / "results.nc", data)
+    provenance = json.loads((folder / "provenance.json").read_text())
+    (folder / "provenance.json").write_text(json.dumps(renamed(provenance, old, new)))
+    (folder / "study.toml").write_text((folder / "study.toml").read_text().replace(json.dumps(old), json.dumps(new)))
+    return cell
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("Pendulum", BROKEN), ("DDPG", "evil.py:Foo"), ("FULL[Uniform]", "FULL[evil.py:Foo]")]
+)
+def test_commands_that_read_run_no_code_of_a_run_folder(
+    old: str, new: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run, tmp_path / "got")
+    stranger(tmp_path)
+    cell = forge(tmp_path / "got", old, new)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    buffer, policy = str(cell / "buffer.h5"), str(cell / "policy.safetensors")
+    for words in (
+        ["figures", "got"], ["report", "got"], ["table", "got"], ["claims", "got"], ["advise", "got"],
+        ["inspect", "got", "--verify"], ["inspect", buffer, "--figure", "x.png"], ["advise", buffer],
+        ["export-policy", policy], ["export-policy", "got", "--format", "torch", "--output", "x.pt2"],
+        ["export", buffer, "a/b-v0", "--output", "minari"], ["replay", buffer, "--updates", "1"],
+        ["show", "Pendulum", "--policy", policy, "--output", "x.gif"],
+    ):  # fmt: skip
+        if words[0] in ("replay", "show") and old == "FULL[Uniform]":
+            continue  # a strategy is only a caption there, and they would compute
+        with watched(tmp_path), pytest.raises(SystemExit) as end:
+            cli.main(words)
+        assert end.value.code in (0, 2), capsys.readouterr().err
+
+
+TITLE = "\x1b]0;renamed\x07\x1b[2J\x9b1mbold"
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    with pytest.raises(SystemExit):
+        main([str(word) for word in words])
+    told = capsys.readouterr()
+    return told.out + told.err
+
+
+def test_what_a_terminal_would_obey_is_printed_as_an_escape() -> None:
+    assert printable("μ_r = 0.5 [95 %], a·b", keep="\n") == "μ_r = 0.5 [95 %], a·b"
+    assert printable("a\x1b[31m\x9b\u202eb\x00\udcff\n") == r"a\x1b[31m\x9b\u202eb\x00\udcff\n"
+
+
+def test_inspect_shows_escape_sequences_and_sends_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "s\x1b[8m.h5"
+    write_record(path, "offline scores" + TITLE, {"a" + TITLE: {"b" + TITLE: TITLE}}, {"x" + TITLE: np.zeros(3)})
+    (tmp_path / "study.toml").write_text(f'name = "x"\n# {TITLE}\n')
+    cases = {"x1b]0;renamed": (path, tmp_path / f"{TITLE}none.h5"), r"invalid character '\x1b'": (tmp_path,)}
+    for shown, target in ((shown, target) for shown, targets in cases.items() for target in targets):
+        told = said(capsys, "inspect", target)
+        assert shown in told
+        assert not {"\x1b", "\x07", "\x9b"} & set(told)
+
+
+def test_a_stream_that_cannot_encode_gets_escapes(tmp_path: Path) -> None:
+    """ASCII for Greek letters, and UTF-8 for the name of a file that is no text."""
+    path = os.fsencode(tmp_path) + b"/\xff.h5"
+    write_record(Path(os.fsdecode(path)), "scores", {"γ": 0.95}, {"μ": np.zeros(3)})
+    for encoding, seen in (("ascii", b"\\u03b3"), ("utf-8:strict", "γ".encode())):
+        done = subprocess.run(
+            [sys.executable, "-m", "replaybench", "inspect", path],
+            capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert b"\\udcff.h5: scores file" in done.stdout
+        assert seen in done.stdout
+
+
+@pytest.mark.parametrize("command", ["list", "baseline"])
+def test_too_little_address_space_is_one_line(command: str) -> None:
+    """Libraries would fail in many ways: unmapped segments, OpenBLAS that ends the process, arrays that do not fit."""
+    limited = ["bash", "-c", 'ulimit -v 600000; exec "$@"', "-", sys.executable, "-m", "replaybench"]
+    words = [command, "Pendulum"] if command == "baseline" else [command]
+    done = subprocess.run([*limited, *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("replaybench: the address space of a process is limited to 0.6 GiB")
+    assert done.stderr.count("\n") == 1

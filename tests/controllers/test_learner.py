@@ -1,0 +1,266 @@
+"""Learners' settings, normalisation of observations, tables of actions."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import peers
+import pytest
+from peers import B, S
+
+from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.interface.agent import (
+    LearnerSetting,
+    NormaliseConfig,
+    Normaliser,
+    ObservationNormaliser,
+    RewardScale,
+    Task,
+)
+from replaybench.controllers.learner import MOST, ActionLevels
+from replaybench.controllers.registry import LEARNERS, SETTING_WORDS, load_learner
+from replaybench.replay.strategies.strategy import ReFER
+from replaybench.reports.inspection.inspect import _flat
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+
+M = 4
+BOTH = NormaliseConfig(observations=True, clip=5.0, rewards=True)
+
+
+def collected(steps: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return observations `[T, M, S]` far from zero, rewards `[T, M]` and who was active `[T, M]`."""
+    rng = np.random.Generator(np.random.PCG64(3))
+    observation = (1000 + rng.normal(size=(steps, M, S)) * [0.5, 3.0, 0.0]).astype(np.float32)
+    active = rng.random((steps, M)) < 0.7
+    active[:, 3] = False
+    return observation, rng.normal(-5, 2, (steps, M)), active
+
+
+def told(members: slice = slice(None), config: NormaliseConfig = BOTH) -> tuple[ObservationNormaliser, RewardScale]:
+    observation, reward, active = (array[:, members] for array in collected())
+    scaler, rewards = ObservationNormaliser(config, active.shape[1], S), RewardScale(config, active.shape[1], 0.01)
+    for step in range(len(active)):
+        scaler.update(observation[step], active[step])
+        rewards.update(reward[step], active[step])
+    return scaler, rewards
+
+
+def test_statistics_are_numpys_over_what_each_member_collected() -> None:
+    (scaler, rewards), (observation, reward, active) = told(), collected()
+    for m in range(3):
+        seen = observation[active[:, m], m].astype(np.float64)
+        assert scaler.count[m] == rewards.count[m] == len(seen)
+        np.testing.assert_allclose(scaler.mean[m], seen.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(scaler.variance[m], seen.var(axis=0), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(scaler.scale[m], 1 / np.maximum(seen.std(axis=0), 1e-2), rtol=1e-9)
+        np.testing.assert_allclose(rewards.factor[m], 1 / np.sqrt((reward[active[:, m], m] ** 2).mean()), rtol=1e-12)
+    np.testing.assert_array_equal(scaler.mean[3], 0)
+    np.testing.assert_array_equal(scaler.scale[3], 1)
+    assert rewards.factor[3] == 0.01
+
+
+def test_observations_are_standardised_and_bounded() -> None:
+    scaler, _ = told()
+    x = np.random.Generator(np.random.PCG64(0)).normal(1000, 4, (M, 5, 2, S)).astype(np.float32)
+    expected = np.clip((x - scaler.mean[:, None, None]) * scaler.scale[:, None, None], -5, 5)
+    found = scaler(x)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    assert np.abs(found).max() == 5.0
+    free, _ = told(config=NormaliseConfig(observations=True))
+    assert np.abs(free(x)).max() > 5.0
+    x[0, 0, 0, 0] = np.nan
+    assert np.isnan(scaler(x)[0, 0, 0, 0])
+
+
+def test_the_first_samples_are_neither_lost_nor_blown_up() -> None:
+    """Identity before the first; zero at the first; two equal observations leave the least deviation."""
+    scaler, rewards = ObservationNormaliser(BOTH, 1, 1), RewardScale(BOTH, 1, 7.0)
+    one, everyone = np.ones((1, 1), np.float32), np.ones(1, np.bool_)
+    assert scaler(one * 3) == 3
+    assert rewards.factor == 7.0
+    scaler.update(one * 2, everyone)
+    assert scaler(one * 2) == 0
+    assert scaler(one * 3) == 1
+    scaler.update(one * 2, everyone)
+    np.testing.assert_allclose(scaler(one * np.float32(2.01)), 1.0, rtol=1e-4)
+    rewards.update(np.array([-4.0]), everyone)
+    assert rewards.factor == 0.25
+    nothing = RewardScale(BOTH, 1, 7.0)
+    nothing.update(np.zeros(1), everyone)
+    assert nothing.factor == 1e6
+
+
+def test_off_is_the_identity_and_holds_nothing() -> None:
+    scaler, rewards = told(config=NormaliseConfig())
+    x = np.ones((M, 2, S), np.float32)
+    assert scaler(x) is x
+    np.testing.assert_array_equal(rewards.factor, 0.01)
+    assert not scaler.state_dict()
+    assert not rewards.state_dict()
+
+
+def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> None:
+    (scaler, rewards), (alone, own) = told(), told(slice(1, 2))
+    state = {**scaler.state_dict(), **rewards.state_dict()}
+    for name, array in {**alone.state_dict(), **own.state_dict()}.items():
+        np.testing.assert_array_equal(array, state[name][1:2])
+    other = Normaliser(BOTH, M, S, 1.0)
+    for name, array in other.state_dict().items():
+        array[...] = state[name]
+    observation, reward, active = (array[0] for array in collected())
+    for scaling in (scaler, other.observations):
+        scaling.update(observation, active)
+    for scale in (rewards, other.rewards):
+        scale.update(reward, active)
+    for name, array in other.state_dict().items():
+        np.testing.assert_array_equal(array, state[name])
+
+
+def batch(seed: int) -> SimpleNamespace:
+    """Return a batch whose observations are far from 0 and 1."""
+    drawn = peers.batch(M, seed, np.float64)
+    drawn.observation, drawn.next_observation = 20 + 3 * drawn.observation, 20 + 3 * drawn.next_observation
+    return drawn
+
+
+def learner(config: NormaliseConfig, reward_scale: float = 0.01) -> DDPG:
+    task = peers.TASK._replace(reward_scale=reward_scale)
+    return DDPG(DDPGConfig(normalise=config), LearnerSetting(task, 0, range(M), dtype=np.float64))
+
+
+def collect(agent: DDPG, drawn: SimpleNamespace) -> None:
+    """Let the agent collect what is in a batch, as the loop would."""
+    nobody, everyone = np.zeros(M, np.bool_), np.ones(M, np.bool_)
+    for b in range(B):
+        agent.explore(drawn.observation[:, b], everyone)
+        assert not agent.on_step(drawn.reward[:, b, 0], drawn.next_observation[:, b], nobody, nobody, everyone)
+
+
+def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
+    """Updates, policy and TD errors in float64; values are told in the task's units."""
+    agent = learner(BOTH)
+    for seed in range(5):
+        drawn = batch(seed)
+        collect(agent, drawn)
+    plain = learner(NormaliseConfig(), reward_scale=1.0)
+    scaler, factor = agent.normaliser.observations, agent.normaliser.rewards.factor
+    assert 1 / 150 < factor.min() < factor.max() < 1 / 70
+    for seed in range(5, 10):
+        raw = batch(seed)
+        scaled = SimpleNamespace(**vars(raw))
+        scaled.observation, scaled.next_observation = scaler(raw.observation), scaler(raw.next_observation)
+        scaled.reward = factor[:, None, None] * raw.reward
+        found, expected = agent.update(raw)["td_error"], plain.update(scaled)["td_error"]
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(agent.actor.parameters, plain.actor.parameters, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(agent.policy(raw.observation), agent.actor(scaled.observation))
+    np.testing.assert_array_equal(agent.act(raw.observation[:, 0]), agent.actor(scaled.observation)[:, 0])
+    value = agent.critic(scaled.observation, agent.actor(scaled.observation))[:, :, 0]
+    np.testing.assert_allclose(agent.value(raw.observation), value * (0.01 / factor)[:, None])
+
+
+def test_weights_carry_the_statistics_to_another_learner() -> None:
+    agent, other = learner(BOTH), learner(BOTH)
+    drawn = batch(0)
+    collect(agent, drawn)
+    agent.update(drawn)
+    other.load_weights({name: array.copy() for name, array in agent.weights().items()})
+    for one, two in zip(
+        *([a.policy(drawn.observation), a.value(drawn.observation)] for a in (agent, other)), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+    assert {"observation.mean", "observation.scale", "observation.bound"} <= agent.weights().keys()
+    with pytest.raises(UserError, match="do not fit"):
+        learner(NormaliseConfig()).load_weights(agent.weights())
+
+
+def test_a_bound_on_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="observations = true"):
+        NormaliseConfig(clip=5.0)
+
+
+TASK = Task(observation_size=3, action_size=2, discount=0.95, reward_scale=1.0)
+
+
+@pytest.mark.parametrize("learner", LEARNERS.own)
+def test_refer_and_devices_are_refused_by_whoever_cannot_do_with_them(learner: str) -> None:
+    kind, config = load_learner(learner)
+    settings = config()
+    remedy = "use it with" if not kind.supports_refer else None if learner == "V-RACER" else 'form = "gaussian"'
+    setting = LearnerSetting(TASK, 0, range(1), refer=ReFER())
+    if remedy is None:
+        assert kind(settings, setting).refer.on
+    else:
+        with pytest.raises(UserError, match=f"^{re.escape(learner)}.*{remedy}"):
+            kind(settings, setting)
+    if learner != "DDPG":
+        with pytest.raises(UserError, match=f"^{re.escape(learner)} runs on the CPU only"):
+            kind(settings, LearnerSetting(TASK, 0, range(1), device="cuda"))
+
+
+def test_streams_are_those_of_the_members() -> None:
+    setting = LearnerSetting(TASK, 3, [4, 5])
+    alone = LearnerSetting(TASK, 3, [5])
+    assert (setting.stream("exploration").state[1:] == alone.stream("exploration").state).all()
+    assert (setting.stream("update").state != setting.stream("exploration").state).any()
+
+
+@pytest.mark.parametrize(
+    ("learner", "wrong"),
+    [
+        ("DDPG", {"tau": 1.5}), ("TD3", {"smoothing": -0.1}), ("TD3", {"policy_delay": 0}),
+        ("TD3", {"betas": (0.9, 1.0)}),
+        ("TD3", {"actor_hidden": (64, 0)}), ("TD3+BC", {"alpha": float("inf")}), ("SAC", {"temperature": 0.0}),
+        ("NAF", {"learning_rate": float("nan")}), ("V-RACER", {"first_sigma": 0.0}), ("DQN", {"huber": -1.0}),
+        ("ACER", {"replays_per_experience": 0.0}), ("ACER", {"segment": 0}), ("ACER-discrete", {"entropy": -1.0}),
+        ("DDPG", {"memory": {"window": 1}}), ("DDPG", {"memory": {"units": 10**6}}),
+        ("DDPG", {"memory": {"start": "x"}}),
+        ("DDPG", {"memory": {}, "exploration": {"form": "parameter"}}), ("DDPG", {"normalise": {"clip": 1.0}}),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_refused_naming_the_setting(learner: str, wrong: dict[str, Any]) -> None:
+    config = load_learner(learner)[1]
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        build(config, wrong, f"[learner.{learner}]")
+    if not isinstance(next(iter(wrong.values())), dict):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            config(**wrong)
+
+
+def test_every_setting_has_a_line_and_no_line_is_left_over() -> None:
+    configs = [load_learner(name)[1]() for name in LEARNERS.own]
+    assert {key for config in configs for key in _flat(dataclasses.asdict(config))} == set(SETTING_WORDS)
+
+
+def test_the_page_says_the_same() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "learners.md").read_text(encoding="utf-8")
+    for name, words in SETTING_WORDS.items():
+        assert f"| `{name}` | {words} |" in page
+
+
+def test_one_dimension_spans_both_ends() -> None:
+    np.testing.assert_allclose(ActionLevels(5, 1).table, [[-1.0], [-0.5], [0.0], [0.5], [1.0]])
+
+
+def test_all_combinations_appear_once() -> None:
+    table = ActionLevels(3, 4).table
+    assert table.shape == (81, 4)
+    assert table.dtype == np.float32
+    assert len(np.unique(table, axis=0)) == 81
+    assert set(np.unique(table)) == {-1.0, 0.0, 1.0}
+
+
+@pytest.mark.parametrize(("levels", "actions", "fits"), [(10, 3, True), (11, 3, False), (2, 9, True), (2, 10, False)])
+def test_too_many_combinations_are_refused_naming_levels(levels: int, actions: int, fits: bool) -> None:
+    if fits:
+        assert len(ActionLevels(levels, actions).table) == levels**actions <= MOST
+    else:
+        with pytest.raises(UserError, match="levels"):
+            ActionLevels(levels, actions)

@@ -1,0 +1,319 @@
+"""Densities, advantages, temporal differences and returns of segments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numba import typeof
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+from replaybench.controllers.algorithms.naf import AdvantageForm, action_values, means, output_size
+from replaybench.controllers.algorithms.sac import sample, sample_backward
+from replaybench.controllers.algorithms.segments import correction, project, retrace, traces, truncated_weights
+from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
+from replaybench.controllers.losses.temporal_difference import Experiences, bootstrap, outcome, targets, td_error
+
+RNG = np.random.Generator(np.random.PCG64(3))
+MEAN, MU_MEAN = RNG.normal(size=(2, 6, 2))
+LOG_SIGMA, MU_LOG_SIGMA = RNG.normal(-0.5, 0.4, size=(2, 6, 2))
+
+
+def integrated(m: float, s: float, to_m: float, to_s: float) -> float:
+    """D_KL of N(m, s²) from N(to_m, to_s²) by quadrature over ±12 standard deviations."""
+    p, q = norm(m, s), norm(to_m, to_s)
+    area, _ = quad(lambda a: p.pdf(a) * (p.logpdf(a) - q.logpdf(a)), m - 12 * s, m + 12 * s, epsabs=1e-12)
+    return float(area)
+
+
+def test_the_divergence_is_the_integral() -> None:
+    sigma, mu_sigma = np.exp(LOG_SIGMA), np.exp(MU_LOG_SIGMA)
+    for b, closed in enumerate(divergence(MEAN, LOG_SIGMA, MU_MEAN, MU_LOG_SIGMA)):
+        dimensions = (integrated(MU_MEAN[b, i], mu_sigma[b, i], MEAN[b, i], sigma[b, i]) for i in range(2))
+        assert closed == pytest.approx(sum(dimensions), rel=1e-9)
+
+
+@pytest.mark.parametrize("mu_pi", [True, False])
+def test_its_gradient_equals_finite_differences(mu_pi: bool) -> None:
+    d_mean, d_log_sigma = np.empty_like(MEAN), np.empty_like(MEAN)
+    divergence_gradient(MEAN, LOG_SIGMA, MU_MEAN, MU_LOG_SIGMA, mu_pi, d_mean, d_log_sigma)
+
+    def at(mean: np.ndarray, log_sigma: np.ndarray) -> np.ndarray:
+        pi, mu = (mean, log_sigma), (MU_MEAN, MU_LOG_SIGMA)
+        return divergence(*pi, *mu) if mu_pi else divergence(*mu, *pi)
+
+    for i in range(2):
+        step = np.zeros_like(MEAN)
+        step[:, i] = 1e-6
+        for found, (up, down) in (
+            (d_mean, (at(MEAN + step, LOG_SIGMA), at(MEAN - step, LOG_SIGMA))),
+            (d_log_sigma, (at(MEAN, LOG_SIGMA + step), at(MEAN, LOG_SIGMA - step))),
+        ):
+            np.testing.assert_allclose(found[:, i], (up - down) / 2e-6, rtol=1e-6, atol=1e-8)
+
+
+def test_importance_weights_are_ratios_of_densities_within_bounds() -> None:
+    action, rho = MU_MEAN + np.exp(MU_LOG_SIGMA) * RNG.normal(size=MEAN.shape), np.empty(6)
+    importance_weights(action, MEAN, LOG_SIGMA, MU_MEAN, MU_LOG_SIGMA, rho)
+    pi, mu = norm(MEAN, np.exp(LOG_SIGMA)), norm(MU_MEAN, np.exp(MU_LOG_SIGMA))
+    expected = (pi.logpdf(action) - mu.logpdf(action)).sum(axis=1)
+    assert np.abs(expected).max() > 7, "the bound is to be met"
+    np.testing.assert_allclose(np.log(rho), np.clip(expected, -7, 7), rtol=1e-12)
+
+
+def test_nan_passes() -> None:
+    rho = np.empty(6)
+    importance_weights(np.full_like(MEAN, np.nan), MEAN, LOG_SIGMA, MU_MEAN, MU_LOG_SIGMA, rho)
+    assert np.isnan(rho).all()
+
+
+B, A = 200, 3
+
+
+def drawn() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return heads and noise, some of the heads beyond the bounds of log σ, and a sample's actions and log π."""
+    rng = np.random.Generator(np.random.PCG64(0))
+    head, noise = rng.normal(size=(B, 2 * A)), rng.normal(size=(B, A))
+    head[:20, A:] += 4.0
+    head[20:40, A:] -= 25.0
+    action, log_prob = np.empty((B, A)), np.empty(B)
+    sample(head, noise, action, log_prob)
+    return head, noise, action, log_prob
+
+
+def torch_sample(head: torch.Tensor, noise: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    mean, deviation = head[:, :A], head[:, A:].clamp(-20, 2).exp()
+    x = mean + deviation * torch.tensor(noise)
+    action = torch.tanh(x)
+    density = torch.distributions.Normal(mean, deviation).log_prob(x) - torch.log(1 - action**2 + 1e-6)
+    return action, density.sum(dim=1)
+
+
+def test_samples_and_their_log_probability_equal_torch() -> None:
+    head, noise, action, log_prob = drawn()
+    theirs, density = torch_sample(torch.tensor(head), noise)
+    np.testing.assert_allclose(action, theirs, atol=1e-14)
+    np.testing.assert_allclose(log_prob[40:], density[40:], rtol=1e-11)
+    # Torch recovers ε from x, which rounding spoils where σ is 10⁻¹¹ and less.
+    np.testing.assert_allclose(log_prob[:40], density[:40], atol=1e-4)
+
+
+def test_gradients_equal_automatic_differentiation() -> None:
+    head, noise, action, _ = drawn()
+    rng = np.random.Generator(np.random.PCG64(1))
+    d_action, d_log_prob, d_head = rng.normal(size=(B, A)), rng.normal(size=B), np.empty((B, 2 * A))
+    sample_backward(head, noise, action, d_action, d_log_prob, d_head)
+    leaf = torch.tensor(head, requires_grad=True)
+    theirs, density = torch_sample(leaf, noise)
+    ((theirs * torch.tensor(d_action)).sum() + (density * torch.tensor(d_log_prob)).sum()).backward()
+    assert leaf.grad is not None
+    gradient = leaf.grad.numpy()
+    ordinary = np.r_[0:20, 40:B]
+    np.testing.assert_allclose(d_head[ordinary], gradient[ordinary], rtol=1e-9, atol=1e-9)
+    clamped = (head[:, A:] > 2) | (head[:, A:] < -20)
+    assert 0 < clamped.sum() < clamped.size
+    assert (d_head[:, A:][clamped] == 0).all()
+    assert (gradient[:, A:][clamped] == 0).all()
+
+
+def test_nan_passes_the_squashed_gaussian() -> None:
+    head, noise, action, log_prob = drawn()
+    head[0, A] = np.nan
+    sample(head, noise, action, log_prob)
+    assert np.isnan(action[0, 0])
+    assert np.isnan(log_prob[0])
+    assert np.isfinite(log_prob[1:]).all()
+
+
+FORMS = [
+    AdvantageForm(c, bounded, softplus) for c in (0.5, 1.0) for bounded in (True, False) for softplus in (True, False)
+]
+
+
+def values(outputs: np.ndarray, action: np.ndarray, form: AdvantageForm) -> tuple[np.ndarray, np.ndarray]:
+    mean, q, d_q = np.empty_like(action), np.empty(len(action), action.dtype), np.empty_like(outputs)
+    means(outputs, form, mean)
+    action_values(outputs, action, mean, form, q, d_q)
+    return q, d_q
+
+
+def test_value_and_slopes_are_those_by_hand() -> None:
+    """V = 10, m = (1, −1), L = [[e⁰, 0], [3, e^log 2]], a = (2, 1): e = (1, 2), u = Lᵀe = (1 + 6, 4), |u|² = 65.
+
+    With c = ½: Q = 10 − 32.5; ∂Q/∂m = L u = (7, 3 · 7 + 2 · 4 = 29); ∂Q/∂L = −e uᵀ = −(7; 14, 8), and the slopes of
+    exp at the diagonal are 1 and 2.
+    """
+    outputs = np.array([[10, 1, -1, 0, 3, np.log(2)]])
+    q, d_q = values(outputs, np.array([[2.0, 1.0]]), AdvantageForm(0.5, False, False))
+    np.testing.assert_allclose(q, [-22.5])
+    np.testing.assert_allclose(d_q, [[1, 7, 29, -7, -14, -16]])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_values_are_the_formula_and_gradients_finite_differences(form: AdvantageForm) -> None:
+    rng = np.random.Generator(np.random.PCG64(0))
+    outputs, action = rng.normal(size=(5, output_size(3))), rng.normal(size=(5, 3))
+    q, d_q = values(outputs, action, form)
+    for b in range(5):
+        lower = np.zeros((3, 3))
+        lower[np.tril_indices(3)] = outputs[b, 4:]
+        diagonal = np.diag(lower)
+        lower[np.diag_indices(3)] = np.log1p(np.exp(diagonal)) if form.softplus else np.exp(diagonal)
+        e = action[b] - (np.tanh(outputs[b, 1:4]) if form.bounded else outputs[b, 1:4])
+        assert q[b] == pytest.approx(outputs[b, 0] - form.c * e @ lower @ lower.T @ e)
+    for k in range(outputs.shape[1]):
+        step = np.zeros_like(outputs)
+        step[:, k] = 1e-6
+        difference = values(outputs + step, action, form)[0] - values(outputs - step, action, form)[0]
+        np.testing.assert_allclose(d_q[:, k], difference / 2e-6, rtol=1e-6, atol=1e-7)
+
+
+def test_the_mean_is_the_best_action() -> None:
+    rng = np.random.Generator(np.random.PCG64(1))
+    outputs, form = rng.normal(size=(4, output_size(2))), AdvantageForm(0.5, True, False)
+    q, _ = values(outputs, np.tanh(outputs[:, 1:3]), form)
+    np.testing.assert_array_equal(q, outputs[:, 0])
+
+
+def test_softplus_neither_overflows_nor_hides_nan() -> None:
+    outputs = np.array([[0, 0, 500.0], [0, 0, -500.0], [0, 0, np.nan]], np.float32)
+    q, d_q = values(outputs, np.ones((3, 1), np.float32), AdvantageForm(0.5, False, True))
+    np.testing.assert_allclose(q[:2], [-125000, 0])
+    assert np.isfinite(d_q[:2]).all()
+    assert np.isnan(q[2])
+
+
+def experiences() -> Experiences:
+    """Return two samples of each of two members, r = 4 and 6 scaled by ½ and 2; the second samples are the last."""
+    reward = np.array([[[4.0], [6.0]], [[4.0], [6.0]]], np.float32)
+    terminated = np.array([[[0.0], [1.0]], [[0.0], [1.0]]], np.float32)
+    one, nothing = np.ones((2, 2), np.float32), np.empty((2, 2, 0), np.float32)
+    return Experiences(
+        observation=nothing, action=nothing, reward=reward, next_observation=nothing, terminated=terminated, weight=one,
+        actor_weight=one, rate_factor=one[0], mu_mean=nothing, mu_log_sigma=nothing,
+        reward_factor=np.array([0.5, 2.0]), discount=0.75,
+    )  # fmt: skip
+
+
+def test_a_step_that_goes_on_bootstraps_and_a_last_one_does_not() -> None:
+    """2 + ¾ · 8 = 8, less 5 is 3; at the end 2 − 5 = −3."""
+    assert bootstrap(2.0, 0.75, 8.0) == 8.0
+    assert td_error(5.0, 2.0, 0.75, 8.0) == 3.0
+    assert td_error(5.0, 2.0, 0.0, 8.0) == -3.0
+
+
+@pytest.mark.parametrize(("member", "first", "second"), [(0, (2.0, 0.75), (3.0, 0.0)), (1, (8.0, 0.75), (12.0, 0.0))])
+def test_rewards_are_scaled_by_the_members_own_factor(
+    member: int, first: tuple[float, float], second: tuple[float, float]
+) -> None:
+    x = experiences()
+    assert outcome(x, member, 0, np.float32) == first
+    assert outcome(x, member, 1, np.float32) == second
+
+
+def test_targets_are_those_of_all_samples() -> None:
+    """½ · 4 + ¾ · 8 = 8, ½ · 6 = 3; 2 · 4 + ¾ · 8 = 14, 2 · 6 = 12."""
+    v_t, y = np.full((2, 1), 8.0, np.float32), np.empty((2, 1), np.float32)
+    found = []
+    for m in range(2):
+        targets(experiences(), m, v_t, y)
+        found.append(y[:, 0].tolist())
+    assert found == [[8.0, 3.0], [14.0, 12.0]]
+
+
+def test_kernels_are_the_same_for_columns_of_rows_and_for_copies() -> None:
+    """Columns are what a batch holds, copies what normalisation makes of some; no mixture costs a compilation."""
+    copies = experiences()
+    columns = copies._replace(
+        reward=np.repeat(copies.reward, 2, axis=2)[:, :, :1],
+        terminated=np.repeat(copies.terminated, 3, axis=2)[:, :, 1:2],
+    )
+    assert not columns.reward.flags.c_contiguous
+    assert typeof(columns) == typeof(copies) == typeof(copies._replace(reward=columns.reward))
+    assert [outcome(columns, m, b, np.float32) for m in range(2) for b in range(2)] == [
+        outcome(copies, m, b, np.float32) for m in range(2) for b in range(2)
+    ]
+
+
+R, Q, V = np.array([1.0, 2.0]), np.array([0.5, 0.25]), np.array([0.3, 0.4])
+
+
+def returns(trace: float, q: np.ndarray = Q, v: np.ndarray = V) -> np.ndarray:
+    """Two steps with γ = 0.5 that continue with V(x_2) = 3."""
+    out = np.empty(2)
+    retrace(R, q, v, np.full(2, trace), 3.0, 0.5, out)
+    return out
+
+
+def test_two_steps_by_hand() -> None:
+    # Q_ret(1) = 2 + 0.5·3 = 3.5; Q_ret(0) = 1 + 0.5·(0.8·(3.5 − 0.25) + 0.4) = 2.5, with trace 1 1 + 0.5·3.65 = 2.825.
+    np.testing.assert_allclose(returns(0.8), [2.5, 3.5])
+    np.testing.assert_allclose(returns(1.0), [2.825, 3.5])
+    # Importance sampling: 1 + 0.5·0.8·3.5 = 2.4; discounted return: 1 + 0.5·3.5 = 2.75.
+    np.testing.assert_allclose(returns(0.8, np.zeros(2), np.zeros(2)), [2.4, 3.5])
+    np.testing.assert_allclose(returns(1.0, np.zeros(2), np.zeros(2)), [2.75, 3.5])
+
+
+def test_without_traces_retrace_is_a_one_step_target() -> None:
+    trace = np.empty(2)
+    traces(np.array([0.7, -0.7]), 1.0, 0.0, trace)
+    np.testing.assert_array_equal(trace, 0.0)
+    np.testing.assert_allclose(returns(0.0), [1 + 0.5 * 0.4, 2 + 0.5 * 3.0])
+
+
+def test_traces_and_weights_by_hand() -> None:
+    log_rho, out = np.log([4.0, 0.25, 2.0]), np.empty(3)
+    traces(log_rho, 0.5, 1.0, out)
+    np.testing.assert_allclose(out, [1.0, 0.5, 1.0])
+    truncated_weights(log_rho, 3.0, 0.0, out)
+    np.testing.assert_allclose(out, [3.0, 0.25, 2.0])
+    # Products of what is left: 2, 0.25·2 = 0.5, 4·0.5 = 2.
+    truncated_weights(log_rho, 1.5, 1.0, out)
+    np.testing.assert_allclose(out, [1.5, 0.5, 1.5])
+    # [1 − 5/10]₊ and [1 − 5/4]₊.
+    assert correction(10.0, 5.0) == pytest.approx(0.5)
+    assert correction(4.0, 5.0) == 0.0
+    assert correction(4.0, np.inf) == 0.0
+
+
+def test_truncation_and_correction_add_up_to_the_importance_weight() -> None:
+    """min(c, ρ) + ρ [1 − c/ρ]₊ = ρ: what makes eq. 7 unbiased."""
+    for rho in (0.1, 1.0, 4.9, 5.1, 80.0):
+        weight = np.empty(1)
+        truncated_weights(np.log([rho]), 5.0, 0.0, weight)
+        assert weight[0] + rho * correction(rho, 5.0) == pytest.approx(rho)
+
+
+def test_projection_by_hand() -> None:
+    # g = (3, 1), k = (1, 0), δ = 2: kᵀg − δ = 1, z = (2, 1).
+    g = np.array([3.0, 1.0])
+    project(g, np.array([1.0, 0.0]), 2.0)
+    np.testing.assert_allclose(g, [2.0, 1.0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_projection_is_the_nearest_point_that_satisfies_the_constraint(seed: int) -> None:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    g, k, delta = rng.normal(size=4), rng.normal(size=4), 0.1 if seed < 4 else 5.0
+    peer = minimize(
+        lambda z: 0.5 * ((g - z) ** 2).sum(), np.zeros(4), jac=lambda z: z - g, method="SLSQP", tol=1e-12,
+        constraints={"type": "ineq", "fun": lambda z: delta - k @ z, "jac": lambda _: -k},
+    )  # fmt: skip
+    z = g.copy()
+    project(z, k, delta)
+    assert k @ z <= delta + 1e-12
+    np.testing.assert_allclose(z, peer.x, atol=1e-6)
+    if k @ g <= delta:
+        np.testing.assert_array_equal(z, g)
+
+
+def test_projection_without_a_direction_or_a_bound_changes_nothing_and_keeps_nan() -> None:
+    for k, delta in ((np.zeros(2), 1.0), (np.ones(2), np.inf), (np.zeros(2), np.inf)):
+        g = np.array([3.0, 4.0])
+        project(g, k, delta)
+        np.testing.assert_array_equal(g, [3.0, 4.0])
+    g = np.array([np.nan, 1.0])
+    project(g, np.ones(2), 1.0)
+    assert np.isnan(g).all()

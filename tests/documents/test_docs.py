@@ -1,0 +1,224 @@
+"""Documents and the site: links, numbers, pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import shlex
+import tokenize
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from commands import call
+
+import replaybench
+from benchmarks.tables.marks import markdown, prose
+from replaybench.cli.main import COMMANDS
+from replaybench.controllers.registry import LEARNERS
+from replaybench.envs.registry import PLANTS
+from replaybench.experiments.plan import plan_warnings
+from replaybench.experiments.study import Study
+from replaybench.runtime.configuration import build
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks/README.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb")),
+]
+GUIDES = {
+    "plant": "tutorials/own-plant.md",
+    "strategy": "how-to/add-a-strategy.md",
+    "learner": "how-to/add-a-learner.md",
+}
+LIMITS = {"README.md": 800, "docs/explanation/architecture.md": 800}
+"""Words of prose that a page may have, 1500 by default; tables and code are not counted."""
+GROWING = {"CHANGELOG.md"}
+UNWANTED = re.compile(
+    r"""\b(surely|not\ told|is\ told|are\ told|tells?\ (?:how|that|whether|which|what)
+    |heeds?|beside|alike|flipped\ signs
+    |dead\ (?:runs?|learners?|seeds?)|(?:runs?|learners?)\ (?:is|are)\ dead|what\ is\ (?:kept|replayed|learned)
+    |what\ came\ of|slow\ cop(?:y|ies)|(?:other|altered)\ (?:states|actions)|surprise|the\ newest\ alone|what\ matters
+    |what\ was\ surprising|heading\ off|sharp\ edges?|by\ a\ share|as\ it\ comes)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Words of this project that readers do not know; plain ones stand in their place."""
+UNWANTED_IN_CODE = re.compile(
+    r"""\b(surely|(?<!too\ near\ to\ )tells?|told|heeds?|heeded|beside|alike|flipped\ signs|handful
+    |dead\ (?:runs?|learners?|seeds?)|what\ is\ (?:kept|replayed|learned)|what\ matters|what\ came\ of|came\ of\ it
+    |the\ newest\ alone|heading\ off
+    |slow\ cop(?:y|ies)|surpris(?:e|es|ed|ing)|sharp\ edges?|by\ a\ share|a\ stranger's|for\ people)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""The same in docstrings, comments and messages, in any sense; stored pictures contain "too near to tell"."""
+UNWANTED_IN_NAMES = re.compile(r"(?:^|_)(told|beside|alike|heeds?|handful|slow_copy)(?:_|$)")
+WORDED = {tokenize.NAME, tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+"""Tokens with words; from Python 3.12 on, texts of f-strings are tokens of their own."""
+TARGETS = {line.split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if re.match(r"[a-z]+:", line)}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", markdown(page), re.DOTALL)
+
+
+def save_files(page: Path, folder: Path) -> bool:
+    """Write the blocks that a page says how to save, and return whether there are any."""
+    named = re.findall(r"as\s`([\w.]+)`:\n\n```\w+\n(.*?)```", markdown(page), re.DOTALL)
+    for name, text in named:
+        (folder / name).write_text(text, encoding="utf-8")
+    return bool(named)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page: its headings in lower case, spaces as hyphens, other punctuation dropped."""
+    headings = re.findall(r"^#+ (.+)$", markdown(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GROWING], ids=name_of)
+def test_pages_are_short_and_plain(page: Path) -> None:
+    text = prose(markdown(page))
+    assert len(text.split()) <= LIMITS.get(name_of(page), 1500)
+    assert not UNWANTED.findall(text)
+
+
+def test_code_uses_plain_words() -> None:
+    """Docstrings, comments, messages and names of the package have none of the unwanted words."""
+    found = []
+    for path in sorted((ROOT / "replaybench").rglob("*.py")):
+        with tokenize.open(path) as file:
+            for token in tokenize.generate_tokens(file.readline):
+                words = UNWANTED_IN_NAMES if token.type == tokenize.NAME else UNWANTED_IN_CODE
+                if token.type in WORDED:
+                    found += [f"{name_of(path)}:{token.start[0]} {match[0]}" for match in words.finditer(token.string)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)|<img[^>]*src=\"([^\"]+)\"", markdown(page)):
+        link, _, anchor = "".join(target).partition("#")
+        if not link.startswith("http"):
+            found = page.parent / link if link else page
+            assert found.exists(), link
+            assert not anchor or anchor in anchors(found), f"{link}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_code_blocks_are_valid(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if save_files(page, tmp_path):
+        monkeypatch.chdir(tmp_path)
+    for text in blocks(page, "toml"):
+        study = build(Study, {"name": "docs", **tomllib.loads(text)}, str(page))
+        cells = replace(study, start={}).cells()  # policies that it starts with are the reader's
+        assert cells
+        assert not plan_warnings(cells)
+    for text in blocks(page, "python"):
+        compile(text, str(page), "exec")
+    for text in blocks(page, "sh"):
+        for line in text.splitlines():
+            words = line.split()
+            if words[:1] == ["make"]:
+                assert words[1] in TARGETS, line
+            elif words[:1] == ["replaybench"]:
+                assert words[1] in COMMANDS or words[1] in ("--version", "--tyro-print-completion"), line
+                for path in (word for word in words if word.startswith("examples/")):
+                    assert (ROOT / "replaybench" / path).exists(), line
+
+
+def test_every_command_is_shown_and_listed() -> None:
+    shown = "".join(markdown(page) for page in PAGES)
+    listed = markdown(ROOT / "docs/how-to/run-a-study.md").partition("## All commands")[2]
+    for command in COMMANDS:
+        assert f"replaybench {command}" in shown
+        assert f"`{command}`" in listed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("guide", "files"), [("plant", 7), ("strategy", 3), ("learner", 2)])
+def test_the_guides_are_followed_literally(
+    guide: str, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Save the files of a guide as it says, and run its commands there."""
+    page = ROOT / "docs" / GUIDES[guide]
+    assert save_files(page, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    saved = {path.name for path in tmp_path.iterdir()}
+    assert len(saved) == len(blocks(page, "python")) + len(blocks(page, "toml")) == files
+    ran = [shlex.split(line) for text in blocks(page, "sh") for line in text.splitlines()]
+    for words in ran:
+        assert words[0] == "replaybench"
+        assert call(*words[1:]) == 0, words
+    assert {word for words in ran for word in words} >= {name for name in saved if name.endswith(".toml")}
+    results = {path.parent.name for path in tmp_path.glob("runs/*/results.nc")}
+    assert results == {Path(words[2]).stem for words in ran if words[1] == "sweep" and "--dry-run" not in words}
+
+
+@pytest.mark.parametrize(("guide", "example"), [("strategy", "newest_first.py"), ("learner", "own_learner.py")])
+def test_the_guides_show_the_examples_as_they_are(guide: str, example: str) -> None:
+    shown, *_ = blocks(ROOT / "docs" / GUIDES[guide], "python")
+    assert shown == (ROOT / "replaybench" / "examples" / example).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the script that makes the pages, after it has made them in a temporary folder."""
+    for package in ("dm_control", "pybullet"):
+        pytest.importorskip(package)
+    spec = importlib.util.spec_from_file_location("make_site", ROOT / "docs" / "make_site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_site"] = module
+    spec.loader.exec_module(module)
+    vars(module)["PAGES"] = tmp_path_factory.mktemp("site")
+    module.stage()
+    return module
+
+
+def text(site: ModuleType, name: str) -> str:
+    return str((site.PAGES / "reference" / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_everything_is_shown(site: ModuleType) -> None:
+    commands = re.findall(r"^## (.+)$", text(site, "commands.md"), re.MULTILINE)
+    assert commands == list(COMMANDS)
+    assert text(site, "commands.md").count("usage: replaybench") == len(COMMANDS) + 1
+    settings = text(site, "settings.md")
+    assert all(f"| `{field.name}` |" in settings for field in dataclasses.fields(Study))
+    assert all(f"### {name}\n" in settings for name in LEARNERS.own)
+    assert all("## Observations" in text(site, f"plants/{name}.md") for name in PLANTS.own)
+    assert all(f"## {name}\n" in text(site, "api.md") for name in replaybench.__all__)
+    examples = {path.name for path in (ROOT / "replaybench/examples").glob("*.py")}
+    assert all(f"## {name}\n" in text(site, "examples.md") for name in examples)
+
+
+@pytest.mark.slow
+def test_every_page_can_be_found(site: ModuleType) -> None:
+    listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {path.relative_to(site.PAGES).as_posix() for path in site.PAGES.rglob("*.md")}
+    assert listed == {page for page in pages if not page.startswith("reference/plants/")}
+
+
+@pytest.mark.slow
+def test_links_stay_on_the_site(site: ModuleType) -> None:
+    found = 0
+    for page in site.PAGES.rglob("*.md"):
+        plain = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)", plain):
+            if not target.startswith("http"):
+                found += 1
+                assert (page.parent / target).is_file(), f"{page.name}: {target}"
+    assert found > 100

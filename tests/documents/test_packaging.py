@@ -1,0 +1,122 @@
+"""The package as it is installed, and its public interface."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import replaybench
+
+ROOT = Path(__file__).parents[2]
+
+
+def in_order(*words: str, folder: Path, environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive, and the wheel that is made from nothing but it."""
+    folder = tmp_path_factory.mktemp("built")
+    program = (
+        "import sys, os; from setuptools import build_meta; os.chdir(sys.argv[1]); "
+        "getattr(build_meta, sys.argv[3])(sys.argv[2])"
+    )
+    source = folder / "source"
+    files = in_order("git", "ls-files", "-co", "--exclude-standard", folder=ROOT).splitlines()
+    for name in files:
+        if (ROOT / name).is_file() and name.partition("/")[0] not in ("benchmarks", "tests"):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    in_order(sys.executable, "-c", program, str(source), str(folder), "build_sdist", folder=source)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder / "archive", filter="data")
+    (unpacked,) = (folder / "archive").iterdir()
+    in_order(sys.executable, "-c", program, str(unpacked), str(folder), "build_wheel", folder=unpacked)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path) -> dict[str, str]:
+    """An environment in which the wheel's package is the one that is found; all else is that of the tests."""
+    (wheel,), target = built.glob("*.whl"), built / "site"
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target))
+    in_order(*pip, str(wheel), folder=built)
+    return {**os.environ, "PYTHONPATH": str(target)}
+
+
+@pytest.mark.slow
+def test_the_wheel_is_typed_and_holds_its_data(installed: dict[str, str]) -> None:
+    package = Path(installed["PYTHONPATH"]) / "replaybench"
+    for folder, kind in (("studies", "*.toml"), ("examples", "*"), ("envs/mujoco/assets", "*.xml")):
+        ours = {path.name for path in (ROOT / "replaybench" / folder).glob(kind) if path.is_file()}
+        assert ours
+        assert {path.name for path in (package / folder).glob(kind) if path.is_file()} == ours
+    assert (package / "py.typed").is_file()
+
+
+@pytest.mark.slow
+def test_commands_run_from_an_empty_folder(installed: dict[str, str], tmp_path: Path) -> None:
+    def command(*words: str) -> str:
+        return in_order(sys.executable, "-m", "replaybench", *words, folder=tmp_path, environment=installed)
+
+    where = "import replaybench; print(replaybench.__file__)"
+    found = in_order(sys.executable, "-c", where, folder=tmp_path, environment=installed)
+    assert found.startswith(installed["PYTHONPATH"])
+    assert "15 cells, 15 to run" in command("sweep", "demo", "--dry-run")
+    assert "examples/rig_log.csv" in command("examples")
+    assert "own-plant: 2 cells" in command("sweep", "examples/own_plant.toml", "--dry-run")
+
+
+FOR_CLONES = {"bench", "dev", "docs"}
+OF_THE_CORE = {"mujoco"}
+"""Extras that nothing can lack: what they bring is installed in any case."""
+
+
+@pytest.mark.slow
+def test_what_lacks_an_extra_says_so_and_the_guide_lists_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - FOR_CLONES - OF_THE_CORE
+    guide = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "replaybench").rglob("*.py"))
+    of_plants = {"bullet", "dm"}  # named by envs/registry.py, plant by plant
+    for extra in extras:
+        assert f"| `replaybench[{extra}]` |" in guide
+        assert f"replaybench[{extra}]" in code or extra in of_plants, extra
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
+
+
+@pytest.mark.parametrize("name", replaybench.__all__)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    found = getattr(replaybench, name)
+    assert inspect.getdoc(found)
+    assert f"`replaybench.{name}" in GUIDE.read_text(encoding="utf-8")
+
+
+def test_importing_the_package_imports_none_of_it() -> None:
+    program = "import sys, replaybench; print(sorted(m for m in sys.modules if m.startswith('replaybench.')))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "['replaybench.runtime', 'replaybench.runtime.version']"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert replaybench.__version__ == project["version"]
+
+
+def test_a_wrong_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'load_polcy'"):
+        replaybench.load_polcy  # noqa: B018
+    assert dir(replaybench) == replaybench.__all__

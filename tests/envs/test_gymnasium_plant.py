@@ -1,0 +1,395 @@
+"""Gymnasium environments as plants."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.wrappers import ClipAction, FlattenObservation, RescaleAction, TransformAction
+
+from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant, _plant_of
+from replaybench.envs.population import PopulationEnv
+from replaybench.envs.registry import make_plant, plant_class
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
+
+TASKS = ("gymnasium:Pendulum-v1", "gymnasium:MountainCarContinuous-v0", "gymnasium:Hopper-v5")
+CHOICES = ("gymnasium:CartPole-v1", "gymnasium:Acrobot-v1")
+
+
+def actions_for(env: PopulationEnv, steps: int) -> np.ndarray:
+    rng = np.random.Generator(np.random.PCG64(3))
+    return rng.uniform(-1, 1, (steps, *env.action_space.shape)).astype(np.float32)
+
+
+def run(env: PopulationEnv, actions: np.ndarray) -> list[np.ndarray]:
+    """Return observations, rewards and flags, each `[T, M, ...]`."""
+    return [np.array(column) for column in zip(*(env.step(action)[:4] for action in actions), strict=True)]
+
+
+@pytest.mark.parametrize("name", [*TASKS, *CHOICES])
+def test_members_equal_gymnasiums_environment(name: str) -> None:
+    """Equal seed and actions give equal observations, rewards and ends, through a whole episode of Gymnasium's."""
+    env = PopulationEnv(name, 2, seed=5)
+    plant = env.plant
+    observation, _ = env.reset()
+    own = gymnasium.make(name.removeprefix("gymnasium:"))
+    draw = Stream(5, (0, 1), "initial state").uniform(1)[1, 0]
+    expected, _ = own.reset(seed=int(draw * 2**32))
+    np.testing.assert_array_equal(observation[1], plant.normalise_state(expected).astype(np.float32))
+    over = False
+    for action in actions_for(env, env.steps_per_episode):
+        physical = plant.denormalise_action(action[1])
+        command = int(physical[0]) if plant.action_choices else physical.astype(own.action_space.dtype)
+        expected, reward, terminated, truncated, _ = own.step(command)
+        observation, rewards, ended, cut, _ = env.step(action)
+        np.testing.assert_array_equal(observation[1], plant.normalise_state(expected).astype(np.float32))
+        assert (rewards[1], ended[1], cut[1]) == (reward, terminated, truncated)
+        over = terminated or truncated
+        if over:
+            break
+    assert over
+    env.close()
+
+
+def test_declarations_are_read_from_the_task() -> None:
+    pendulum, hopper = plant_class(TASKS[0]), plant_class(TASKS[2])
+    assert pendulum is plant_class(TASKS[0])
+    assert issubclass(pendulum, GymnasiumPlant)
+    plant = make_plant(TASKS[0])
+    assert plant.name == TASKS[0]
+    assert (plant.action_low, plant.action_high) == ((-2.0,), (2.0,))
+    assert (plant.state_scale, plant.observation_limit) == ((1.0, 1.0, 8.0), (1.0, 1.0, 1.0))
+    assert (plant.frequency, plant.episode_seconds, plant.steps_per_episode(20)) == (20.0, 10.0, 200)
+    assert make_plant(TASKS[2]).frequency == 125.0  # 4 steps of 2 ms
+    assert set(make_plant(TASKS[2]).observation_limit) == {1e6}  # bounded by nothing
+    assert make_plant(TASKS[1]).frequency == 30.0  # by its frames per second
+    assert make_plant(TASKS[0]).fingerprint() != hopper().fingerprint()
+    assert "mujoco" in hopper().made_of()
+    assert "mujoco" not in pendulum().made_of()
+
+
+class Task(gymnasium.Env[Any, Any]):
+    """A counter that stops by itself after 3 steps, without end in sight."""
+
+    observation_space: Any = Box(np.array([-np.inf, -2, 0]), np.array([np.inf, 3.4e38, 4]), dtype=np.float64)
+    action_space: Any = Box(np.array([-1.0, 0.0]), np.array([1.0, 4.0]), dtype=np.float64)
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, observation: Any = None, action: Any = None) -> None:
+        self.observation_space = self.observation_space if observation is None else observation
+        self.action_space = self.action_space if action is None else action
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.array([1e9, -1.0, 0.0]), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.count += 1
+        return np.array([-1e9, 5.0, self.count]), float(action[1]), False, self.count == 3, {}
+
+
+@pytest.fixture
+def registered() -> Iterator[Any]:
+    """Register tasks for one test: `registered("Name-v0", **how)`."""
+    before = dict(gymnasium.registry)
+
+    def register(identifier: str, **how: Any) -> str:
+        gymnasium.register(identifier, **{"entry_point": Task, "max_episode_steps": 10, **how})
+        return f"gymnasium:{identifier}"
+
+    yield register
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+    _plant_of.cache_clear()
+
+
+def test_a_task_may_truncate_before_its_time_limit(registered: Any) -> None:
+    name = registered("space/Counter-v0")
+    env = PopulationEnv(name, 2)
+    assert env.steps_per_episode == 10
+    assert env.plant.frequency == 1.0
+    env.reset()
+    columns = run(env, np.ones((5, 2, 2)))
+    observation, reward, terminated, truncated = columns
+    np.testing.assert_array_equal(truncated[:, 0], [False, False, True, True, True])
+    assert not terminated.any()
+    np.testing.assert_array_equal(reward[:, 1], [4, 4, 4, 0, 0])
+    # Unbounded ones are shown at the limit, bounds like 3.4e38 count as none, and [0, 4] becomes [-1, 1].
+    np.testing.assert_array_equal(observation[1, 0], np.array([-1e6, 5.0, 0.0], np.float32))
+    state = env.get_state()
+    env.reset(options={"reset_mask": np.array([True, False])})
+    flags = env.step(np.zeros((2, 2)))[3]
+    np.testing.assert_array_equal(flags, [False, True])
+    env.set_state(state)
+    assert env.step(np.zeros((2, 2)))[3].all()
+
+
+class Broken(Task):
+    """A counter whose step shows what it is told to, or raises it."""
+
+    def __init__(self, shown: Any) -> None:
+        super().__init__()
+        self.shown = shown
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if isinstance(self.shown, Exception):
+            raise self.shown
+        return self.shown, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        (np.zeros(1), r"step returns an observation of size 1; its observation_space declares 3$"),
+        (np.zeros(4), r"step returns an observation of size 4"),
+        (["far", 0.0, 0.0], "step fails: ValueError: could not convert string to float"),
+        (RuntimeError("motor off\nand more"), "step fails: RuntimeError: motor off$"),
+    ],
+)
+def test_invalid_observations_and_exceptions_are_one_line_errors(registered: Any, shown: Any, told: str) -> None:
+    name = registered("Broken-v0", entry_point=Broken, kwargs={"shown": shown})
+    env = PopulationEnv(name, 2)
+    env.reset()
+    with pytest.raises(UserError, match=told) as caught:
+        env.step(np.zeros((2, 2)))
+    assert str(caught.value).startswith(name)
+
+
+class Nowhere(Broken):
+    """A counter that starts without a place."""
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.array([np.nan, 0.0, 0.0]), {}
+
+
+@pytest.mark.parametrize(
+    ("task", "shown", "finite"),
+    [
+        (Broken, np.array([0.0, np.nan, 1.0]), False),
+        (Nowhere, np.zeros(3), False),
+        (Broken, np.array([[0.1, 0.2, 0.3]]), True),  # another shape of the same size
+    ],
+)
+def test_a_run_fails_where_an_observation_is_not_a_number(registered: Any, task: Any, shown: Any, finite: bool) -> None:
+    env = PopulationEnv(registered("Lost-v0", entry_point=task, kwargs={"shown": shown}), 2)
+    env.reset()
+    assert np.isnan(env.step(np.zeros((2, 2)))[1]).all() != finite
+
+
+class Echo(Task):
+    """Shows the choices that it gets."""
+
+    observation_space: Any = Box(-100.0, 100.0, (3,), np.float64)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        assert action.dtype == self.action_space.dtype
+        return action.astype(np.float64), float(np.sum(action)), False, False, {}
+
+
+def test_each_of_several_choices_is_an_action_of_its_own(registered: Any) -> None:
+    choices = MultiDiscrete([2, 4, 7], dtype=np.int32, start=[0, -3, 1])
+    env = PopulationEnv(registered("Echo-v0", entry_point=Echo, max_episode_steps=50, kwargs={"action": choices}), 3)
+    plant: Any = env.plant
+    assert (plant.action_low, plant.action_high) == ((0, -3, 1), (1, 0, 7))
+    assert (plant.action_choices, plant.zero_action) == ((2, 4, 7), (0, -2, 4))
+    env.reset()
+    seen = []
+    for action in np.concatenate([actions_for(env, 40), np.full((1, 3, 3), -1), np.ones((1, 3, 3))]):
+        observation, reward, *_ = env.step(action)
+        chosen = plant.denormalise_action(action)
+        np.testing.assert_array_equal(chosen, np.rint(chosen))
+        np.testing.assert_allclose(100 * observation, chosen, atol=1e-5)
+        np.testing.assert_array_equal(reward, chosen.sum(axis=1))
+        step = 2 / (np.array(plant.action_choices) - 1)
+        assert (np.abs(plant.normalise_action(chosen) - action) <= step / 2 + 1e-7).all()
+        seen.append(chosen)
+    assert [len(np.unique(np.concatenate(seen)[:, a])) for a in range(3)] == [2, 4, 7]
+
+
+VECTOR = Box(-1.0, 1.0, (2,))
+REFUSED = [
+    ({"observation": Box(0, 255, (96, 96, 3), np.uint8)}, {}, "its observation is a Box of shape (96, 96, 3)"),
+    ({"observation": Dict({"a": VECTOR})}, {}, "its observation is of kind Dict; supported is a one-dimensional Box"),
+    ({"observation": Tuple((VECTOR,))}, {}, "its observation is of kind Tuple"),
+    ({"observation": Discrete(5)}, {}, "its observation is of kind Discrete"),
+    ({"action": Dict({"a": VECTOR})}, {}, "its action is of kind Dict; supported are a one-dimensional Box"),
+    ({"action": Box(-np.inf, np.inf, (2,))}, {}, "its actions are unbounded; register it with bounds"),
+    ({"action": Box(0, 3, (2,), np.int64)}, {}, "its actions are whole numbers (int64) in a Box; supported are"),
+    ({"action": Discrete(1)}, {}, "its action has one choice only"),
+    ({"action": MultiDiscrete([3, 1])}, {}, "its action has one choice only"),
+    (
+        {"action": MultiDiscrete(np.full((2, 2), 2))},
+        {},
+        "is of kind MultiDiscrete; supported are a one-dimensional Box",
+    ),
+    ({"action": MultiBinary(2)}, {}, "is of kind MultiBinary; supported are a one-dimensional Box"),
+    ({}, {"max_episode_steps": None}, "has no time limit; register it with max_episode_steps"),
+    ({"colour": "red"}, {}, "cannot be made: TypeError: "),
+]
+
+
+@pytest.mark.parametrize(("kwargs", "how", "told"), REFUSED, ids=[case[2][:40] for case in REFUSED])
+def test_unsupported_tasks_are_refused_in_one_line(registered: Any, kwargs: Any, how: Any, told: str) -> None:
+    name = registered("Refused-v0", kwargs=kwargs, **how)
+    with pytest.raises(UserError, match=re.escape(told)) as caught:
+        make_plant(name)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(name)
+
+
+UNBOUNDED = Box(-np.inf, np.inf, (1,))
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "wrappers"),
+    [
+        (VECTOR, UNBOUNDED, ()),
+        (VECTOR, UNBOUNDED, (ClipAction.wrapper_spec(),)),
+        (VECTOR, UNBOUNDED, (RescaleAction.wrapper_spec(min_action=-1.0, max_action=1.0),)),
+        (Dict({"a": VECTOR, "b": Discrete(3)}), Discrete(2), ()),
+        (Tuple((VECTOR,)), Discrete(2), ()),
+        (Discrete(5), Discrete(2), ()),
+    ],
+)
+def test_the_advice_of_a_refusal_works(registered: Any, observation: Any, action: Any, wrappers: Any) -> None:
+    kwargs = {"observation": observation, "action": action}
+    with pytest.raises(UserError) as caught:
+        make_plant(registered("Advice-v0", kwargs=kwargs, additional_wrappers=wrappers))
+    written = re.search(r"additional_wrappers=(\(.*,\))", str(caught.value))
+    assert written is not None
+    known = {"Box": Box, "FlattenObservation": FlattenObservation, "TransformAction": TransformAction}
+    advised = eval(written.group(1), known)
+    assert make_plant(registered("Advised-v0", kwargs=kwargs, additional_wrappers=advised)).action_names
+
+
+def test_missing_packages_are_named_with_gymnasiums_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium.envs.mujoco.half_cheetah_v5", None)
+    _plant_of.cache_clear()
+    with pytest.raises(UserError, match=re.escape("pip install 'gymnasium[mujoco]'")):
+        make_plant("gymnasium:HalfCheetah-v5")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Pendulum", "unknown Gymnasium task 'Pendulum'; did you mean Pendulum-v1?"),
+        ("Pendulum-v7", "unknown Gymnasium task 'Pendulum-v7'; did you mean Pendulum-v1?"),
+        ("HalfChetah-v5", "unknown Gymnasium task 'HalfChetah-v5'; did you mean HalfCheetah-v5 or "),
+        ("xyzzy", "unknown Gymnasium task 'xyzzy'; gymnasium.pprint_registry() lists them"),
+        ("no_such:Name-v0", "gymnasium:no_such:Name-v0: the module no_such cannot be imported: "),
+        ("no_such.py:Name-v0", "no plant file 'no_such.py' in "),
+    ],
+)
+def test_unknown_tasks_raise_one_line_errors(name: str, told: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(told)}"):
+        make_plant(f"gymnasium:{name}")
+
+
+def test_other_rates_and_parameters_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^gymnasium:Pendulum-v1 runs at 20 Hz and no other rate, not at 50 Hz$"):
+        PopulationEnv(TASKS[0], frequency=50)
+    with pytest.raises(UserError, match="^gymnasium:Pendulum-v1 has no parameters, so that g cannot"):
+        make_plant(TASKS[0], g=1.0)
+
+
+OWN_TASK = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+class Walk(gymnasium.Env):
+    observation_space = Box(-10.0, 10.0, (1,))
+    action_space = Box(-1.0, 1.0, (1,))
+    dt = 0.5
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.x, {}
+
+    def step(self, action):
+        self.x = self.x + self.dt * action + self.np_random.normal(0, 0.1, 1).astype(np.float32)
+        return self.x, -abs(float(self.x[0])), bool(abs(self.x[0]) > 5), False, {}
+
+gymnasium.register("own/Walk-v0", Walk, max_episode_steps=8)
+"""
+
+
+def test_a_task_from_a_file_is_restored_with_its_noise(tmp_path: Path, registered: Any) -> None:
+    path = tmp_path / "walk.py"
+    path.write_text(OWN_TASK)
+    name = f"gymnasium:{path}:own/Walk-v0"
+    env = PopulationEnv(name, 2)
+    assert (env.plant.frequency, env.steps_per_episode) == (2.0, 8)
+    assert "walk.py" in env.plant.made_of()
+    env.reset()
+    actions = actions_for(env, 8)
+    run(env, actions[:3])
+    state = env.get_state()
+    expected = run(env, actions[3:])
+    env.set_state(state)
+    for left, right in zip(expected, run(env, actions[3:]), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert expected[3][-1].all()
+    before = env.plant.fingerprint()
+    path.write_text(OWN_TASK.replace("dt = 0.5", "dt = 0.25"))
+    with pytest.warns(UserWarning, match="Overriding environment own/Walk-v0"):
+        edited = make_plant(name)
+    assert edited.frequency == 4.0
+    assert edited.fingerprint() != before
+
+
+FACTORY = """
+import gymnasium
+from gymnasium.wrappers import TransformReward
+
+def easier():
+    return TransformReward(gymnasium.make("Pendulum-v1").unwrapped, lambda reward: 0.5 * reward)
+
+gymnasium.register("own/Easier-v0", easier, max_episode_steps=200)
+"""
+
+
+def test_fingerprints_of_tasks_depend_on_code_and_settings_not_on_folders(
+    tmp_path: Path, registered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What makes it counts, too, though neither its class nor its wrapper is the user's."""
+
+    def fingerprint(folder: str, source: str) -> str:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "easier.py").write_text(source)
+        monkeypatch.chdir(tmp_path / folder)
+        gymnasium.registry.pop("own/Easier-v0", None)
+        _plant_of.cache_clear()
+        return make_plant("gymnasium:easier.py:own/Easier-v0").fingerprint()
+
+    here = fingerprint("here", FACTORY)
+    assert fingerprint("there", FACTORY) == here
+    assert fingerprint("elsewhere", FACTORY.replace("0.5", "0.25")) != here
+    scaled = [
+        registered(f"Scaled-v{i}", additional_wrappers=(RescaleAction.wrapper_spec(min_action=low, max_action=1.0),))
+        for i, low in enumerate((-1.0, -2.0, -1.0))
+    ]
+    made = [make_plant(name).made_of().replace(name[-9:], "") for name in scaled]
+    assert made[0] == made[2] != made[1]
+
+
+def test_a_task_of_mujocos_leaves_no_log_in_the_users_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _plant_of.cache_clear()
+    make_plant("gymnasium:HalfCheetah-v5")
+    assert not list(tmp_path.iterdir())
+    assert "WARNING" not in capfd.readouterr().err

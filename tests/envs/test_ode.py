@@ -1,0 +1,294 @@
+"""Plants by ordinary differential equations, and their integration."""
+
+import math
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from replaybench.envs.interface.plant import Params, Vector
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
+from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.plant import HALVINGS, OdePlant, step_choice, describe_steps, try_functions, wrap_angle
+from replaybench.runtime.errors import UserError
+
+
+def test_parameters_are_the_printed_ones() -> None:
+    assert Pendulum().params() == (9.41e-4, 5.5e-2, 9.81, 4.2e-2, 3e-6, 5.36e-2, 9.5)
+    assert PendulumDCSC().params() == (1.91e-4, *Pendulum().params()[1:])
+    assert Magman().params() == (3.2e-2, 1.613e-2, 5.52e-10, 1.75e-4, 0.025)
+
+
+def test_right_hand_sides_by_hand() -> None:
+    x, u = np.array([math.pi / 2, 2.0]), np.array([3.0])
+    expected = (-0.055 * 9.81 * 0.042 - (3e-6 + 0.0536**2 / 9.5) * 2 + 0.0536 / 9.5 * 3) / 9.41e-4
+    assert Pendulum.rhs(x, u, Pendulum().params()) == pytest.approx((2.0, expected), rel=1e-12)
+    x, u = np.array([0.035, 0.1]), np.array([0.6, 0.0, 0.0, 0.0])
+    force = -5.52e-10 * 0.01 / (0.01**2 + 1.75e-4) ** 3 * 0.6
+    assert Magman.rhs(x, u, Magman().params()) == pytest.approx((0.1, (force - 1.613e-3) / 0.032), rel=1e-12)
+
+
+def test_rewards_by_hand() -> None:
+    x = np.zeros(2)
+    reward = Pendulum.reward(x, np.array([-2.0]), np.array([-3.0, -4.0]), 0, Pendulum().params())
+    assert reward == pytest.approx(-(50 * (math.pi - 3) + 4 + 20), rel=1e-12)
+    for event, extra in ((0, 0.0), (1, 1.0)):
+        reward = Magman.reward(x, np.ones(4), np.array([0.105, -0.01]), event, Magman().params())
+        assert reward == pytest.approx(-(100 * 0.07 + 5 * 0.01 + extra), rel=1e-12)
+
+
+def test_angles_are_wrapped_into_their_half_open_range() -> None:
+    for angle in (0.0, 3.0, -math.pi, math.pi, 3.2, -3.2, 7.0, -100.0, 1e9, math.nextafter(-math.pi, -4)):
+        wrapped = wrap_angle(angle)
+        assert -math.pi <= wrapped < math.pi
+        assert math.cos(wrapped - angle) == pytest.approx(1.0, abs=1e-12)
+    assert math.isnan(wrap_angle(math.nan))
+    after, _, _ = rk4.simulate(Pendulum(), [3.1, 10.0], [0.0], 0.02)
+    assert -math.pi < after[0] < -2.9
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [((-0.0349, -0.3), (-0.035, 0.01)), ((0.1049, 0.3), (0.105, -0.01))], ids=["low", "high"]
+)
+def test_a_wall_stops_the_ball_and_costs_one(start: tuple[float, float], end: tuple[float, float]) -> None:
+    plant = Magman()
+    after, reward, _ = rk4.simulate(plant, start, np.zeros(4), 0.01)  # one substep
+    np.testing.assert_array_equal(after, end)
+    assert reward == pytest.approx(-(100 * 0.07 + 5 * 0.01 + 1), rel=1e-12)
+    # A collision in the first of two substeps still counts, though the ball has left the wall since.
+    after, reward, _ = rk4.simulate(plant, start, np.zeros(4), 0.02)
+    assert abs(after[0] - end[0]) == pytest.approx(0.01 * 0.01, rel=0.01)
+    free = -(100 * abs(after[0] - 0.035) + 5 * abs(after[1]))
+    assert reward == pytest.approx(free - 1, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"grid_nodes": (30, 31)}, {"grid_low": (-math.pi, -9.0), "grid_high": (math.pi, 9.0)}, {"action_levels": (7,)}],
+)
+def test_the_grid_of_dynamic_programming_is_no_part_of_a_fingerprint(
+    changed: dict[str, tuple[float, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learners never see it: what they learned stays valid when it changes."""
+    before = Pendulum().fingerprint()
+    for name, value in changed.items():
+        monkeypatch.setattr(Pendulum, name, value)
+    assert Pendulum().fingerprint() == before
+
+
+def test_a_fingerprint_follows_content_and_nothing_else() -> None:
+    assert Pendulum().fingerprint() == Pendulum(inertia=9.41e-4).fingerprint()
+    prints = {
+        plant.fingerprint()
+        for plant in (Pendulum(), PendulumDCSC(), Pendulum(inertia=1.91e-4), Magman(), Magman(first_magnet_at=0))
+    }
+    assert len(prints) == 5
+    assert replace(Magman(), first_magnet_at=0).first_magnet_at == 0.0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "heavy", None])
+def test_parameters_must_be_finite_numbers(value: object) -> None:
+    with pytest.raises(UserError, match=r"^Pendulum: mass must be a finite number, not "):
+        Pendulum(mass=value)  # type: ignore[arg-type]
+
+
+def test_what_is_divided_by_must_be_positive() -> None:
+    with pytest.raises(UserError, match=r"^Pendulum: inertia must be positive, not 0$"):
+        Pendulum(inertia=0)
+    with pytest.raises(UserError, match=r"^Pendulum: mass must be positive, not -1$"):
+        Pendulum(mass=-1)
+    with pytest.raises(UserError, match=r"^Magman: mass must be positive, not -1.0$"):
+        Magman(mass=-1.0)
+
+
+def test_missing_declarations_are_named() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Short(Pendulum):
+        state_units: ClassVar[Any] = ("rad",)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Nameless(OdePlant):
+        gain: float = 1.0
+
+    with pytest.raises(UserError, match=r"^plant Short: state_units has 1 entries, state_names has 2$"):
+        Short()
+    with pytest.raises(UserError, match=r"^plant Nameless does not declare name$"):
+        Nameless()
+
+
+@pytest.mark.parametrize(
+    ("function", "returned", "told"),
+    [
+        ("reward", None, "reward returns None at the initial state where a number must be"),
+        ("reward", np.zeros(2), "reward returns array([0., 0.]) at the initial state where a number must be"),
+        ("rhs", None, "rhs returns None at the initial state, not a tuple of derivatives"),
+        ("rhs", (0.0, "fast"), "rhs returns 'fast' at the initial state where a number must be"),
+        ("rhs", (0.0,), "rhs returns 1 derivatives for 2 states"),
+    ],
+)
+def test_wrong_return_values_are_named(function: str, returned: Any, told: str) -> None:
+    plant: Any = PendulumDCSC()
+    functions = {name: SimpleNamespace(py_func=getattr(plant, name).py_func) for name in rk4.FUNCTIONS}
+    functions[function] = SimpleNamespace(py_func=lambda *_: returned)
+    shared = {name: getattr(plant, name) for name in ("initial_state", "action_range", "params")}
+    assert try_functions(cast(Any, SimpleNamespace(**functions, **shared))) == told
+
+
+def oracle(plant: OdePlant, state: np.ndarray, u: np.ndarray, dt: float) -> np.ndarray:
+    """Integrate one state by SciPy, walls and wrapping left out."""
+    compiled: Any = plant.rhs
+    p, rhs = plant.params(), compiled.py_func
+    return np.asarray(solve_ivp(lambda _, x: rhs(x, u, p), (0, dt), state, rtol=1e-10, atol=1e-12).y[:, -1])
+
+
+def random_states(plant: OdePlant, count: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.Generator(np.random.PCG64(1))
+    state = plant.denormalise_state(rng.uniform(-1, 1, (count, len(plant.state_names))))
+    return state, plant.denormalise_action(rng.uniform(-1, 1, (count, len(plant.action_names))))
+
+
+def integrate(plant: OdePlant, state: np.ndarray, u: np.ndarray, seconds: float, count: int) -> np.ndarray:
+    """Integrate with `count` equal Runge-Kutta steps."""
+    after, rows = state.copy(), len(state)
+    written = np.empty(rows), np.empty(rows, np.bool_), np.empty(rows, np.int64)
+    everyone = np.ones(rows, np.bool_)
+    rk4.kernel(plant).advance(after, u, everyone, seconds / count, count, plant.params(), *written)
+    return after
+
+
+@pytest.mark.parametrize("plant", [Pendulum(), PendulumDCSC()], ids=lambda plant: plant.name)
+def test_a_pendulum_step_is_accurate_to_a_millionth_of_the_range(plant: OdePlant) -> None:
+    state, u = random_states(plant, 60)
+    after, _, _ = rk4.simulate(plant, state, u, 0.02)
+    exact = np.array([oracle(plant, *row, 0.02) for row in zip(state, u, strict=True)])
+    error = after - exact
+    error[:, 0] = (error[:, 0] + math.pi) % (2 * math.pi) - math.pi
+    assert (abs(error) < 1e-6 * np.array([2 * math.pi, 60.0])).all()
+
+
+def test_a_magman_step_away_from_walls_is_accurate_to_a_ten_thousandth_of_the_range() -> None:
+    plant = Magman()
+    state, u = random_states(plant, 60)
+    exact = np.array([oracle(plant, *row, 0.02) for row in zip(state, u, strict=True)])
+    ends = np.stack([state[:, 0], exact[:, 0]])
+    free = ((ends > TRACK_LOW + 2e-3) & (ends < TRACK_HIGH - 2e-3)).all(axis=0)
+    assert free.sum() > 40
+    after, _, _ = rk4.simulate(plant, state, u, 0.02)
+    assert (abs(after - exact)[free] < 1e-4 * np.array([0.14, 0.8])).all()
+
+
+@pytest.mark.parametrize(
+    ("plant", "state", "u", "seconds"),
+    [
+        (Pendulum(), (1.0, 2.0), (1.5,), 0.1),
+        (Magman(), (0.03, 0.1), (0.1, 0.3, 0.2, 0.4), 0.04),
+    ],
+    ids=["pendulum", "magman"],
+)
+def test_the_error_falls_with_the_fourth_power_of_the_step(
+    plant: OdePlant, state: tuple[float, ...], u: tuple[float, ...], seconds: float
+) -> None:
+    start, action = np.array([state]), np.array([u])
+    exact = oracle(plant, start[0], action[0], seconds)
+    errors = [np.linalg.norm(integrate(plant, start, action, seconds, count)[0] - exact) for count in (8, 16, 32)]
+    orders = np.log2(np.array(errors[:-1]) / errors[1:])
+    assert (abs(orders - 4) < 0.2).all(), orders
+
+
+@pytest.mark.parametrize(("dt", "count"), [(0.005, 1), (0.01, 1), (0.02, 2), (0.025, 3), (0.1, 10)])
+def test_substeps_are_at_most_ten_milliseconds(dt: float, count: int) -> None:
+    assert rk4.substeps(Pendulum(), dt) == count
+
+
+def test_simulate_broadcasts_and_leaves_its_arguments_alone() -> None:
+    plant = Magman()
+    state, u = np.full((3, 1, 2), 0.01), np.zeros((5, 4))
+    state.setflags(write=False)
+    after, reward, terminated = rk4.simulate(plant, state, u, 0.02)
+    assert (after.shape, reward.shape, terminated.shape) == ((3, 5, 2), (3, 5), (3, 5))
+    alone, _, _ = rk4.simulate(plant, [0.01, 0.01], np.zeros(4), 0.02)
+    assert alone.shape == (2,)
+    np.testing.assert_array_equal(after, np.broadcast_to(alone, after.shape))
+
+
+@pytest.mark.parametrize("plant", [Pendulum(), Magman()], ids=lambda plant: plant.name)
+def test_results_do_not_depend_on_other_members_of_a_block(plant: OdePlant) -> None:
+    """Vectors, what is left of a block behind the last whole vector, a second block, and members that rest."""
+    state, u = random_states(plant, 2 * rk4.BLOCK + 3)
+    after, reward, _ = rk4.simulate(plant, state, u, 0.02)
+    for count in (1, 2, 3, 5, 7, 50, rk4.BLOCK, rk4.BLOCK + 1):
+        some, rewards, _ = rk4.simulate(plant, state[-count:], u[-count:], 0.02)
+        np.testing.assert_array_equal(some, after[-count:])
+        np.testing.assert_array_equal(rewards, reward[-count:])
+    running = np.arange(len(state)) % 3 != 0
+    moved, said = state.copy(), (np.full(len(state), 7.0), np.ones(len(state), np.bool_), np.full(len(state), 9))
+    rk4.kernel(plant).advance(moved, u, running, 0.01, 2, plant.params(), *said)
+    np.testing.assert_array_equal(moved, np.where(running[:, None], after, state))
+    np.testing.assert_array_equal(said[0], np.where(running, reward, 7.0))
+    assert said[1][~running].all()
+    assert not said[1][running].any()
+    assert (said[2][~running] == 9).all()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lag(OdePlant):
+    """A first-order lag, whose samples are known."""
+
+    tau: float = 100.0
+
+    name = "Lag"
+    state_names, state_units, state_center, state_scale = ("x",), ("1",), (0.0,), (1.0,)
+    action_names, action_units, action_low, action_high = ("u",), ("1",), (-1.0,), (1.0,)
+    initial_state, reference_state = (0.5,), (0.0,)
+    frequency, episode_seconds = 0.1, 100.0
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        (tau,) = p
+        return ((u[0] - x[0]) / tau,)
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return -abs(float(x_next[0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sticking(Lag):
+    """A lag that goes towards its action at a constant speed, so that it jumps about it."""
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        (tau,) = p
+        return ((1.0 if u[0] > x[0] else -1.0) / tau,)
+
+
+@pytest.mark.parametrize(("tau", "count"), [(1e4, 1), (100.0, 1), (5.0, 16), (2.0, 32)])
+def test_steps_are_as_long_as_the_plants_time_constant_allows(tau: float, count: int) -> None:
+    plant = Lag(tau=tau)
+    assert rk4.substeps(plant, 10.0) == count
+    assert step_choice(plant).met
+    states = np.linspace(-1, 1, 50)[:, None]
+    after, _, _ = rk4.simulate(plant, states, [1.0], 10.0)
+    np.testing.assert_allclose(after, 1 + (states - 1) * math.exp(-10.0 / tau), atol=2e-6)
+
+
+def test_a_step_that_misses_the_tolerance_is_reported() -> None:
+    choice = step_choice(Sticking(tau=1.0))
+    assert not choice.met
+    assert choice.step <= 10.0 / 2**HALVINGS
+    assert "declare max_substep" in describe_steps(Sticking(tau=1.0), 0.1)
+
+
+def test_a_declared_step_replaces_the_chosen_one() -> None:
+    class Declared(Lag):
+        max_substep = 2.5
+
+    assert Declared().max_substep == 2.5
+    assert describe_steps(Declared(), 0.1) == ""
+    assert "1 Runge-Kutta step a sample" in describe_steps(Lag(), 0.1)
+    assert len({Lag().fingerprint(), Declared().fingerprint()}) == 2
+    assert [type(plant)().max_substep for plant in (Pendulum(), PendulumDCSC(), Magman())] == [0.01] * 3

@@ -1,0 +1,509 @@
+"""Claims: cells, verdicts, evidence, and their figure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from made_results import made_results
+from rich.console import Console
+
+from replaybench.data.run_folder import RunFolder
+from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files, judge, read_claims
+from replaybench.evidence.claims_evidence import STATISTIC, find, measured, read_evidence, why_not
+from replaybench.evidence.preset import read_preset, take_over
+from replaybench.experiments.dataset import add_scores
+from replaybench.experiments.effects import Effect
+from replaybench.experiments.results_file import write_results
+from replaybench.experiments.statistics import interquartile_mean
+from replaybench.experiments.study import Cell
+from replaybench.experiments.study_record import resolved, write_toml
+from replaybench.reports.figures import claims as show
+from replaybench.reports.figures.claims import LOOKS, claims_figure, still_needed
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+
+CLAIM = {
+    "id": "x",
+    "source": "Figure 12",
+    "statement": "…",
+    "preset": "debruin2018/fig12",
+    "where": {"plant": "Magman"},
+    "plus": [{"strategy": "FULL[PER]"}],
+    "expects": "more",
+    "relevance": 0.1,
+}
+MEASURE = re.compile(r"final|best|rise|greedy|reward|whole|evaluation( \d+)?|(first|last) [1-9]\d*|(noise|metric) .+")
+
+
+@pytest.mark.parametrize("name", claim_files())
+def test_claims_of_a_paper_are_sound(name: str) -> None:
+    claims = read_claims(name).claim
+    assert len({claim.id for claim in claims}) == len(claims)
+    for claim in claims:
+        plus, minus = claim.cells()
+        assert plus
+        assert not {cell.id for cell in plus} & {cell.id for cell in minus}
+        assert MEASURE.fullmatch(claim.measure), claim.id
+        assert claim.relevance > 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"plus": [{"strategy": "FULL[TDE]"}]}, "names 0 cells"),
+        ({"where": {}}, "names 2 cells"),
+        ({"where": {"rate": 50}}, "axis 'rate'"),
+    ],
+)
+def test_cells_that_a_preset_lacks_are_refused(changed: dict[str, object], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        build(Claim, {**CLAIM, **changed}, "claim").cells()
+
+
+JUDGED = Claim(id="x", source="", statement="", preset="debruin2018/fig12", plus=({},), expects="more", relevance=0.1)
+
+
+def verdict(mean: float, sd: float = 0.1, n: int = 50, **changed: Any) -> Verdict:
+    """Judge one claim by differences of exactly this mean and standard deviation."""
+    draws = np.random.default_rng(1).normal(size=n)
+    differences = mean + sd * (draws - draws.mean()) / draws.std(ddof=1)
+    return judge([replace(JUDGED, **changed)], [effect(differences)])[0]
+
+
+def effect(differences: np.ndarray) -> Effect:
+    return Effect(differences, STATISTIC)
+
+
+@pytest.mark.parametrize(
+    ("mean", "expects", "word"),
+    [
+        (0.2, "more", "reproduced"),
+        (0.09, "more", "undecided"),  # surely more than nothing, perhaps less than matters
+        (0.04, "more", "smaller than relevant"),  # significantly more than nothing, and less than a relevant amount
+        (0.0, "more", "contradicted"),
+        (-0.2, "more", "contradicted"),
+        (0.01, "less", "contradicted"),
+        (-0.2, "less", "reproduced"),
+        (0.2, "less", "contradicted"),
+        (0.0, "same", "reproduced"),
+        (0.05, "same", "reproduced"),
+        (0.09, "same", "undecided"),
+        (0.2, "same", "contradicted"),
+        (-0.2, "same", "contradicted"),
+        (0.2, "not more", "contradicted"),
+        (0.09, "not more", "undecided"),
+        (0.02, "not more", "reproduced"),
+        (-0.2, "not more", "reproduced"),  # worse is not more
+        (-0.2, "not less", "contradicted"),
+        (0.2, "not less", "reproduced"),
+        (0.04, "not more", "reproduced"),
+    ],
+)
+def test_words(mean: float, expects: str, word: Word) -> None:
+    found = verdict(mean, expects=expects)
+    assert found.word == word
+    assert {"reproduced": found.supports, "contradicted": found.refutes}.get(word, 0.0) < 0.05
+    assert (found.more_seeds == 0) == (word != "undecided")
+
+
+def test_few_seeds_decide_nothing_and_more_of_them_are_asked_for() -> None:
+    few = verdict(0.2, sd=0.3, n=5)
+    assert few.word == "undecided"
+    assert few.more_seeds
+    assert verdict(0.2, sd=0.3, n=5 + few.more_seeds).word == "reproduced"
+    [near] = judge([replace(JUDGED, relevance=few.effect.estimate + 1e-6)], [few.effect])
+    assert near.more_seeds is None, "no number of seeds separates this from the bound"
+
+
+def test_seeds_are_told_for_the_whole_family() -> None:
+    """Of twenty claims one needs more seeds than alone: of six that agree the test says no less than p = 1/64."""
+    alike = effect(np.full(5, 0.2) + np.arange(5) * 1e-3)
+    [*_, found] = judge([JUDGED] * 20, [effect(np.zeros(5))] * 19 + [alike])
+    assert found.word == "undecided"
+    assert found.more_seeds is not None
+    assert 2.0 ** -(5 + found.more_seeds) * 20 < 0.05
+
+
+def test_no_number_of_seeds_is_asked_for_where_runs_are_alike() -> None:
+    [found] = judge([JUDGED], [effect(np.zeros(8))])
+    assert (found.word, found.more_seeds, still_needed(found)) == ("undecided", None, "all differences are equal")
+
+
+@pytest.mark.parametrize("collapsed", [0, 1, 2])
+@pytest.mark.parametrize("side", [-1, 1])
+def test_one_further_collapsed_seed_does_not_change_a_verdict(collapsed: int, side: int) -> None:
+    """By means it did: 50 seeds of which none had collapsed decided what 51 left open."""
+    typical = np.random.default_rng(2).normal(0.0, 0.03, 50)
+    for shift, word in ((0.0, "contradicted"), (0.15, "reproduced")):
+        differences = np.append(typical + shift, np.full(collapsed, side * 0.9))
+        [found] = judge([JUDGED], [effect(differences)])
+        assert found.word == word
+
+
+def test_where_few_runs_make_the_mean_nothing_is_decided() -> None:
+    """Five of fifty collapse under what is compared: on average that matters, to most seeds it does not."""
+    differences = np.append(np.random.default_rng(2).normal(0.02, 0.03, 43), np.full(7, 0.9))
+    [found] = judge([JUDGED], [effect(differences)])
+    assert found.effect.estimate < JUDGED.relevance < differences.mean()
+    assert found.refutes < 0.05
+    assert (found.word, found.split) == ("undecided", True)
+    assert "mean" in still_needed(found)
+    [rises] = judge([replace(JUDGED, measure="rise")], [effect(differences)])
+    assert rises.word == "smaller than relevant", "the mean of rise times depends on how long the runs are"
+
+
+def test_what_was_not_run_has_no_verdict_and_counts_in_its_family() -> None:
+    """Else a claim that is reproduced could become undecided when others are run."""
+    sure, close = verdict(0.2).effect, verdict(0.12, sd=0.45).effect
+    ran, missing = judge([JUDGED, JUDGED], [sure, None])
+    assert (ran.word, missing.word) == ("reproduced", "not run")
+    before = judge([JUDGED] * 10, [close, *[None] * 9])[0]
+    after = judge([JUDGED] * 10, [close, *[effect(np.zeros(8))] * 9])[0]
+    assert (before.word, before.supports, before.refutes) == (after.word, after.supports, after.refutes)
+    assert before.word == "undecided"
+    assert before.supports == pytest.approx(10 * judge([JUDGED], [close])[0].supports)
+
+
+def test_a_family_is_judged_together() -> None:
+    """One of forty effects of nothing would look certain by itself more often than not."""
+    close = verdict(0.12, sd=0.45)
+    assert close.word == "reproduced"
+    among_others = judge([JUDGED] * 10, [close.effect] * 10)
+    assert {each.word for each in among_others} == {"undecided"}
+    assert among_others[0].supports == pytest.approx(10 * close.supports)
+
+
+PRESET = "debruin2018/fig12"
+BETTER = Claim(
+    id="x",
+    source="Figure 12",
+    statement="[One] is better.",
+    preset=PRESET,
+    where={"plant": "PendulumDCSC"},
+    plus=({"strategy": "FULL[PER]"},),
+    minus=({"strategy": "FIFO[Uniform]"},),
+    expects="more",
+    relevance=0.03,
+)
+ENDS = {"FIFO[Uniform]": 0.5, "FULL[PER]": 0.6}
+
+
+def store(folder: Path, strategies: tuple[str, ...] = tuple(ENDS), seeds: int = 20, **changed: Any) -> Path:
+    """Leave what a finished sweep of the preset leaves, as far as claims look at it; `changed` are study keys."""
+    study = replace(read_preset(PRESET).study("quick"), strategies=strategies, plants=("PendulumDCSC",), **changed)
+    data = made_results(
+        ["PendulumDCSC"], ["DDPG"], list(strategies), [0.0], [50.0], seeds=seeds, episodes=200,
+        ends=lambda plant, learner, strategy, noise, rate: ENDS.get(strategies[strategy], 0.5),
+    )  # fmt: skip
+    folder.mkdir()
+    (folder / "study.toml").write_text(write_toml(resolved(study, study.cells())), encoding="utf-8")
+    write_results(folder / "results.nc", data)
+    return folder
+
+
+def test_differences_are_of_the_same_seed(tmp_path: Path) -> None:
+    """Seeds share their luck, so the difference is far surer than either score."""
+    found = find(BETTER, [read_evidence(store(tmp_path / "run"))])
+    assert found is not None
+    assert (found.effect.n, found.episodes, found.failed, found.runs) == (20, 200, 0, ("run",))
+    assert found.effect.estimate == pytest.approx(0.1, abs=0.005)
+    low, high = found.effect.interval()
+    assert high - low < 0.01
+
+
+def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None:
+    one = read_evidence(store(tmp_path / "one", ("FIFO[Uniform]",)))
+    two = read_evidence(store(tmp_path / "two", ("FULL[PER]",), seeds=8))
+    other = read_evidence(store(tmp_path / "other", ("FULL[PER]",), root_seed=7))
+    assert find(BETTER, [one]) is None
+    assert find(BETTER, [one, other]) is None, "no seed is shared"
+    found = find(BETTER, [one, other, two])
+    assert found is not None
+    assert found.effect.n == 8
+    (verdict,), _ = show.judged(
+        Claims(paper="A paper", claim=(BETTER,)), [read_evidence(store(tmp_path / "lone", seeds=1))]
+    )
+    assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed is not enough")
+
+
+def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
+    """Each is paired with its own; which of two runs is named first decides nothing."""
+    one, two = (read_evidence(store(tmp_path / f"{root}", seeds=8, root_seed=root)) for root in (3, 7))
+    found, again = find(BETTER, [one, two]), find(BETTER, [two, one])
+    assert found is not None
+    assert again is not None
+    assert (found.effect.n, found.runs) == (16, ("3", "7"))
+    assert found.effect.differences.tolist() == again.effect.differences.tolist()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"learner": {"DDPG": {"batch_size": 32}}},
+        {"plant": {"PendulumDCSC": {"damping": 4e-6}}},
+        {"capacity": 500},
+        {"discount": "horizon"},
+        {"observe": ("angle",)},
+    ],
+)
+def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp_path: Path) -> None:
+    assert find(BETTER, [read_evidence(store(tmp_path / "run", **changed))]) is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changed", "wanted", "held"),
+    [
+        ("FIFO[Uniform]", {"capacity": 40_000}, {"capacity": 10**6}, True),  # 200 episodes of 200 steps never fill it
+        ("FIFO[Uniform]", {"capacity": 39_999}, {"capacity": 10**6}, False),
+        ("FIFO[PER]", {"capacity": 40_000}, {"capacity": 10**6}, False),
+        ("FULL[PER+IS]", {"horizon_steps": 10**6}, {}, False),
+        ("FULL[PER]", {"horizon_steps": 10**6}, {}, True),  # has no schedule
+    ],
+)
+def test_settings_without_effect_are_no_difference(
+    strategy: str, changed: dict[str, Any], wanted: dict[str, Any], held: bool, tmp_path: Path
+) -> None:
+    run = read_evidence(store(tmp_path / "run", (strategy,), **changed))
+    study = replace(read_preset(PRESET).study("paper"), strategies=(strategy,), plants=("PendulumDCSC",), **wanted)
+    assert run.holds(study.cells()[0]) == held
+
+
+def test_a_parameter_that_came_after_a_run_counts_as_its_default(tmp_path: Path) -> None:
+    """Plants do by default what they did before; stored drafting was no evidence once its wakes got spreads."""
+    run = read_evidence(store(tmp_path / "run"))
+    plant = {name: value for name, value in run.study["plant"]["PendulumDCSC"].items() if name != "damping"}
+    older = replace(run, study={**run.study, "plant": {"PendulumDCSC": plant}})
+    assert find(BETTER, [older]) is not None
+    [cell], _ = BETTER.cells()
+    assert list(older.differences(cell)) == []
+    otherwise = replace(run, study={**run.study, "plant": {"PendulumDCSC": plant | {"damping": 4e-6}}})
+    assert list(otherwise.differences(cell)) == ["plant.PendulumDCSC.damping"]
+
+
+def test_a_cell_whose_learner_was_corrected_since_is_no_evidence(tmp_path: Path) -> None:
+    """By the version of its own cell where the folder says so: a run may hold cells of several versions."""
+    strategies = ("FIFO[Uniform+ReFER]", "FIFO[Uniform+ReFER-2]", "FIFO[Uniform]")
+    study = replace(read_preset("novati2019/fig1").study("quick"), plants=("PendulumDCSC",), strategies=strategies)
+    cells = {cell.strategy: cell for cell in study.cells() if cell.learner == "DDPG" and not cell.first_member}
+    data = made_results(
+        ["PendulumDCSC"], ["DDPG"], list(strategies), [0.0], [50.0], seeds=8, episodes=200, ends=lambda *at: 0.5
+    )
+    axes = ("plant", "learner", "strategy", "noise", "frequency", "block")
+    data = data.assign_coords(block=[0], cell=(axes, np.array(["a", "b", "c"])[None, None, :, None, None, None]))
+    data.attrs["numerics_version"] = 7
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "study.toml").write_text(write_toml(resolved(study, study.cells())), encoding="utf-8")
+    write_results(folder / "results.nc", data)
+    run = read_evidence(folder)
+    assert [run.holds(cells[strategy]) for strategy in strategies] == [False, True, True], "Rule 1 alone was corrected"
+    claim = replace(
+        BETTER, preset="novati2019/fig1", where={"plant": "PendulumDCSC", "learner": "DDPG"},
+        plus=({"strategy": strategies[0]},), minus=({"strategy": strategies[2]},),
+    )  # fmt: skip
+    assert find(claim, [run]) is None
+    assert "version 7 of the numerics" in why_not(claim, [replace(run, study={**run.study, "name": "novati2019-fig1"})])
+    (folder / "provenance.json").write_text(json.dumps({"cells": {"a": {"cell": {"numerics": 8}}}}))
+    assert read_evidence(folder).holds(cells[strategies[0]])
+
+
+def test_measures(tmp_path: Path) -> None:
+    run = read_evidence(store(tmp_path / "run"))
+    plus, _ = BETTER.cells()
+    data = run.data.sel(plant="PendulumDCSC", learner="DDPG", strategy="FULL[PER]", noise=0, frequency=50)
+    expected = {
+        "final": data["mu_final"],
+        "best": data["mu_max"],
+        "rise": data["rise_time"],
+        "reward": data["reward"][:, -100:].mean("episode"),
+        "greedy": data["reward_greedy"][:, -10:].mean("greedy_episode") + 2,
+        "whole": data["reward"].mean("episode"),
+        "first 1000": data["reward"][:, :5].mean("episode"),
+        "last 1000": data["reward"][:, -5:].mean("episode"),
+    }
+    for measure, values in expected.items():
+        np.testing.assert_allclose(measured(run, plus[0], measure), values, err_msg=measure)
+    for missing in ("noise angle", "metric kl", "evaluation"):
+        assert np.isnan(measured(run, plus[0], missing)).all()
+
+
+def test_evaluations_metrics_and_noise_are_measured_in_their_units(tmp_path: Path) -> None:
+    run = read_evidence(store(tmp_path / "run"))
+    dims, shape = run.data["reward"].dims[:-1], run.data["reward"].shape[:-1]
+    greedy = run.data.sizes["greedy_episode"]
+    arrays = {
+        "reward_evaluation": ((*dims, "evaluation_step"), np.broadcast_to(np.arange(8.0), (*shape, 8))),
+        "metric_kl": ((*dims, "greedy_episode"), np.broadcast_to(np.arange(float(greedy)), (*shape, greedy))),
+        "replayed_noise": ((*dims, "signal"), np.full((*shape, 1), 0.02 * np.sqrt(2 / np.pi) * 1.1)),
+    }
+    data = run.data.assign(arrays).assign_coords(noise=[0.02], evaluation_step=np.arange(1, 9) * 5000, signal=["angle"])
+    noisy = replace(BETTER.cells()[0][0], noise=0.02)
+    measures = {"evaluation": 3.5, "evaluation 15000": 6.0, "metric kl": 18.5, "noise angle": 1.1}
+    for measure, expected in measures.items():  # 200 episodes of 200 steps
+        np.testing.assert_allclose(measured(replace(run, data=data), noisy, measure), expected, err_msg=measure)
+
+
+def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) -> None:
+    """Of what is negative there is no logarithm, and such a seed is left out; what is below 1e-6 counts as that."""
+    run = read_evidence(store(tmp_path / "run"))
+    best = replace(BETTER, measure="best", logarithm=True)
+    [plus], [minus] = best.cells()
+    values = [measured(run, cell, "best") for cell in (plus, minus)]
+    found = find(best, [run])
+    assert found is not None
+    assert found.effect.estimate == pytest.approx(interquartile_mean(np.log10(values[0]) - np.log10(values[1])))
+    rewards = find(replace(best, measure="reward"), [run])
+    assert rewards is None, "rewards are negative"
+    data = run.data.isel(seed=slice(3))
+    data["metric_kl"] = xr.full_like(data["reward_greedy"], 1e-6)
+    data["metric_kl"][:, :, 1] = np.array([8.9e-16, 0.0, 1e-3])[:, None]
+    found = find(replace(best, measure="metric kl"), [replace(run, data=data)])
+    assert found is not None
+    np.testing.assert_allclose(found.effect.differences, [0.0, 0.0, 3.0], atol=1e-12)
+
+
+def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no study\.toml"):
+        read_evidence(tmp_path)
+    folder = store(tmp_path / "run")
+    (folder / "study.toml").write_text("learner = 3")
+    with pytest.raises(UserError, match="no study that `sweep` wrote"):
+        read_evidence(folder)
+
+
+def test_verdicts_are_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(BETTER, id="y", plus=BETTER.minus, minus=BETTER.plus)
+    absent = replace(BETTER, id="z", where={"plant": "Magman"})
+    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(BETTER, other, absent)))
+    target, figure = tmp_path / "verdicts.json", tmp_path / "claims.png"
+    show.show_claims(Console(width=160), [store(tmp_path / "run")], ["a"], target, figure)
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    for wrong, told in ((figure, "exists already"), (tmp_path / "claims.txt", "must end in")):
+        with pytest.raises(UserError, match=told):
+            show.show_claims(Console(), [tmp_path / "run"], ["a"], None, wrong)
+    with pytest.raises(UserError, match="name run folders"):
+        show.show_claims(Console(), [], ["a"], None, tmp_path / "other.png")
+    with pytest.raises(UserError, match="verdicts.json exists already"):
+        show.show_claims(Console(), [], ["a"], target, None)
+    told = capsys.readouterr().out
+    assert "3 claims: 1 reproduced, 1 contradicted, 1 not run" in told
+    assert "[One] is better." in told
+    verdicts = {each["id"]: each for each in json.loads(target.read_text())}
+    assert [verdicts[name]["verdict"] for name in "xyz"] == ["reproduced", "contradicted", "not run"]
+    assert verdicts["x"]["interval"][0] < verdicts["x"]["effect"] < verdicts["x"]["interval"][1]
+    assert "effect" not in verdicts["z"]
+
+
+def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = read_preset(PRESET).study("quick")
+    cells: list[Cell] = study.cells()
+    done = RunFolder(tmp_path / "done").cell(cells[1].id)
+    done.mkdir(parents=True)
+    for name in ("scores.h5", "buffer.h5"):
+        (done / name).write_text(name)
+    begun = RunFolder(tmp_path / "begun").cell(cells[2].id)
+    begun.mkdir(parents=True)
+    (tmp_path / "a private folder").mkdir()
+    there = Path.is_file
+
+    def allowed(path: Path) -> bool:  # as the system does it for anybody but root
+        if "a private folder" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return there(path)
+
+    monkeypatch.setattr(Path, "is_file", allowed)
+    assert take_over(study, tmp_path / "mine") == 1
+    mine = RunFolder(tmp_path / "mine")
+    assert [path.name for path in mine.cell(cells[1].id).iterdir()] == ["scores.h5"]
+    assert not mine.cell(cells[2].id).exists()
+    assert take_over(study, tmp_path / "mine") == 0
+
+
+def test_scores_of_other_references_are_not_compared(tmp_path: Path) -> None:
+    """The same runs, scored by two rules, would differ by what the references do."""
+    one, other = (read_evidence(store(tmp_path / name, (name,))) for name in ENDS)
+    shifted = other.data.copy(deep=True)
+    shifted["reference_dp"][:] = shifted["reference_dp"] * 1.05
+    add_scores(shifted)
+    with pytest.raises(UserError, match=r"μ_r on PendulumDCSC is of other references in .*; name only one of"):
+        find(BETTER, [one, replace(other, data=shifted)])
+    rewards = find(replace(BETTER, measure="reward"), [one, replace(other, data=shifted)])
+    assert rewards is not None, "rewards have no references"
+
+
+def test_claims_of_which_every_run_failed_are_undecided_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = read_evidence(store(tmp_path / "run"))
+    data = run.data.copy(deep=True)
+    data["reward"].loc[{"strategy": "FULL[PER]"}] = np.nan
+    data["episode_steps"] = xr.full_like(data["reward"], 200.0)
+    add_scores(data)
+    write_results(tmp_path / "run" / "results.nc", data)
+    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(BETTER,)))
+    show.show_claims(Console(width=160), [tmp_path / "run"], ["a"], tmp_path / "verdicts.json", None)
+    told = capsys.readouterr().out
+    assert "1 claims: 1 undecided" in told
+    assert "0 (20 failed)" in told
+    (verdict,) = json.loads((tmp_path / "verdicts.json").read_text())
+    assert (verdict["effect"], verdict["n"], verdict["failed"]) == (None, 0, 20)
+
+
+def test_one_claim_is_shown_by_its_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = (BETTER, replace(BETTER, id="another", statement="something else"))
+    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=claims))
+    show.show_claims(Console(width=160), [], ["a"], None, None, "another")
+    told = capsys.readouterr().out
+    assert "something else" in told
+    assert BETTER.statement not in told
+    assert "1 claims" in told
+    with pytest.raises(UserError, match="unknown claim 'anothr'; did you mean another"):
+        show.show_claims(Console(), [], ["a"], None, None, "anothr")
+
+
+MORE = Claim(
+    id="more", source="1", statement="A statement that is so long that it takes more than one line of the figure.",
+    preset="debruin2018/fig12", plus=({},), expects="more", relevance=0.1,
+)  # fmt: skip
+NOISE = np.random.default_rng(0).normal(0.0, 0.01, 20)
+
+
+def test_each_claim_is_where_its_effect_is() -> None:
+    claims = [MORE, replace(MORE, id="less", expects="less"), replace(MORE, id="same", expects="same")]
+    claims += [replace(MORE, id="not less", expects="not less"), replace(MORE, id="not run")]
+    effects = [Effect(0.3 + NOISE), Effect(0.3 + NOISE), Effect(0.02 + NOISE), Effect(0.3 + NOISE), None]
+    verdicts = judge(claims, effects)
+    assert [each.word for each in verdicts] == ["reproduced", "contradicted", "reproduced", "reproduced", "not run"]
+    figure = claims_figure(
+        [(Claims(paper="A paper", claim=tuple(claims)), verdicts), (Claims(paper="B", claim=()), [])]
+    )
+    [axes] = figure.axes
+    assert "3 reproduced, 1 contradicted" in figure.texts[0].get_text()
+    dots = [line for line in axes.get_lines() if line.get_marker() in ("o", "X", "d")]
+    mean = NOISE.mean() / 0.1
+    assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == pytest.approx(
+        [3 + mean, -3 - mean, 0.2 + mean, -3 - mean]
+    )
+    assert [dot.get_color() for dot in dots] == [LOOKS[each.word][1] for each in verdicts[:4]]
+    assert [float(np.asarray(dot.get_ydata())[0]) for dot in dots] == list(axes.get_yticks())
+    assert {label.get_text().replace("\n", " ") for label in axes.get_yticklabels()} == {MORE.statement}
+    bands = [band.get_datalim(axes.transData).intervalx for band in axes.collections]
+    assert [list(ends) for ends in bands] == [[-1, 1], [axes.get_xlim()[0], 1]], (
+        "where no difference, or no more, was claimed"
+    )
+    told = [text.get_text() for text in axes.texts]
+    assert told == ["reproduced, n = 20", "contradicted, n = 20", "reproduced, n = 20", "reproduced, n = 20"]
+
+
+def test_runs_without_claims_are_not_drawn() -> None:
+    with pytest.raises(UserError, match="no claim"):
+        claims_figure([(Claims(paper="A paper", claim=(MORE,)), judge([MORE], [None]))])

@@ -1,0 +1,372 @@
+"""Columns, dialects and rates of logs."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from replaybench.data.logs.log import Log, read_log
+from replaybench.data.logs.text import TextOptions
+from replaybench.envs.interface.plant import Params, Plant, Vector
+from replaybench.envs.ode.pendulum import Pendulum
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.registry import make_plant
+from replaybench.exchange.log_columns import Missing, claimed, control_rate
+from replaybench.exchange.logs_to_buffer import convert
+from replaybench.exchange.recording import Arrays, Summary
+from replaybench.runtime.errors import UserError
+
+NAMES = ("time", "angle", "angular velocity", "voltage")
+UNITS = ("s", "rad", "rad/s", "V")
+ROWS = [(0.5 * t, 0.25 * t - 1, 0.125 * t**2, (-1.0) ** t) for t in range(12)]
+
+
+def imported(
+    path: Path, plant: Plant, columns: dict[str, str] | None = None, missing: Missing = "refuse", **options: Any
+) -> tuple[Arrays, Summary]:
+    frequency, time = options.pop("frequency", None), options.pop("time", None)
+    log = read_log(path, time, missing != "refuse", claimed(plant, columns or {}), TextOptions(**options))
+    arrays, _, summary = convert(log, plant, columns, frequency, missing=missing)
+    return arrays, summary
+
+
+def refusal(path: Path, plant: Plant, **options: Any) -> list[str]:
+    with pytest.raises(UserError) as told:
+        imported(path, plant, **options)
+    return [str(line) for line in told.value.args]
+
+
+def written(folder: Path, text: str, name: str = "log.csv", encoding: str = "utf-8") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heater(OdePlant):
+    tau: float = 200.0
+    name = "Heater"
+    state_names, state_units, state_center, state_scale = ("T",), ("°C",), (50.0,), (50.0,)
+    action_names, action_units, action_low, action_high = ("u",), ("–",), (0.0,), (1.0,)
+    initial_state, reference_state = (20.0,), (60.0,)
+    episode_seconds, frequency = 600.0, 1.0
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        return ((20.0 + 100.0 * u[0] - x[0]) / p[0],)
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return -abs(float(x_next[0]) - 60.0)
+
+
+class Switch(Heater):
+    name = "Switch"
+    action_choices = (2,)
+
+
+def cell(value: float, decimal: str, thousands: str) -> str:
+    whole, _, rest = f"{abs(value):,.4f}".partition(".")
+    return f"{'-' if value < 0 else ''}{whole.replace(',', thousands)}{decimal}{rest}"
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_one_recording_in_any_dialect_is_the_same_steps(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("dialect")
+    draw = data.draw
+    encoding = draw(st.sampled_from(("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252")))
+    mark, decimal = draw(st.sampled_from(((",", "."), (";", "."), (";", ","), ("\t", "."), ("\t", ","), ("|", "."))))
+    thousands = "" if mark == "," else draw(st.sampled_from(("", "." if decimal == "," else ",")))
+    end = draw(st.sampled_from(("\n", "\r\n")))
+    dated = draw(st.sampled_from(("", "%Y-%m-%dT%H:%M:%S.%f", "%d.%m.%Y %H:%M:%S.%f", "%m/%d/%Y %H:%M:%S.%f")))
+    comments = draw(st.lists(st.sampled_from(("# Prüfstand 3", "% mm, °C", "; x, y", '"Rig 3, hall 4"', "", "// z"))))
+    comments += [mark.join("%abcd")] * draw(st.integers(0, 1))
+    if mark == "|" or draw(st.booleans()):
+        comments.insert(0, f"sep={mark}")
+    titles = [f"{name} [{unit}]" for name, unit in zip(NAMES, UNITS, strict=True)] if draw(st.booleans()) else [*NAMES]
+    header = ("# " if draw(st.booleans()) else "") + mark.join([*titles, "Bemerkung"])
+    note = draw(st.sampled_from(("", "0", "Fühler ok")))
+    lines = [*comments, header]
+    if titles[0] == NAMES[0] and not header.startswith("#") and draw(st.booleans()):
+        lines.append(mark.join((*UNITS, "")))
+    repeated = draw(st.integers(0, len(ROWS)))
+    start = datetime(2026, 3, 4, 23, 59, 58)
+    for number, (time, *values) in enumerate(ROWS):
+        stamp = (start + timedelta(seconds=time)).strftime(dated) if dated else cell(time, decimal, "")
+        row = mark.join([stamp, *(cell(1000 * each, decimal, thousands) for each in values), note])
+        lines += [row] * (1 + (number == repeated))
+    text = (end * draw(st.integers(1, 2))).join(lines) + end * draw(st.integers(0, 2))
+    path = written(folder, text, encoding=encoding)
+    if draw(st.booleans()):
+        path = folder / "log.csv.gz"
+        path.write_bytes(gzip.compress(text.encode(encoding)))
+
+    class Wide(Pendulum):
+        name = "Wide"
+        state_scale = (1e4, 1e5)
+        action_low, action_high = (-2e3,), (2e3,)
+        periodic = (False, False)
+
+    arrays, _ = imported(path, Wide(), date_format=dated if "/" in dated else None)
+    assert arrays["count"] == [len(ROWS) - 1]
+    expected = 1000 * np.array(ROWS)
+    np.testing.assert_allclose(arrays["observation"][0], expected[:-1, 1:3] / (1e4, 1e5), rtol=1e-6)
+    np.testing.assert_allclose(arrays["next_observation"][0], expected[1:, 1:3] / (1e4, 1e5), rtol=1e-6)
+    np.testing.assert_allclose(arrays["action"][0, :, 0], expected[:-1, 3] / 2e3, rtol=1e-6)
+
+
+LVM = """LabVIEW Measurement\t
+Separator\tTab
+Decimal_Separator\t.
+Date\t2024/03/31
+***End_of_Header***\t
+
+Channels\t3
+Samples\t200\t200\t200
+Y_Unit_Label\trad\trad/s\tV
+X_Dimension\tTime\tTime\tTime
+Delta_X\t0.020000\t0.020000\t0.020000
+***End_of_Header***\t\t\t
+X_Value\tangle\tangular velocity\tvoltage\tComment
+0.00\t0.0\t0.0\t1.0\tstarted
+0.02\t0.0\t0.0\t1.0
+0.04\t0.0\t0.0\t1.0\t
+"""
+DSPACE = """generator,dSPACE,,
+path,,Model Root/Arm,Model Root/Arm,Model Root/Drive
+name,time,angle,angular velocity,voltage
+unit,s,rad,rad/s,V
+description,,,,
+trace_values,0,0,0,1
+,0.02,0,0,1
+,0.04,0,0,1
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("rig.lvm", LVM), ("rig.csv", DSPACE)])
+def test_heads_of_instruments_are_understood(name: str, text: str, tmp_path: Path) -> None:
+    arrays, summary = imported(written(tmp_path, text, name), Pendulum())
+    assert (arrays["count"].item(), summary.frequency) == (2, 50.0)
+    assert any("angular velocity in rad/s" in note for note in summary.warnings)
+    told, *_ = refusal(written(tmp_path, text.replace("rad/s", "deg/s"), name), Pendulum())
+    assert "is in deg/s, Pendulum has angular velocity in rad/s" in told
+
+
+@pytest.mark.parametrize(
+    "word", ["-1.#IND", "1.#QNAN", "-nan(ind)", "NaN", "---", "Bad Input", "#N/A", "#DIV/0!", "lost"]
+)
+def test_what_stands_for_a_missing_number_is_one(word: str, tmp_path: Path) -> None:
+    rows = [f"{0.02 * t:.2f},{word if t == 2 else 0},0,0" for t in range(5)]
+    path = written(tmp_path, "\n".join([",".join(NAMES), *rows]))
+    assert "at line 4" in refusal(path, Pendulum(), empty=("LOST",))[0]
+    arrays, summary = imported(path, Pendulum(), missing="drop", empty=("LOST",))
+    assert (arrays["count"].item(), summary.episodes) == (2, 2)
+
+
+def test_all_problems_of_a_file_are_one_message(tmp_path: Path) -> None:
+    text = (
+        "# Ofen 3, Halle Süd\nStempel;Winkel [rad];angular velocity [deg/s];Spannung [V]\n"
+        "04.03.2026 06:00:00;0,1;0;9\n04.03.2026 06:00:01;;0;1\n04.03.2026 06:00:02;0,1;0;1\n"
+        "04.03.2026 06:00:03;0;0;1;7\n"
+    )
+    head, *lines = refusal(written(tmp_path, text, encoding="cp1252"), Pendulum())
+    assert "read as cp1252" in lines[5]  # which may be the cause of others
+    assert head.endswith("log.csv has 5 problems:")
+    for told in (
+        "line 6 has 5 values, but the header in line 2 has 4",
+        "is in deg/s, Pendulum has angular velocity in rad/s",
+        "'angle=Winkel [rad]' 'voltage=Spannung [V]'",
+        "column 'Winkel [rad]' is not a number at line 4",
+        "voltage is 9 in column 'Spannung [V]' at line 3",
+    ):
+        assert sum(told in line for line in lines) == 1, told
+
+
+def test_no_column_of_a_signal_is_taken_for_time(tmp_path: Path) -> None:
+    rows = "".join(f"{t},{20 + t / 2},0.9\n" for t in range(10))
+    arrays, summary = imported(written(tmp_path, f"Time [s],T,u\n{rows}"), Heater())
+    assert (arrays["count"].item(), summary.frequency) == (9, 1.0)
+    _, other = imported(written(tmp_path, f"Time [s],T [degC],u\n{rows}"), Heater())
+    assert other.frequency == 1.0
+    both = "".join(f"{t},{68 + t},{20 + t / 2},0.9\n" for t in range(10))
+    chosen, _ = imported(written(tmp_path, f"Time [s],T [°F],T [°C],u\n{both}"), Heater())
+    np.testing.assert_array_equal(chosen["observation"], arrays["observation"])
+    named, _ = imported(written(tmp_path, f"X_Value,t,u\n{rows}"), Heater(), {"T": "t"})
+    np.testing.assert_array_equal(named["observation"], arrays["observation"])
+    assert "no column is called time" in refusal(written(tmp_path, f"k,T,u\n{rows}"), Heater())[0]
+
+
+def test_what_is_stated_wrongly_is_one_problem(tmp_path: Path) -> None:
+    path = written(tmp_path, "time,temp,u\n0,20,0\n1,20,0\n")
+    (told,) = refusal(path, Heater(), columns={"T": "tmp"})
+    assert "unknown column 'tmp'; did you mean temp" in told
+
+
+def test_a_column_means_one_thing(tmp_path: Path) -> None:
+    path = written(tmp_path, "time,T,x\n0,20,0\n1,20,1\n2,20,0\n")
+    assert "column 'T' is taken for T and for u" in refusal(path, Heater(), columns={"u": "T"})[1]
+    assert (
+        "column 'time' is taken for time and for a signal"
+        in refusal(path, Heater(), columns={"u": "time"}, time="time")[0]
+    )
+
+
+@pytest.mark.parametrize("clock", [True, False])
+def test_no_step_leads_over_a_truncated_row(clock: bool, tmp_path: Path) -> None:
+    rows = [f"{t},{20 + t},{0.1 * t:.1f},{int(t in (2, 5))}" for t in range(6)]
+    text = "\n".join(["time,T,u,truncated", *rows])
+    path = written(tmp_path, text if clock else text.replace("time", "k"))
+    arrays, summary = imported(path, Heater(), frequency=1.0)
+    assert (summary.transitions, summary.episodes) == (4, 2)
+    np.testing.assert_allclose(arrays["action"][0, :, 0], [-1, -0.8, -0.4, -0.2], atol=1e-6)
+    lost = written(tmp_path, path.read_text().replace("0.2,1", "0.2,"))
+    assert "'truncated' is not a number at line 4" in refusal(lost, Heater(), frequency=1.0)[0]
+    assert imported(lost, Heater(), missing="drop", frequency=1.0)[1].transitions == 4
+
+
+@pytest.mark.parametrize("clock", [True, False])
+def test_rows_without_an_episode_are_left_out(clock: bool, tmp_path: Path) -> None:
+    rows = [f"{t},{20 + t},0.{t},{'' if t == 3 else t // 5}" for t in range(10)]
+    text = "\n".join(["time,T,u,episode", *rows])
+    path = written(tmp_path, text if clock else text.replace("time", "k"))
+    assert "'episode' is not a number at line 5" in refusal(path, Heater(), frequency=1.0)[0]
+    arrays, _ = imported(path, Heater(), missing="drop", frequency=1.0)
+    np.testing.assert_allclose(arrays["action"][0, :, 0], [2 * 0.1 * t - 1 for t in (0, 1, 5, 6, 7, 8)], atol=1e-6)
+
+
+def test_a_lost_end_leads_into_no_other_episode(tmp_path: Path) -> None:
+    rows = [f"{t},{20 + t},0.{t},{'' if t == 3 else int(t == 6)}" for t in range(10)]
+    path = written(tmp_path, "\n".join(["time,T,u,terminated", *rows]))
+    arrays, _ = imported(path, Heater(), missing="drop")
+    kept = [0, 1, 2, 5, 6, 8]  # row 4 may be the state in which an episode ended
+    np.testing.assert_allclose(arrays["action"][0, :, 0], [2 * 0.1 * t - 1 for t in kept], atol=1e-6)
+
+
+def test_where_time_goes_back_an_episode_begins(tmp_path: Path) -> None:
+    rows = [f"{t % 6},{20 + t},0.5" for t in range(12)]
+    arrays, summary = imported(written(tmp_path, "\n".join(["time,T,u", *rows])), Heater())
+    assert (summary.transitions, summary.episodes) == (10, 2)
+    assert any("time goes back 1 times, first at line 8" in note for note in summary.warnings)
+    assert arrays["episode"][0].tolist() == [0] * 5 + [1] * 5
+
+
+def test_actions_between_choices_are_refused(tmp_path: Path) -> None:
+    text = "time,T,u\n0,20,1\n1,20,0\n2,20,0.37\n3,20,0\n"
+    (told,) = refusal(written(tmp_path, text), Switch())
+    assert "u is 0.37 in column 'u' at line 4 (1 such row), none of its choices, 0, 1" in told
+    arrays, _ = imported(written(tmp_path, text.replace("0.37", "1")), Switch())
+    assert arrays["action"][0, :, 0].tolist() == [1.0, -1.0, 1.0]
+
+
+def test_the_line_above_numbers_is_the_header_if_nothing_else_is(tmp_path: Path) -> None:
+    log = read_log(written(tmp_path, "Rig 3\nrate,50\n\ntime,angle,u\n0,1,2\n1,1,2\n"))
+    assert (list(log.columns), log.lines[0] if log.lines is not None else 0) == (["time", "angle", "u"], 5)
+    assert "line 4" in log.notes[0]
+    with pytest.raises(UserError, match="--date-format '%Q': 'Q' is a bad directive"):
+        read_log(written(tmp_path, "time,angle\n0,1\n"), options=TextOptions(date_format="%Q"))
+    assert read_log(written(tmp_path, "time,angle\n0,1,\n1,2,\n")).problems[0].startswith("line 2 has 3 values")
+    indexed = read_log(written(tmp_path, ";time;angle\n0;0;1\n1;1;2\n"))
+    assert list(indexed.columns) == ["time", "angle"]
+    doubtful = read_log(written(tmp_path, "time,angle\n31/12/2026 10:00,-\n31/12/2026 10:01,\nx,1\n"))
+    assert doubtful.lines is not None
+    assert doubtful.lines.tolist() == [2, 3, 4]
+
+
+def test_a_packed_file_of_more_than_a_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log.csv.gz"
+    path.write_bytes(gzip.compress(b"time,angle\n" + b" " * (1 << 16)))
+    monkeypatch.setattr("replaybench.data.logs.table.MAX_BYTES", 1 << 12)
+    with pytest.raises(UserError, match="holds more than"):
+        read_log(path)
+    path.write_bytes(gzip.compress(b"time,angle\n0,1\n")[:-5])
+    with pytest.raises(UserError, match="cannot be read"):
+        read_log(path)
+
+
+def clocked(time: NDArray[np.float64]) -> Log:
+    return Log(Path("rig.csv"), {"time": time}, {}, time, None)
+
+
+def at(frequency: float) -> Log:
+    return clocked(np.arange(100) / frequency)
+
+
+def rate_refusal(log: Log, stated: float | None = None, plant: Plant | None = None) -> str:
+    with pytest.raises(UserError) as told:
+        control_rate(log, plant or Pendulum(), stated)
+    return str(told.value)
+
+
+@pytest.mark.parametrize(("measured", "rate"), [(50.0, 50.0), (49.93, 50.0), (33.25, 33.25), (49.70, 49.75)])
+def test_a_measured_rate_is_rounded_to_one_of_the_plant(measured: float, rate: float) -> None:
+    assert control_rate(at(measured), Pendulum(), None) == rate
+
+
+def test_a_stated_rate_is_taken_as_stated() -> None:
+    for frequency in (49.75, 50.0, 50.25):
+        assert control_rate(at(50.0), Pendulum(), frequency) == frequency
+        assert control_rate(Log(Path("rig.csv"), {}, {}, None, None), Pendulum(), frequency) == frequency
+
+
+def test_a_rate_that_the_plant_cannot_have_says_which_fits_the_log() -> None:
+    jittering = 49.395
+    cut = "49.4 Hz cuts the 4 s episode of Pendulum into 197.6 steps; use 49.25 or 49.5 Hz "
+    for stated in (None, 49.4):
+        assert rate_refusal(at(jittering), stated) == cut + "(--frequency 49.5 fits the log)"
+    assert rate_refusal(at(jittering), 50.0).endswith("not at 50 Hz: use --frequency 49.5")
+    assert control_rate(at(jittering), Pendulum(), 49.5) == 49.5
+    assert rate_refusal(at(10 / 3)).endswith("use 3.25 or 3.5 Hz (resample the log)")
+    untimed = Log(Path("rig.csv"), {}, {}, None, None)
+    assert rate_refusal(untimed, 49.4).endswith("into 197.6 steps; use 49.25 or 49.5 Hz")
+
+
+def test_a_plant_of_one_rate_takes_no_other() -> None:
+    plant = make_plant("gymnasium:CartPole-v1")
+    assert control_rate(at(50.04), plant, None) == 50.0
+    assert rate_refusal(at(49.7), plant=plant).endswith(
+        "runs at 50 Hz and no other rate, not at 49.7 Hz (--frequency 50 fits the log)"
+    )
+    assert rate_refusal(at(25.0), plant=plant).endswith("not at 25 Hz (resample the log)")
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"), [("ms", 1e3), ("µs", 1e6), ("ns", 1e9), ("min", 1 / 60), ("h", 1 / 3600), ("d", 1 / 86400)]
+)
+def test_a_wrong_unit_of_time_is_named(unit: str, factor: float) -> None:
+    for frequency in (50.0, 49.395, 200.0, 10.0) if factor > 1 else (50.0,):
+        message = rf"the log is sampled at \S+ Hz, Pendulum at 50 Hz: give time in s, not {unit}"
+        assert re.match(message, rate_refusal(at(frequency / factor)))
+    assert rate_refusal(at(50.0 / factor), 50.0).endswith(f"not at 50 Hz: give time in s, not {unit}")
+
+
+def test_a_plant_that_really_is_so_slow_or_fast_takes_its_rate() -> None:
+    assert rate_refusal(at(0.25)).endswith("give time in s, not ms, or --frequency 0.25 if it is in s")
+    for rate in (0.25, 3000.0):
+        assert control_rate(at(rate), Pendulum(), rate) == rate
+
+
+def test_a_wrong_rate_says_what_to_type() -> None:
+    for wrong in (50.0 / 1.011, 50.0 * 1.011, 100.0):
+        assert re.search(r"is sampled at 50 Hz, not at .* Hz: use --frequency 50$", rate_refusal(at(50.0), wrong))
+    for nonsense in (0.0, -50.0, float("nan"), float("inf")):
+        assert "--frequency must be above 0 and at most 100000 Hz" in rate_refusal(at(50.0), nonsense)
+    assert rate_refusal(at(1e13)).endswith("(resample the log)")
+
+
+def test_a_time_column_that_cannot_be_used_says_why() -> None:
+    log = Log(Path("rig.csv"), {"angle": np.zeros(3)}, {"Time": "line 7 holds '1.234,5'"}, None, None)
+    assert rate_refusal(log) == ("column 'Time' cannot be used: line 7 holds '1.234,5'; mend it, or give --frequency")
+    assert control_rate(log, Pendulum(), 50.0) == 50.0

@@ -1,0 +1,418 @@
+"""One cell: resumption, schedules, evaluations, recurrent policies, ReF-ER, warm-up, forged checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cells import advanced, assert_equal_files, small_cell, small_study, until, updates_of
+from commands import refused
+from scipy import stats
+
+from replaybench.controllers.algorithms.ddpg import DDPG
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.losses.refer import FAR
+from replaybench.data.record import read_record, write_record
+from replaybench.exchange.offline import offer, replay_offline
+from replaybench.exchange.recorded_buffer import read_recording
+from replaybench.experiments.cell import CellRun, make_agent, run_cell
+from replaybench.experiments.dataset import assemble
+from replaybench.experiments.loop import training_episode
+from replaybench.experiments.progress import Round
+from replaybench.experiments.study import Cell, Study, read_study
+from replaybench.experiments.study_record import resolved, write_toml
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.streams import Stream
+
+
+def make_cell(strategy: str = "FULL[PER+IS]", plant: str = "PendulumDCSC", **changes: object) -> Cell:
+    settings = {"name": "t", "plants": (plant,), "strategies": (strategy,), "noise": (0.02,), "seeds": 3,
+                "episodes": 10, "capacity": 700, "greedy_every": 3} | changes  # fmt: skip
+    return Study(**settings).cells()[0]  # type: ignore[arg-type]
+
+
+NORMALISED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("FULL[PER+IS]", {"exploration": {"form": "gaussian", "last_sigma": 0.1, "truncate": 3.0}}),
+        ("Synth(state=0.2)*FIFO[Uniform]", {"exploration": {"form": "parameter"}, **NORMALISED}),
+    ],
+)
+def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, strategy: str, settings: dict[str, Any]) -> None:
+    cell = make_cell(strategy, learner={"DDPG": settings})
+    assert run_cell(cell, tmp_path / "whole", buffers="final")
+    for stop in (2, 3, 8):
+        assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
+        assert (tmp_path / "parts" / "checkpoint.h5").exists()
+    assert run_cell(cell, tmp_path / "parts", buffers="final")
+    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
+    assert not (tmp_path / "parts" / "checkpoint.h5").exists()
+
+
+def test_checkpoints_are_written_while_running(tmp_path: Path) -> None:
+    seen = []
+
+    def report(told: Round) -> bool:
+        seen.append((tmp_path / "checkpoint.h5").exists())
+        return True
+
+    run_cell(make_cell(episodes=4), tmp_path, "none", 0.0, report)
+    assert seen == [False, True, True, True]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5", "snapshots.h5"]
+
+
+@pytest.mark.parametrize("every", [0, 50])
+def test_schedules_run_over_as_many_steps_as_asked(every: int) -> None:
+    """A run of 4 episodes whose schedules take 6 is the beginning of a run of 6; beyond them they stay at their end."""
+    changes: dict[str, Any] = {"strategies": ("FIFO[AER(4, 1)]",), "learners": ("TD3",), "update_every": every}
+    rewards = {
+        (episodes, horizon): advanced(make_cell(episodes=episodes, horizon_steps=horizon, **changes)).reward
+        for episodes, horizon in ((6, 0), (4, 1200), (4, 0), (6, 600))
+    }
+    assert np.array_equal(rewards[4, 1200], rewards[6, 0][:, :4])
+    assert not np.array_equal(rewards[4, 0], rewards[6, 0][:, :4])
+    assert np.isfinite(rewards[6, 600]).all()
+
+
+def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
+    """Each is the mean of its episodes, and those that a stopped run has had are there when it goes on."""
+    asked: dict[str, Any] = {"evaluate_every_steps": 500, "evaluation_episodes": 4}
+    plain, cell = make_cell(episodes=6), make_cell(episodes=6, **asked)
+    told = {}
+    for name, each in (("plain", plain), ("whole", cell)):
+        assert run_cell(each, tmp_path / name, "final")
+        told[name] = read_record(tmp_path / name / "scores.h5", "scores")[1]
+    assert not run_cell(cell, tmp_path / "parts", "final", report=until(4))
+    assert run_cell(cell, tmp_path / "parts", "final")
+    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
+    assert np.array_equal(told["plain"]["reward"], told["whole"]["reward"])
+    assert "reward_evaluation" not in told["plain"]
+    evaluations = assemble([cell], {}, {cell.id: tmp_path / "whole"})["reward_evaluation"]
+    assert evaluations["evaluation_step"].values.tolist() == [500, 1000]
+    assert np.array_equal(evaluations.values.squeeze(), told["whole"]["reward_evaluation"])
+    assert (told["whole"]["reward_evaluation"] != told["whole"]["reward"][:, [2, 4]]).all()
+
+
+@pytest.mark.parametrize(
+    ("learner", "frequency", "settings"),
+    [("ACER", 10.0, {}), ("ACER-discrete", 12.5, {"segment": 40}), ("ACER", 50.0, {"segment": 150, "batch_size": 2})],
+)
+def test_segments_that_end_with_their_episode_are_replayed_as_often(
+    learner: str, frequency: float, settings: dict[str, Any]
+) -> None:
+    """Episodes have 40, 50 and 200 steps. With updates for whole segments there were too few: 12.8 in place of 16."""
+    learners = {learner: {**settings, "on_policy": False}}
+    cell = make_cell(strategies=("FULL[Uniform]",), learners=(learner,), frequency=(frequency,), learner=learners)
+    run, replayed = CellRun(cell), 0
+    update = run.agent.update
+
+    def counted(batch: Any) -> Any:
+        nonlocal replayed
+        replayed += int(batch.length.astype(int).sum())
+        return update(batch)
+
+    run.agent.update = counted  # type: ignore[method-assign]
+    while run.episode < cell.episodes:
+        run.advance()
+    stepped = cell.members * cell.episodes * run.env.steps_per_episode
+    assert replayed / stepped == pytest.approx(run.agent.replays_per_experience, rel=0.1)
+
+
+def test_a_learner_need_not_say_what_form_its_policy_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only exports ask for it, and altered actions where there are choices."""
+    monkeypatch.setattr(DDPG, "policy_form", Learner.policy_form)
+    CellRun(make_cell(strategies=("Synth(action=0.5)*FIFO[Uniform]",))).advance()
+
+
+def test_altered_actions_are_those_that_a_learner_can_take() -> None:
+    """All 15 of DQN's, as often; drawn from the box and put down to the nearest, both ends came half as often."""
+    cell = make_cell(strategies=("Synth(action=1.0)*FULL[Uniform]",), learners=("DQN",))
+    run = advanced(cell)
+    stored = run.replay.columns.column("action")[:, : int(run.replay.count.max()), 0].ravel()
+    values, counts = np.unique(stored, return_counts=True)
+    np.testing.assert_array_equal(values, np.linspace(-1, 1, 15, dtype=np.float32))
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_statistics_are_those_of_what_each_member_collected() -> None:
+    """Cart-poles again: the buffer holds every step, and nothing of it is counted twice or left out."""
+    plant = str(Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py") + ":CartPole"
+    run = CellRun(make_cell(plant=plant, strategy="FIFO[Uniform]", capacity=10_000, learner={"DDPG": NORMALISED}))
+    for _ in range(2):
+        run.advance()
+    count, column = run.replay.count, run.replay.columns.column
+    assert len(set(count.tolist())) > 1
+    weights = run.agent.weights()
+    np.testing.assert_array_equal(weights["observation.count"], count)
+    np.testing.assert_array_equal(weights["reward.count"], count)
+    for m, stored in enumerate(count):
+        np.testing.assert_allclose(
+            weights["observation.mean"][m], column("observation")[m, :stored].mean(axis=0, dtype=np.float64), rtol=1e-6
+        )
+        mean_square = np.square(column("reward")[m, :stored], dtype=np.float64).mean()
+        np.testing.assert_allclose(weights["reward.mean_square"][m], mean_square, rtol=1e-6)
+
+
+def test_horizon_discount_keeps_the_horizon_and_the_scale_of_values() -> None:
+    fixed, horizon = (CellRun(make_cell(discount=kind, frequency=(100.0,))).agent.task for kind in ("fixed", "horizon"))
+    assert fixed.discount == 0.95
+    assert horizon.discount == pytest.approx(0.9747, abs=5e-5)
+    assert horizon.reward_scale == fixed.reward_scale / 2
+
+
+GAUSSIAN = {"exploration": {"form": "gaussian", "truncate": 3.0}}
+CASES: Any = [
+    ("V-RACER", {"warmup_episodes": 1}, "FarPol[Uniform+ReFER(c=0.05, beta_rate=0.01)]"),
+    ("NAF", GAUSSIAN, "Resv[PER+IS+ReFER-2(0.05)]"),
+    ("DDPG", GAUSSIAN, "FIFO[Uniform+ReFER-1(0.05)]"),
+]
+
+
+def refer_cell(learner: str, settings: dict[str, Any], strategy: str) -> Cell:
+    return small_cell(
+        learners=(learner,), learner={learner: settings}, strategies=(strategy,), noise=(0.0,), seeds=2, episodes=6,
+        capacity=700, greedy_every=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("learner", "settings", "strategy"), CASES)
+def test_counts_agree_with_what_is_stored(learner: str, settings: dict[str, Any], strategy: str) -> None:
+    run = advanced(refer_cell(learner, settings, strategy))
+    traces = run.replay.traces
+    assert traces is not None
+    rule = run.agent.traces
+    np.testing.assert_array_equal(rule.stored_steps, run.replay.count)
+    np.testing.assert_array_equal(rule.far, traces.values[:, :, FAR].sum(axis=1))
+    assert (rule.far > 0).all()
+    assert (run.metrics["kl"][:, -1] > 0).all()
+    np.testing.assert_array_equal(run.metrics["far"][:, -1], rule.far / 700)
+    if "ReFER-1" not in strategy:
+        assert (run.metrics["beta"][:, -1] < 1).all()
+
+
+@pytest.mark.parametrize(("learner", "settings", "strategy"), CASES)
+def test_cells_with_refer_resume_bit_for_bit(
+    learner: str, settings: dict[str, Any], strategy: str, tmp_path: Path
+) -> None:
+    cell = refer_cell(learner, settings, strategy)
+    assert run_cell(cell, tmp_path / "whole", "final")
+    assert not run_cell(cell, tmp_path / "parts", "final", report=until(4))
+    assert run_cell(cell, tmp_path / "parts", "final")
+    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
+
+
+NAME = "DDPG:memory"
+
+
+def cell(strategy: str, **memory: object) -> Cell:
+    return small_cell(
+        learners=(NAME,), strategies=(strategy,), seeds=2, episodes=3, capacity=300, observe=("angle",), learner={NAME:
+        {"memory": {"units": 4, "window": 4, **memory}}},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "steps"), [("stored", 4), ("burn-in", 7)])
+def test_a_recording_with_gaps_is_replayed_offline(tmp_path: Path, start: str, steps: int) -> None:
+    """A reservoir keeps some steps only; of the others, predecessors and successors are not linked."""
+    made = cell("Resv[Uniform]", start=start, burn_in=3)
+    assert run_cell(made, tmp_path, "final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    agent = make_agent(made, made.make_plant())
+    assert agent.window == steps
+    fields = {**step_fields(1, 1), **agent.fields}
+    replay = Replay(parse("FULL[Uniform]"), fields, 300, 0, range(2), 16, window=agent.window)
+    offer(recording, replay, agent)
+    assert replay.traces is not None
+    previous = replay.traces.previous
+    member, slot = np.nonzero(previous >= 0)
+    assert 0 < len(slot) < 2 * 299
+    columns = {name: replay.columns.column(name) for name in ("observation", "next_observation")}
+    came_from = columns["next_observation"][member, previous[member, slot]]
+    np.testing.assert_array_equal(columns["observation"][member, slot], came_from)
+    words: dict[str, Any] = {"updates": 2, "learner": "DDPG", "learners": 2, "capacity": None, "root_seed": 0}
+    words["progress"] = lambda done: None
+    assert np.isfinite(replay_offline(recording, parse("FULL[Uniform]"), **words).reward).all()
+    streamed = read_recording(tmp_path / "buffer.h5", whole=False)
+    with pytest.raises(UserError, match="follows experiences along their episodes, which --stream tears apart"):
+        replay_offline(streamed, parse("FULL[Uniform]"), **words)
+
+
+def test_the_example_compares_learners_with_and_without_memory(tmp_path: Path) -> None:
+    study = read_study(Path(__file__).parents[2] / "replaybench" / "studies" / "partial.toml")
+    cells = study.cells()
+    assert {c.learner: c.settings["memory"] is not None for c in cells} == {
+        "V-RACER:memory": True, "V-RACER:none": False, "DDPG:memory": True, "NAF:memory": True,
+    }  # fmt: skip
+    (tmp_path / "again.toml").write_text(write_toml(resolved(study, cells)), encoding="utf-8")
+    assert [c.id for c in read_study(tmp_path / "again.toml").cells()] == [c.id for c in cells]
+    run = CellRun(cells[0])
+    assert run.replay.window == 16
+    assert run.replay.columns.fields["memory"] == 128
+
+
+STEPS = 20
+"""Of the plant's longest episode."""
+DRIFTING = f"{Path(__file__).parents[1] / 'helpers' / 'drifting.py'}:Drifting"
+WARM_UP = 2
+SEEDS = 3
+each = pytest.mark.parametrize("learner", ["SAC", "TD3"])
+each_schedule = pytest.mark.parametrize("every", [0, 1, 50], ids=["episodes", "steps", "longer than a round"])
+
+
+def warm_up_cell(learner: str, every: int, warm_up: int = WARM_UP) -> Cell:
+    return Study(
+        name="t", plants=(DRIFTING,), strategies=("FIFO[Uniform]",),
+        seeds=SEEDS, episodes=6, capacity=200, greedy_every=3, update_every=every, learners=(learner,),
+        learner={learner: {"warmup_episodes": warm_up}},
+    ).cells()[0]  # fmt: skip
+
+
+def actions_of(run: CellRun, member: int) -> np.ndarray:
+    """Return what a member did, in order."""
+    done = run.replay.collected[member]
+    order = np.argsort(run.replay.columns.serial[member, :done])
+    return np.asarray(run.replay.columns.column("action")[member, order])
+
+
+@each
+@each_schedule
+def test_random_are_the_actions_of_the_rounds_before_the_first_update(learner: str, every: int) -> None:
+    """To the step, in the midst of an episode, too."""
+    run = CellRun(warm_up_cell(learner, every))
+    for _ in range(WARM_UP):
+        run.advance()
+    assert updates_of(run) == 0
+    if every:
+        assert run.episodes.active.any()
+    random = run.replay.collected.copy()
+    run.advance()
+    assert updates_of(run) > 0
+    for member in range(SEEDS):
+        count = random[member]
+        actions = actions_of(run, member)
+        uniform = Stream(0, [member], "warm-up").uniform(len(actions)).T
+        expected = (2.0 * uniform - 1.0).astype(np.float32)
+        np.testing.assert_array_equal(actions[:count], expected[:count])
+        assert count == WARM_UP * STEPS or not every
+        assert len(actions) > count
+        assert not np.isin(actions[count:], expected).any()
+
+
+@each
+def test_without_warm_up_nothing_is_random(learner: str) -> None:
+    run = CellRun(warm_up_cell(learner, 1, warm_up=0))
+    run.advance()
+    uniform = Stream(0, [0], "warm-up")
+    np.testing.assert_array_equal(run.agent.state_dict()["warm_up_stream"][:1], uniform.state)
+    expected = (2.0 * uniform.uniform(2 * STEPS) - 1.0).astype(np.float32)
+    assert not np.isin(actions_of(run, 0), expected).any()
+
+
+def first_episode() -> CellRun:
+    study = small_study(strategies=("Expl[Uniform]",), seeds=2, episodes=2, capacity=500)
+    run = CellRun(study.cells()[0])
+    training_episode(run.env, run.agent, run.replay, 0)
+    return run
+
+
+def test_the_exploration_of_every_step_is_stored() -> None:
+    """‖a − π(s)‖₁ of the action that was taken, by the policy that took it; it decides which slots are overwritten."""
+    run = first_episode()
+    column, steps = run.replay.columns.column, run.env.steps_per_episode
+    policy = np.stack([run.agent.act(column("observation")[:, slot]) for slot in range(steps)], axis=1)
+    expected = np.abs(column("action")[:, :steps] - policy).sum(axis=2)
+    np.testing.assert_allclose(column("exploration")[:, :steps, 0], expected, atol=1e-6)
+    assert (expected > 0.1).mean() > 0.5
+    np.testing.assert_array_equal(run.replay.orders["exploration"].keys(steps), column("exploration")[:, :steps, 0])
+
+
+def test_the_density_that_drew_an_action_is_stored_with_it_unclipped() -> None:
+    settings = {"DDPG": {"exploration": {"form": "gaussian", "sigma": 0.6}}}
+    study = Study(name="t", plants=("Magman",), strategies=("FIFO[Uniform]",), seeds=2, episodes=2, learner=settings)
+    run = CellRun(study.cells()[0])
+    fields = {**run.replay.columns.fields, "behaviour_mean": 4, "behaviour_log_sigma": 4}
+    replay = Replay(run.strategy, fields, 500, 0, range(2), 16)
+    training_episode(run.env, run.agent, replay, 0)
+    column, steps = replay.columns.column, run.env.steps_per_episode
+    policy = np.stack([run.agent.act(column("observation")[:, slot]) for slot in range(steps)], axis=1)
+    np.testing.assert_allclose(column("behaviour_mean")[:, :steps], policy, atol=1e-6)
+    np.testing.assert_allclose(column("behaviour_log_sigma")[:, :steps], np.log(0.6), rtol=1e-6)
+    noise = (column("action")[:, :steps] - policy) / 0.6
+    # 1600 draws: six standard errors of mean and variance.
+    assert abs(noise.mean()) < 6 / 40
+    assert abs(noise.var() - 1) < 6 * np.sqrt(2) / 40
+    assert np.abs(column("action")).max() > 1
+
+
+def test_a_time_limit_is_not_terminal() -> None:
+    """The last step of an episode that is cut has its true successor and does not end the task."""
+    run = first_episode()
+    column, steps = run.replay.columns.column, run.env.steps_per_episode
+    assert not column("terminated")[:, :steps].any()
+    observation, successor = column("observation")[:, :steps], column("next_observation")[:, :steps]
+    np.testing.assert_array_equal(successor[:, :-1], observation[:, 1:])
+    assert (successor[:, -1] != observation[:, 0]).any(axis=1).all()
+
+
+REFUSED: dict[str, list[Any]] = {
+    "id": [None, 5, "another"],
+    "episode": [None, "1", True, 1.5, math.nan, -1, 2, 10**30],
+    "stints": [None, "x", [], {}, [5], [{}]],
+}
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return small_study(seeds=1, episodes=2, capacity=300, reference="paper")
+
+
+@pytest.fixture(scope="module")
+def sound(study: Study, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, Path]:
+    """A cell and its checkpoint after one of two episodes."""
+    [cell] = study.cells()
+    folder = tmp_path_factory.mktemp("cell")
+    assert not run_cell(cell, folder, "none", report=lambda _: False)
+    return cell, folder / "checkpoint.h5"
+
+
+def forge(source: Path, folder: Path, key: str, value: Any) -> Path:
+    header, arrays = read_record(source, "checkpoint")
+    folder.mkdir(parents=True)
+    write_record(folder / "checkpoint.h5", "checkpoint", {**copy.deepcopy(header.facts), key: value}, arrays)
+    return folder / "checkpoint.h5"
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in REFUSED.items() for value in values])
+def test_wrong_facts_are_one_line_with_the_remedy(
+    key: str, value: Any, sound: tuple[Cell, Path], tmp_path: Path
+) -> None:
+    cell, source = sound
+    path = forge(source, tmp_path / "cell", key, value)
+    with pytest.raises(UserError, match=f": remove {path} to run this cell from its start$") as told:
+        run_cell(cell, tmp_path / "cell", "none")
+    assert "\n" not in str(told.value)
+
+
+def test_what_was_forged_is_else_gone_on_from(sound: tuple[Cell, Path], tmp_path: Path) -> None:
+    cell, source = sound
+    forge(source, tmp_path / "cell", "more", 5)
+    assert run_cell(cell, tmp_path / "cell", "none")
+
+
+def test_a_sweep_ends_with_status_2(
+    study: Study, sound: tuple[Cell, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell, source = sound
+    path = forge(source, tmp_path / "run" / "cells" / cell.id, "episode", "x")
+    (tmp_path / "s.toml").write_text(write_toml(study))
+    told = refused(capsys, "sweep", tmp_path / "s.toml", "--output", tmp_path / "run", "--workers", 1)
+    assert told.startswith(f"replaybench: the facts of {path}: episode must be a whole number")

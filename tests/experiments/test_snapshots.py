@@ -1,0 +1,155 @@
+"""Snapshots of buffers and policies, and stored solutions."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from cells import small_study
+
+from replaybench.baselines.grid_choice import reference_solution
+from replaybench.controllers.interface.agent import Task
+from replaybench.data.record import read_record, write_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.snapshots import (
+    PIXELS,
+    Snapshots,
+    Solved,
+    follow,
+    median_seed,
+    pixel_states,
+    read_solved,
+    snapshot_rounds,
+    solved_surfaces,
+    tenth_ends,
+    write_solved,
+)
+from replaybench.experiments.study import Cell
+from replaybench.replay.buffer import Replay
+from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.errors import UserError
+
+
+def make_cell(strategy: str = "FULL[Uniform]", learner: str = "DDPG", **settings: object) -> Cell:
+    """Three members that learn the pendulum for ten episodes."""
+    study = small_study(
+        learners=(learner,), strategies=(strategy,), seeds=3, episodes=10, learner={learner: settings} if settings else
+        {},
+    )  # fmt: skip
+    return study.cells()[0]
+
+
+def test_looks_are_close_at_first_and_include_every_tenth() -> None:
+    assert snapshot_rounds(500) == [5, 15, 30, *range(50, 501, 50)]
+    assert tenth_ends(500) == list(range(50, 501, 50))
+    assert snapshot_rounds(1) == [1]
+    assert all(set(tenth_ends(rounds)) <= set(snapshot_rounds(rounds)) for rounds in range(1, 200))
+
+
+def test_policies_are_kept_where_both_states_are_seen_in_order_and_values_are_told() -> None:
+    plant = PendulumDCSC()
+    agent: Any = SimpleNamespace(task=Task(2, 1, 0.95, 1.0), value=None)
+    agent.greedy = lambda: agent
+    one, other = plant.state_names
+    kept = {
+        seen: Snapshots(plant, 50.0, agent, 1, 10, seen).surfaces is not None
+        for seen in ((), (one, other), (other, one), (one,))
+    }
+    assert kept == {(): True, (one, other): True, (other, one): False, (one,): False}
+    del agent.value
+    assert Snapshots(plant, 50.0, agent, 1, 10).surfaces is None
+
+
+@pytest.mark.parametrize("strategy", ["FIFO(500)[Uniform]", "Resv(500)[Uniform]", "FULL[Uniform]"])
+def test_contents_are_counted_by_the_tenth_that_they_come_from(strategy: str) -> None:
+    """Against the episode in which each stored experience was collected."""
+    with contextlib.closing(CellRun(make_cell(strategy))) as run:
+        for _ in range(10):
+            run.advance()
+        replay: Replay = run.replay
+        found = run.snapshots.contents
+        for m, count in enumerate(replay.count):
+            episode = (replay.columns.serial[m, :count].astype(int) - 1) // run.env.steps_per_episode
+            np.testing.assert_array_equal(found.origin[m, -1], np.bincount(episode, minlength=10))
+            mean = replay.columns.column("exploration")[m, :count].mean()
+            assert found.exploration[m, -1] == pytest.approx(mean, rel=1e-5)
+        room, collected = parse(strategy).capacity_or(10**9), np.arange(1, 11) * run.env.steps_per_episode
+        np.testing.assert_array_equal(found.origin.sum(axis=2), np.tile(np.minimum(room, collected), (3, 1)))
+
+
+def test_policies_are_those_of_the_run_of_median_reward(tmp_path: Path) -> None:
+    with contextlib.closing(CellRun(make_cell())) as run:
+        for _ in range(10):
+            run.advance()
+        run.snapshots.write(tmp_path / "snapshots.h5", {}, run.reward, first=7)
+        agent, plant = run.agent, run.snapshots.plant
+        assert plant is not None
+        header, arrays = read_record(tmp_path / "snapshots.h5", "snapshots")
+        chosen = median_seed(run.reward)
+        assert chosen is not None
+        assert header.facts["seed"] == 7 + chosen
+        assert [axis["name"] for axis in header.facts["states"]] == list(plant.state_names)
+        states = np.tile(pixel_states(plant, PIXELS)[5, 9].astype(np.float32), (len(run.reward), 1, 1))
+        value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[chosen, 0]
+        assert arrays["value"][0, -1, 5, 9] == pytest.approx(value, rel=1e-5)
+        action = plant.denormalise_action(agent.policy(states)[chosen, 0])
+        assert arrays["action"][0, -1, 5, 9] == pytest.approx(action, rel=1e-5)
+        paths = follow(plant, run.cell.frequency, len(run.reward), agent.act)
+        np.testing.assert_array_equal(arrays["path"][0, -1], paths.states[chosen].astype(np.float32))
+        assert arrays["greedy"][0, -1] == paths.reward[chosen]
+
+
+@pytest.fixture(scope="module")
+def solved() -> Solved:
+    found = solved_surfaces(PendulumDCSC(), 50.0, "paper")
+    assert found is not None
+    return found
+
+
+def test_pixels_show_the_solution_and_the_path_is_its_episode(solved: Solved) -> None:
+    assert solved_surfaces(make_plant("MujocoHopper"), 50.0, None) is None, "it has no two states"
+    plant = PendulumDCSC()
+    solution = reference_solution(plant, 50.0, "paper").solution
+    state = pixel_states(plant, PIXELS)[7, 30][None]
+    assert solved.value[7, 30] == (1 - solution.discount) * solution.value(state)[0]
+    assert np.array_equal(solved.action[7, 30], plant.denormalise_action(solution.greedy(state))[0])
+    assert np.array_equal(solved.path[0], plant.initial_state)
+    assert abs(abs(solved.path[-1, 0]) - plant.reference_state[0]) < 0.1  # upright from either side
+
+
+def test_a_run_keeps_it_by_plant_and_rate(tmp_path: Path, solved: Solved) -> None:
+    folder = RunFolder(tmp_path)
+    write_solved(folder, "ab" * 32, 50.0, solved)
+    found = read_solved(folder, "ab" * 32, 50.0)
+    assert found is not None
+    assert found.reward == solved.reward
+    assert np.array_equal(found.value, solved.value)
+    assert np.array_equal(found.action, solved.action)
+    assert np.array_equal(found.path, solved.path)
+    assert read_solved(folder, "ab" * 32, 100.0) is None
+    assert read_solved(folder, "cd" * 32, 50.0) is None
+    assert read_solved(folder, "../../etc", 50.0) is None
+
+
+@pytest.mark.parametrize("change", ["pixels", "path", "reward", "missing"])
+def test_files_that_hold_something_else_are_refused(tmp_path: Path, solved: Solved, change: str) -> None:
+    arrays = {"value": solved.value, "action": solved.action, "path": solved.path}
+    facts: dict[str, object] = {"reward": solved.reward}
+    if change == "pixels":
+        arrays["value"] = arrays["value"][1:]
+    elif change == "path":
+        arrays["path"] = arrays["path"][:, :1]
+    elif change == "reward":
+        facts["reward"] = "much"
+    else:
+        del arrays["action"]
+    write_record(tmp_path / "solved" / "abcd-50Hz.h5", "solved", facts, arrays)
+    with pytest.raises(UserError, match="abcd-50Hz.h5 does not hold a policy over two states"):
+        read_solved(RunFolder(tmp_path), "abcd", 50.0)

@@ -1,0 +1,543 @@
+"""Studies: defaults, grids, identity of cells, start policies, and one-line errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from cells import advanced
+
+from replaybench.baselines.fuzzy_q_iteration import reference_discount
+from replaybench.baselines.references import kept_at
+from replaybench.cli.options import setting_values
+from replaybench.controllers.algorithms.ddpg import DDPGConfig
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.registry import SB3
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.evidence.claims_evidence import Evidence
+from replaybench.experiments.cell import CellRun, make_agent, run_cell
+from replaybench.experiments.plan import plan_warnings
+from replaybench.experiments.start import EXAMPLES
+from replaybench.experiments.study import Cell, Study, last_episodes, read_study, reference_cells
+from replaybench.experiments.study_record import resolved, write_toml
+from replaybench.runtime.configuration import build
+from replaybench.runtime.errors import UserError
+
+BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
+
+
+HUGE = f"0x{'f' * 5000}"  # not a digit too many for a parser, but for whoever writes it out
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_grid_is_a_product_and_grids_are_united(tmp_path: Path) -> None:
+    text = BASE + (
+        "[[grid]]\nnoise = [0.0, 0.02]\nfrequency = [50, 100]\n"
+        '[[grid]]\nplants = ["Magman"]\nstrategies = ["fifo[uniform]", "FULL DB[PER_0.7]"]\n[[grid]]\nnoise=[0]\n'
+    )
+    cells = read_study(write(tmp_path, text)).cells()
+    found = [(c.plant, c.strategy, c.noise, c.frequency) for c in cells]
+    assert found == [
+        ("Pendulum", "FIFO[Uniform]", 0.0, 50.0),
+        ("Pendulum", "FIFO[Uniform]", 0.0, 100.0),
+        ("Pendulum", "FIFO[Uniform]", 0.02, 50.0),
+        ("Pendulum", "FIFO[Uniform]", 0.02, 100.0),
+        ("Magman", "FIFO[Uniform]", 0.0, 50.0),
+        ("Magman", "FULL[PER]", 0.0, 50.0),
+    ]
+    assert len({cell.id for cell in cells}) == 6
+
+
+def test_the_case_of_names_does_not_matter(tmp_path: Path) -> None:
+    """Cells, and with them files and cached references, are those of the registered spelling."""
+    tables = '[learner."{}"]\ntau = 0.02\n[plant.{}]\ninertia = 2e-4\n'
+    text = 'name = "x"\nplants = ["{}"]\nlearners = ["{}"]\nstrategies = ["{}"]\n'
+    ours = text.format("PendulumDCSC", "DDPG:slow", "FULL[PER]") + tables.format("DDPG:slow", "PendulumDCSC")
+    theirs = text.format("pendulumdcsc", "ddpg:slow", "full[per]") + tables.format("Ddpg:slow", "PENDULUMDCSC")
+    first, second = (read_study(write(tmp_path, each)).cells() for each in (ours, theirs))
+    assert first == second
+    grids = '[[grid]]\nplants = ["magman"]\nlearners = ["td3"]\n'
+    (cell,) = read_study(write(tmp_path, BASE + grids)).cells()
+    assert (cell.plant, cell.learner) == ("Magman", "TD3")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "l2 = 0.005\nexploration = { friction = 0.2 }\n[plant.Pendulum]\ninertia = 1.91e-4\n",
+        'exploration = { form = "gaussian", truncate = 3, sigma = 0.3 }\n',
+        'normalise = { observations = true, clip = 5 }\n[learner.DDPG.exploration]\nform = "parameter"\ntarget = 0.1\n',
+    ],
+)
+def test_resolved_studies_and_settings_of_cells_read_back(tmp_path: Path, table: str) -> None:
+    text = BASE + 'reference = "paper"\n[[grid]]\nnoise = [0.02]\n[learner.DDPG]\n' + table
+    study = read_study(write(tmp_path, text))
+    cells = study.cells()
+    again = read_study(write(tmp_path, write_toml(resolved(study, cells))))
+    assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    assert (again.learner["DDPG"]["tau"], again.plant["Pendulum"]["mass"], again.reference) == (0.01, 5.5e-2, "paper")
+    settings = json.loads(json.dumps(cells[0].settings))
+    assert dataclasses.asdict(build(DDPGConfig, settings, "cell")) == cells[0].settings
+
+
+@pytest.mark.parametrize("variant", ['DDPG:a"b', "DDPG:a\\b"])
+def test_whatever_a_variant_is_called_it_reads_back(tmp_path: Path, variant: str) -> None:
+    name = json.dumps(variant)
+    text = f"{BASE}learners = [{name}]\n[learner.{name}]\nexploration = {{ decay_episodes = 500 }}\n"
+    cells = read_study(write(tmp_path, text)).cells()
+    again = read_study(write(tmp_path, write_toml(resolved(read_study(write(tmp_path, text)), cells))))
+    assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    [warning] = plan_warnings(cells)
+    [table] = re.findall(r"in (\[.*\]) to", warning)
+    assert tomllib.loads(table) == {"learner": {variant: {"exploration": {}}}}
+
+
+def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
+    study = Study(name="a", plants=("Pendulum",), strategies=("FIFO[Uniform]",), seeds=2, episodes=10)
+    changes: list[dict[str, Any]] = [
+        {"root_seed": 1}, {"episodes": 11}, {"capacity": 99}, {"discount": "horizon"}, {"noise": (0.1,)},
+        {"frequency": (25.0,)}, {"strategies": ("FULL[PER]",)}, {"plant": {"Pendulum": {"inertia": 1e-3}}},
+        {"learner": {"DDPG": {"tau": 0.02}}}, {"learner": {"DDPG": {"exploration": {"friction": 0.1}}}},
+        {"seeds": 1}, {"greedy_every": 5}, {"learner": {"DDPG": {"discount": 0.96}}},
+    ]  # fmt: skip
+    ids = [study.cells()[0].id] + [dataclasses.replace(study, **change).cells()[0].id for change in changes]
+    assert len(set(ids)) == len(ids)
+    same: list[dict[str, Any]] = [
+        {"name": "b"},
+        {"horizon_steps": 10**6},  # nothing is annealed here
+        {"buffers": "none"},
+        {"reference": "paper"},
+        {"learner": {"DDPG": {"discount": 0.95}}},  # the plant's own
+        {"learner": {"DDPG": {"tau": 0.01}}},
+        {"learner": {"DDPG": {"exploration": {"form": "process"}}}},
+        {"strategies": ("fifo[uniform]",)},
+    ]
+    assert {dataclasses.replace(study, **change).cells()[0].id for change in same} == {ids[0]}
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[AER]", "FIFO[ERE]", "FIFO[PERprop+IS(0.4, 1)]", "FIFO[Annealed]"])
+def test_over_how_many_steps_schedules_run_is_part_of_a_cell_that_has_one(strategy: str) -> None:
+    study = Study(name="a", plants=("Pendulum",), learners=("SAC",), strategies=(strategy,), seeds=2, episodes=10)
+    assert dataclasses.replace(study, horizon_steps=10**6).cells()[0].id != study.cells()[0].id
+
+
+def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From any folder, however its path is written, and from the study in the run folder."""
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    away.mkdir()
+    source = (Path(__file__).parents[2] / "replaybench" / "examples" / "two_tank.py").read_text(encoding="utf-8")
+    (home / "tank.py").write_text(source, encoding="utf-8")
+    name = next(line.split()[1].split("(")[0] for line in source.splitlines() if line.startswith("class "))
+    monkeypatch.chdir(away)
+    ids = set()
+    for path in ("tank.py", "./tank.py", "../home/tank.py", str(home / "tank.py")):
+        text = BASE.replace("Pendulum", f"{path}:{name}") + f'[plant."{path}:{name}"]\ndiscount = 0.5\n'
+        study = read_study(write(home, text))
+        cells = study.cells()
+        assert cells[0].parameters["discount"] == 0.5
+        if not path.startswith(".."):
+            assert cells[0].plant == f"tank.py:{name}"
+            ids.add(cells[0].id)
+        run = tmp_path / "runs" / "one"
+        run.mkdir(parents=True, exist_ok=True)
+        again = read_study(write(run, write_toml(resolved(study, cells, run))))
+        assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    assert len(ids) == 1
+    (home / "tank.py").unlink()
+    with pytest.raises(UserError, match=re.escape(str(home))):
+        read_study(home / "study.toml").cells()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('plant = ["Pendulum"]\n', r"plant must be a table, not \['Pendulum'\]; did you mean plants\?$"),
+        (BASE + "discount = [0.9]\n[plant.Pendulum]\ndiscount = 0.9\n", "leave one out"),
+        (BASE + "discount = [0.9]\n[learner.DDPG]\ndiscount = 0.9\n", "leave one out"),
+        (BASE + "[learner.DDPG]\ndiscount = 1.5\n", "from 0 to 1"),
+        (BASE + "discount = 1.5\n", "at most 1"),
+        (BASE + 'learner = "SAC"\n', r"learner must be a table, not 'SAC'; did you mean learners\?$"),
+        (BASE + "episods = 3\n", "unknown key in .*'episods'; did you mean episodes"),
+        (BASE.replace("Pendulum", "Pendulm"), "unknown plant 'Pendulm'; did you mean Pendulum"),
+        (BASE.replace("FIFO", "FILO"), "unknown retention strategy 'FILO'; did you mean FIFO"),
+        (BASE + 'learners = ["DDPGG"]\n', "unknown learner 'DDPGG'; did you mean DDPG"),
+        (BASE + "noise = [nan]\n", "noise must be at least 0 and at most 10 normalised units, not nan"),
+        (BASE + "noise = []\n", "noise is empty"),
+        (BASE + "[plant.Pendulm]\ninertia = 1.0\n", "'Pendulm'; did you mean Pendulum"),
+        (BASE + "[learner]\nDDPG = 3\n", "must be a table"),
+        (BASE + "[learner.DDPG]\nbatch_size = 0\n", "batch_size must be at least 1"),
+        (BASE + '[learner.DDPG.exploration]\nform = "gausian"\n', "unknown form in .*'gausian'; did you mean gaussian"),
+        (BASE + "[learner.DDPG.exploration]\nsigma = 0.1\n", "unknown key in .*exploration: 'sigma'"),
+        (BASE.replace('"x"', '"../x"'), "usable as a folder name"),
+        (BASE + "frequency = [33.3]\n", "33.3 Hz .*use 33.25 or 33.5 Hz"),
+        (BASE.replace("episodes = 10", "episodes = 2.5"), "episodes must be a whole number"),
+        (BASE + "update_every = -1\n", "update_every must be at least 0 and at most 1000000000, not -1"),
+        (BASE + "update_every = true\n", "update_every must be a whole number, not True"),
+        (BASE + 'buffers = "all"\n', "buffers must be one of 'final', 'compressed', 'none'"),
+        (BASE + 'reference = "finest"\n', "reference must be one of 'converged', 'paper'"),
+        (BASE + "[learner.DPG]\ntau = 1.0\n", "unknown name in table"),
+        (BASE + "[plant.Pendulum]\ninertai = 1.0\n", "did you mean inertia"),
+        (BASE + "[[grid]]\nnoises = [0.0]\n", "unknown key in .*did you mean noise"),
+        ("name = [", "not valid TOML"),
+        (BASE + 'learners = ["DQN:sb3"]\n', "DQN has no variant sb3"),
+        (BASE + f"capacity = {'9' * 5000}\n", "not valid TOML"),
+        (BASE + f"capacity = {HUGE}\n", "capacity must be at least 1 and .*, not a number of about 6021 digits"),
+        (BASE + f"noise = [{HUGE}]\n", "noise is too large: a number of about 6021 digits"),
+        (BASE + f"noise = {'[' * 5000}{']' * 5000}\n", "not valid TOML: it is nested too deeply"),
+        (BASE + f"[plant.Pendulum]\nlength = {HUGE}\n", "length must be a finite number"),
+        (BASE + "[plant.Pendulum]\nname = 1.0\n", "unknown parameter of Pendulum 'name'"),
+        (BASE.replace('"x"', '"a\\u001b[31m"'), "usable as a folder name"),
+        (BASE.replace("Pendulum", "a\\u0000.py:Mine"), "control character"),
+        (BASE.replace("Pendulum", "gymnasium:..x:X-v0"), "the module ..x cannot be imported"),
+        (BASE + "frequency = [1e9]\n", "frequency must be above 0 and at most 100000 Hz"),
+        (BASE + "block = 1000000000000000000000000000000\n", "block must be at least 1"),
+        (BASE + "[[grid]]\nnoise = [11]\n", "noise must be at least 0 and at most 10 normalised units, not 11"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        read_study(write(tmp_path, text)).cells()
+    assert "\n" not in str(caught.value)
+
+
+def test_whole_numbers_are_the_same_cells_in_python_and_in_a_file() -> None:
+    """Else a study that Python ran would begin anew from its own study.toml."""
+    common = {"name": "x", "plants": ("Pendulum",), "strategies": ("FIFO[Uniform]",)}
+    whole = Study(**common, noise=(0,), frequency=(50,))  # type: ignore[arg-type]
+    again = build(Study, tomllib.loads(write_toml(resolved(whole, whole.cells()))), "file")
+    assert [cell.id for cell in whole.cells()] == [cell.id for cell in again.cells()]
+    assert whole.cells() == Study(**common, noise=(0.0,), frequency=(50.0,)).cells()  # type: ignore[arg-type]
+
+
+def test_defaults_are_the_papers_runs() -> None:
+    study = Study(name="x", plants=("Pendulum",), strategies=("FIFO[Uniform]",))
+    assert (study.seeds, study.episodes, study.capacity, study.noise) == (50, 3000, 10_000, (0.0,))
+    assert (study.block, study.greedy_every, study.root_seed) == (50, 10, 0)
+    assert (study.discount, study.buffers, study.device, study.replayed_noise) == ("fixed", "final", "cpu", False)
+    (cell,) = study.cells()
+    assert (cell.first_member, cell.members, cell.update_every) == (0, 50, 0)
+
+
+def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
+    text = BASE + "block = 3\nnoise = [0.02]\nfrequency = [100]\n"
+    first, second = read_study(write(tmp_path, text)).cells()
+    assert [list(cell.seeds) for cell in (first, second)] == [[0, 1, 2], [3]]
+    assert first.label == "Pendulum DDPG FIFO[Uniform] noise 0.02 100 Hz seeds 0–2"
+    assert second.label.endswith("seeds 3–3")
+    assert len(first.id) == 16
+    assert dataclasses.replace(first, settings=dict(reversed(first.settings.items()))).id == first.id
+    with pytest.raises(UserError, match="plant Pendulum is not the one this cell was made for"):
+        dataclasses.replace(first, fingerprint="0").make_plant()
+
+
+def test_the_last_episodes_are_a_hundred_or_a_tenth_of_the_rounds() -> None:
+    assert [last_episodes(count, rounds=False) for count in (3000, 101, 100, 60, 1)] == [100, 100, 100, 60, 1]
+    assert [last_episodes(count, rounds=True) for count in (3000, 60, 19, 5)] == [300, 6, 1, 1]
+
+
+def made(**changes: Any) -> Study:
+    settings = {"name": "x", "plants": ("Pendulum",), "strategies": ("FIFO[Uniform]",), "episodes": 10, **changes}
+    return Study(**settings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"strategies": ("FIFO(15)[Uniform]",)}, "capacity 15 is smaller than a batch of 16"),
+        ({"capacity": 15}, "capacity 15 is smaller than a batch of 16"),
+        ({"capacity": 199, "learners": ("ACER",)}, "smaller than a batch of 200"),
+        ({"update_every": 2001}, "update_every = 2001 is more than the 2000 steps of a run"),
+        ({"evaluate_every_steps": 199}, "evaluate_every_steps must be at least the 200"),
+        ({"evaluate_every_steps": 2001}, "evaluate_every_steps"),
+        ({"strategies": ("Synth(state=0.1)*FIFO[Uniform]",), "observe": ("angle",)}, "needs all states; leave observe"),
+        ({"strategies": ("Synth(state=0.1)*FIFO[Uniform]",), "learners": ("ACER",)}, "replays trajectories"),
+        ({"strategies": ("FULL[Uniform]",), "learners": ("ACER",), "update_every": 100}, "keeps everything"),
+        ({"learners": ("ACER",), "replayed_noise": True}, "replayed_noise measures single experiences"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(changes: dict[str, Any], words: str) -> None:
+    made(capacity=16, update_every=2000).cells()
+    made(learners=("ACER",), capacity=200, update_every=100).cells()
+    with pytest.raises(UserError, match=words):
+        made(**changes).cells()
+
+
+def test_a_discount_is_an_axis_or_one_plants_or_one_learners(tmp_path: Path) -> None:
+    tables = {
+        "discount = [0.9, 0.99]\n": {("DDPG:discount=0.9", 0.9), ("DDPG:discount=0.99", 0.99)},
+        "discount = 0.9\n": {("DDPG:discount=0.9", 0.9)},
+        "[[grid]]\ndiscount = [0.9]\n[[grid]]\n": {("DDPG:discount=0.9", 0.9), ("DDPG", 0.95)},
+        "[plant.Pendulum]\ndiscount = 0.9\n": {("DDPG", 0.9)},
+        "[plant.Pendulum]\ndiscount = 0.9\n[learner.DDPG]\ndiscount = 0.99\n": {("DDPG", 0.99)},
+        'frequency = [100]\ndiscount = "horizon"\n[plant.Pendulum]\ndiscount = 0.81\n': {("DDPG", 0.9)},
+    }
+    for text, due in tables.items():
+        study = read_study(write(tmp_path, BASE + text))
+        cells = study.cells()
+        assert {(cell.learner, round(cell.gamma, 12)) for cell in cells} == due
+        for cell in cells:
+            assert make_agent(cell, cell.make_plant()).task.discount == cell.gamma
+        again = read_study(write(tmp_path, write_toml(resolved(study, cells))))
+        assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+
+
+def test_the_discount_that_looks_the_farthest_decides_the_references(tmp_path: Path) -> None:
+    cells = read_study(write(tmp_path, BASE + "discount = [0.9, 0.99, 0.95]\nnoise = [0.0, 0.02]\n")).cells()
+    chosen = reference_cells(cells)
+    assert [cell.gamma for cell in chosen.values()] == [0.99, 0.99]
+    plants = [cell.make_plant() for cell in cells]
+    assert reference_discount(chosen["Pendulum", 50.0, 0.0].make_plant(), 50.0) == 0.99
+    assert len({kept_at(plant, 50.0, 0.0, None) for plant in plants}) == len(set(plants)) == 3
+
+
+def test_from_python_one_name_or_number_is_a_list() -> None:
+    short: Any = {"plants": "Pendulum", "strategies": ["FULL[PER]"], "noise": 0, "observe": "angle"}
+    whole: Any = {"plants": ("Pendulum",), "strategies": ("FULL[PER]",), "noise": (0.0,), "observe": ("angle",)}
+    assert Study(name="x", **short) == Study(name="x", **whole)
+    with pytest.raises(UserError, match="plants must be text"):
+        Study(name="x", plants=(object(),))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="no such study file"):
+        read_study("none.toml")
+
+
+def test_names_in_files_are_not_imported_at_construction(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("raise SystemExit('it ran')\n")
+    name = f"{tmp_path / 'mine.py'}:X"
+    Study(name="x", plants=(name,), learners=(name,), strategies=(f"{name}[Uniform]",))
+
+
+def test_a_changed_axis_is_that_of_all_grids(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, BASE + "[[grid]]\nnoise = [0.0, 0.02]\nfrequency = [50]\n[learner.DDPG]\ntau = 0.5\nclip = 1.0\n"
+    )
+    changes = setting_values(("noise=0.1", "strategies=FULL[PER]", "learner.DDPG.tau=0.1", "capacity=5000"))
+    [cell] = read_study(path, changes).cells()
+    assert (cell.noise, cell.frequency, cell.strategy, cell.capacity) == (0.1, 50.0, "FULL[PER]", 5000)
+    assert (cell.settings["tau"], cell.settings["clip"]) == (0.1, 1.0)
+    dotted = setting_values(('plant."own.py:Tank".wall-area=2', "learner.V-RACER.batch-size=8"))
+    assert dotted == {"plant": {"own.py:Tank": {"wall_area": 2}}, "learner": {"V-RACER": {"batch_size": 8}}}
+
+
+@pytest.mark.parametrize("learner", SB3)
+def test_variants_like_stable_baselines3_update_once_a_step(learner: str) -> None:
+    name = f"{learner}:sb3"
+    words: dict[str, Any] = {"plants": "Pendulum", "strategies": "FULL[PER]", "learners": name}
+    [cell] = Study(name="x", **words, learner={name: {"tau": 0.1}}).cells()
+    assert cell.settings["replays_per_experience"] == cell.settings["batch_size"] == 256
+    assert cell.settings["tau"] == 0.1
+
+
+STRATEGY = "from replaybench.replay.strategies.uniform import Uniform\nclass Mine(Uniform): pass\n"
+LEARNER = """
+from replaybench.controllers.algorithms.dqn import DQN, DQNConfig
+from neighbour import NUMBER
+class Mine(DQN): pass
+class MineConfig(DQNConfig): pass
+"""
+
+
+def cell(learner: str = "DQN", strategy: str = "FIFO[Uniform]", plant: str = "PendulumDCSC") -> Cell:
+    study = Study(name="t", plants=(plant,), learners=(learner,), strategies=(strategy,), seeds=1, episodes=1)
+    return study.cells()[0]
+
+
+def test_cells_of_the_packages_own_do_not_depend_on_the_field() -> None:
+    """Their ids are those that they had before there was one."""
+    mine = cell("V-RACER", "Drop(0.3)*FIFO[PER+IS+ReFER]")
+    assert mine.sources == ""
+    assert dataclasses.replace(mine, sources="x").id != mine.id
+
+
+@pytest.mark.parametrize("what", ["strategy", "learner"])
+def test_an_edited_strategy_or_learner_is_another_cell(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    named = {"strategy": f"FIFO[{file}:Mine]", "learner": f"{file}:Mine:variant"}[what]
+
+    def of(source: str) -> Cell:
+        file.write_text(source)
+        return cell(**{what: named})
+
+    source = {"strategy": STRATEGY, "learner": LEARNER}[what]
+    (tmp_path / "neighbour.py").write_text("NUMBER = 1\n")
+    first, edited = of(source), of(source + "# edited\n")
+    assert "own.py " in first.sources
+    assert ("neighbour.py " in first.sources) == ("neighbour" in source)
+    assert edited.id != first.id
+    with pytest.raises(UserError, match=r"own\.py:Mine.* its source has changed"):
+        CellRun(first)
+    CellRun(edited).close()
+
+
+def test_an_edited_plant_is_another_cell(tmp_path: Path) -> None:
+    source, file = (EXAMPLES / "cart_pole.py").read_text(encoding="utf-8"), tmp_path / "own.py"
+    file.write_text(source, encoding="utf-8")
+    before = cell("DDPG", plant=f"{file}:CartPole").id
+    file.write_text(source.replace("return ", "return 1.0 and ", 1), encoding="utf-8")
+    assert cell("DDPG", plant=f"{file}:CartPole").id != before
+
+
+SOON = {"SAC": {"warmup_episodes": 0}, "V-RACER": {"warmup_episodes": 1}}
+
+
+def study(name: str = "DDPG", start: dict[str, Any] | None = None, **changed: Any) -> Study:
+    words: dict[str, Any] = {
+        "name": "t", "plants": ("PendulumDCSC",), "learners": (name,), "strategies": ("FIFO[Uniform]",), "seeds": 3,
+        "episodes": 2, "greedy_every": 1, "capacity": 1000, "learner": {name: SOON[name]} if name in SOON else {},
+    }  # fmt: skip
+    return build(Study, {**words, **changed, "start": {name: start} if start else {}}, "test")
+
+
+def learned(folder: Path, learner: str = "DDPG", **changed: Any) -> Path:
+    """Leave the policy file of a short run of three members."""
+    assert run_cell(study(learner, **changed).cells()[0], folder, "none")
+    return folder / "policy.safetensors"
+
+
+def begun(cell: Cell) -> dict[str, Any]:
+    agent = make_agent(cell, cell.make_plant())
+    assert isinstance(agent, Learner)
+    return {name: array.copy() for name, array in agent.weights().items()}
+
+
+@pytest.mark.parametrize("learner", ["DDPG", "SAC", "V-RACER"])
+def test_seeds_take_the_members_of_the_file_in_turn(tmp_path: Path, learner: str) -> None:
+    path = learned(tmp_path, learner)
+    stored = read_policy(path)[1]
+    cells = study(learner, {"policy": f"{path}"}, seeds=5, block=4).cells()
+    for cell, members in zip(cells, ([0, 1, 2, 0], [1]), strict=True):
+        for name, array in begun(cell).items():
+            np.testing.assert_array_equal(array, stored[name][members], err_msg=name)
+    cell = study(learner, {"policy": f"{path}", "member": 1}).cells()[0]
+    for name, array in begun(cell).items():
+        np.testing.assert_array_equal(array, stored[name][[1, 1, 1]], err_msg=name)
+    agent = make_agent(cell, cell.make_plant())
+    assert isinstance(agent, Learner)
+    for name, target in agent.targets.items():
+        np.testing.assert_array_equal(target.parameters, agent.networks[name].parameters)
+
+
+def test_no_first_value_takes_the_place_of_a_stored_one(tmp_path: Path) -> None:
+    """V of a V-RACER that begins anew is set to the mean return of its first episodes; here it has been learned."""
+    path = learned(tmp_path, "V-RACER")
+    still = {"learner": {"V-RACER": {**SOON["V-RACER"], "learning_rate": 1e-9}}}
+    run = CellRun(study("V-RACER", {"policy": f"{path}"}, **still).cells()[0])
+    seen = np.zeros((3, 1, 2), np.float32)
+    before = run.agent.value(seen).copy()
+    run = advanced(run.cell)
+    assert isinstance(run.agent, Learner)
+    assert run.agent.steps[0] > 0
+    np.testing.assert_allclose(run.agent.value(seen), before, atol=1e-4)
+    assert np.abs(before).min() > 1e-3
+
+
+def test_what_a_cell_starts_with_is_part_of_its_identity_but_not_where_it_lies(tmp_path: Path) -> None:
+    path = learned(tmp_path / "one")
+    other = tmp_path / "elsewhere.safetensors"
+    shutil.copy(path, other)
+
+    def id_of(start: dict[str, Any] | None) -> str:
+        return study(start=start).cells()[0].id
+
+    assert id_of({"policy": f"{path}"}) == id_of({"policy": f"{other}"}) == id_of({"policy": f"{path.parent}"})
+    facts, weights = read_policy(path)
+    write_policy(other, {name: array + 1 for name, array in weights.items()}, facts)
+    ids = [id_of(None), id_of({"policy": f"{path}"}), id_of({"policy": f"{path}", "member": 0})]
+    assert len({*ids, id_of({"policy": f"{other}"})}) == 4
+
+
+def test_a_study_says_what_it_starts_with(tmp_path: Path) -> None:
+    path = learned(tmp_path)
+    made = study("DDPG:tuned", {"policy": f"{path}"})
+    cells = made.cells()
+    file = tmp_path / "study.toml"
+    file.write_text(write_toml(resolved(made, cells)), encoding="utf-8")
+    again = read_study(file)
+    assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    facts, weights = read_policy(path)
+    write_policy(path, {name: array + 1 for name, array in weights.items()}, facts)
+    with pytest.raises(UserError, match="holds another policy than when this run began; restore it, or leave content"):
+        again.cells()
+    with pytest.raises(UserError, match="holds another policy"):
+        make_agent(cells[0], cells[0].make_plant())
+    assert made.cells()[0].id != cells[0].id
+
+
+def test_a_run_that_began_with_a_policy_is_no_evidence_for_one_that_did_not(tmp_path: Path) -> None:
+    path = learned(tmp_path)
+    plain, started = study().cells()[0], study(start={"policy": f"{path}"}).cells()[0]
+    assert started.start is not None
+    table = {"start": {"DDPG": dataclasses.asdict(started.start)}}
+
+    def told(run: dict[str, Any], cell: Cell) -> list[str]:
+        coords = {"update_every": ("plant", [0]), "plant": ["PendulumDCSC"], "episode": [1, 2]}
+        data = xr.Dataset(coords=coords)
+        differences = Evidence(tmp_path, data, run).differences(cell)
+        return [name for name in differences if name.startswith("start")]
+
+    assert told(table, plain) == ["start.DDPG"]
+    assert told({}, started) == ["start.DDPG"]
+    assert not told(table, started)
+    assert not told({}, plain)
+
+
+def test_blocks_of_a_run_are_taken_together(tmp_path: Path) -> None:
+    made = study(seeds=5, block=2)
+    for number, cell in enumerate(made.cells()):
+        assert run_cell(cell, tmp_path / "cells" / f"{9 - number}", "none")  # not in the order of their names
+    whole = begun(study(start={"policy": f"{tmp_path}"}, seeds=7).cells()[0])
+    for name, array in whole.items():
+        parts = [read_policy(tmp_path / "cells" / f"{9 - number}" / "policy.safetensors")[1] for number in range(3)]
+        stored = np.concatenate([part[name] for part in parts])
+        np.testing.assert_array_equal(array, stored[[0, 1, 2, 3, 4, 0, 1]], err_msg=name)
+    with pytest.raises(UserError, match="holds members 0 to 4, not 5"):
+        study(start={"policy": f"{tmp_path}", "member": 5}).cells()
+    assert run_cell(study(noise=(0.1,)).cells()[0], tmp_path / "cells" / "noisy", "none")
+    with pytest.raises(UserError, match="policies of 2 grid points; name the file of one, as .*PendulumDCSC DDPG FIFO"):
+        study(start={"policy": f"{tmp_path}"}).cells()
+    with pytest.raises(UserError, match="holds no policies"):
+        study(start={"policy": f"{tmp_path / 'cells'}"}).cells()
+
+
+def test_a_diverged_member_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    path = learned(tmp_path)
+    facts, weights = read_policy(path)
+    weights["actor.0.bias"][2] = np.nan
+    write_policy(path, weights, facts)
+    with pytest.raises(UserError, match="member 2 .* NaN or infinite"):
+        study(start={"policy": f"{path}"}, seeds=3).cells()
+    study(start={"policy": f"{path}"}, seeds=2).cells()
+    study(start={"policy": f"{path}", "member": 1}, seeds=3).cells()
+
+
+def test_what_does_not_fit_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    path = learned(tmp_path)
+    start = {"policy": f"{path}"}
+    with pytest.raises(UserError, match=r"do not fit .* DDPG; .*\(actor_hidden = \[\d+, \d+\] there, \[8\] here\)"):
+        study(start=start, learner={"DDPG": {"actor_hidden": [8]}}).cells()
+    with pytest.raises(UserError, match=r"do not fit .* SAC; .*\(learner = \"DDPG\" there, \"SAC\" here"):
+        study("SAC", start).cells()
+    with pytest.raises(UserError, match="observation_size = 2 there, 1 here"):
+        study(start=start, observe=("angle",)).cells()
+    with pytest.raises(UserError, match="holds members 0 to 2, not 3"):
+        study(start={**start, "member": 3}).cells()
+    with pytest.raises(UserError, match=r"nowhere.safetensors"):
+        study(start={"policy": "nowhere.safetensors"}).cells()
+    with pytest.raises(UserError, match=r"name in table \[start\]: 'NAF'"):
+        build(Study, {"name": "t", "plants": ("Pendulum",), "strategies": ("FIFO[Uniform]",),
+                      "start": {"NAF": start}}, "test")  # fmt: skip
+    with pytest.raises(UserError, match="policy"):
+        study(start={"member": 0})

@@ -1,0 +1,395 @@
+"""Worker processes and clusters: interruptions of every kind leave the numbers unchanged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import xarray as xr
+from cells import assert_equal_files
+from distributed import Client
+
+from replaybench.data.record import read_header
+from replaybench.data.run_folder import RunFolder
+from replaybench.envs.registry import make_plant
+from replaybench.experiments import workers as worker_module
+from replaybench.experiments.dataset import ORIGINS
+from replaybench.experiments.progress import Report, Round
+from replaybench.experiments.results_file import read_results
+from replaybench.experiments.tasks import Job
+from replaybench.experiments.workers import run_locally
+from replaybench.runtime.errors import UserError
+
+LIMIT = 240
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "replaybench.cli.main", *map(str, words)]
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    """Start a sweep as the leader of a process group of its own."""
+    # What a shell runs in the background ignores interrupts, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return subprocess.Popen(
+        command("sweep", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command("sweep", *words), capture_output=True, text=True, timeout=LIMIT)
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """All but who computed it, when, how fast and in how much memory is bit-identical; so are buffers and policies."""
+    apart = ["seconds", "memory", *ORIGINS]
+    xr.testing.assert_identical(read_results(one).drop_vars(apart), read_results(other).drop_vars(apart))
+    cells = sorted(one.glob("cells/*"))
+    assert cells
+    for cell in cells:
+        assert_equal_files(cell, other / "cells" / cell.name)
+        assert read_header(cell / "buffer.h5").facts == read_header(other / "cells" / cell.name / "buffer.h5").facts
+
+
+@pytest.fixture(scope="module")
+def longer_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study") / "longer.toml"
+    path.write_text(
+        'name = "longer"\nseeds = 2\nepisodes = 80\ngreedy_every = 10\ncapacity = 3000\n'
+        'plants = ["PendulumDCSC"]\nstrategies = ["FIFO[Uniform]", "FULL[PER]", "Resv[Uniform]"]\n'
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(longer_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The uninterrupted run that all others are compared with."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    done = run(longer_study, "--output", folder, "--workers", 2)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of the living children of a process."""
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(child) for child in listed.split()]
+
+
+def workers_of(pid: int) -> list[int]:
+    """Process ids of a sweep's workers."""
+    return [child for child in children(pid) if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def wait_for_checkpoint(process: subprocess.Popen[str], folder: Path, known: set[tuple[Path, int]]) -> None:
+    """Wait until a checkpoint is written that was not there before, or the process has ended."""
+    deadline = time.monotonic() + LIMIT
+    while process.poll() is None and not checkpoints(folder) - known:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def checkpoints(folder: Path) -> set[tuple[Path, int]]:
+    found = set()
+    for path in folder.glob("cells/*/checkpoint.h5"):
+        with contextlib.suppress(OSError):  # it may be gone again
+            found.add((path, path.stat().st_mtime_ns))
+    return found
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(longer_study: Path, whole: Path, tmp_path: Path) -> None:
+    """SIGKILL five times, each a random moment after a new checkpoint; workers follow, the last run completes."""
+    rng = np.random.Generator(np.random.PCG64(0))
+    folder = tmp_path / "run"
+    for kill in range(5):
+        before = checkpoints(folder)
+        process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+        wait_for_checkpoint(process, folder, before)
+        time.sleep(rng.uniform(0.0, 0.15))
+        assert process.poll() is None, f"kill {kill} came too late: {process.communicate()}"
+        orphans = children(process.pid)
+        process.kill()
+        process.communicate(timeout=30)
+        assert orphans
+        deadline = time.monotonic() + 20
+        while any(Path(f"/proc/{pid}").exists() for pid in orphans):
+            assert time.monotonic() < deadline, "workers outlive their coordinator"
+            time.sleep(0.05)
+    assert list(folder.glob("cells/*/checkpoint.h5"))
+    done = run(longer_study, "--output", folder, "--workers", 2)
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.glob("cells/*/.*.partial"))
+    assert_same(whole, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_writes_checkpoints_and_says_how_to_go_on(
+    sent: signal.Signals, status: int, longer_study: Path, whole: Path, tmp_path: Path
+) -> None:
+    """Ctrl-C, which terminals send to the whole process group, and SIGTERM; `timeout` sends either of them twice."""
+    folder = tmp_path / "run"
+    options = ("--workers", 2, "--checkpoint-seconds", 0.02, "--progress", "json")
+    process = start(longer_study, "--output", folder, *options)
+    wait_for_checkpoint(process, folder, set())
+    os.killpg(process.pid, sent)
+    os.kill(process.pid, sent)
+    events, told = process.communicate(timeout=60)
+    heard = [json.loads(line) for line in events.splitlines()]
+    assert heard[0]["event"] == "begin"
+    assert (heard[-1]["event"], heard[-1]["status"]) == ("end", status)
+    assert {each["event"] for each in heard} <= {"begin", "reference", "round", "complete", "end"}
+    assert process.returncode == status, told
+    assert "run the same command again to continue" in told
+    assert "Traceback" not in told
+    assert list(folder.glob("cells/*/checkpoint.h5"))
+    done = run(longer_study, "--output", folder, "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    assert_same(whole, folder)
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_stops_at_once(longer_study: Path, tmp_path: Path) -> None:
+    """Workers that do not answer are no reason to wait."""
+    process = start(longer_study, "--output", tmp_path / "run", "--workers", 2, "--checkpoint-seconds", 0.02)
+    wait_for_checkpoint(process, tmp_path / "run", set())
+    workers = workers_of(process.pid)
+    maps = [Path(f"/proc/{pid}/maps").read_text() for pid in (process.pid, *children(process.pid))]
+    assert len(maps) > 2
+    assert not any("/dev/shm" in text for text in maps), "named semaphores would outlive SIGKILL"
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("stopping:")
+    time.sleep(0.2)  # two at once are one
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told.startswith("replaybench: stopped at once; finished cells and checkpoints are kept")
+    assert told.count("\n") == 1
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_only_its_own_cell(longer_study: Path, whole: Path, tmp_path: Path) -> None:
+    """Another worker goes on from the checkpoint."""
+    folder = tmp_path / "run"
+    process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+    wait_for_checkpoint(process, folder, set())
+    os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+    _, told = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, told
+    assert_same(whole, folder)
+
+
+def test_a_second_sweep_in_the_same_folder_is_refused(longer_study: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with folder.locked():
+        done = run(longer_study, "--output", folder.path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "another sweep is working in" in done.stderr
+
+
+def test_a_finished_sweep_runs_nothing_again(longer_study: Path, whole: Path) -> None:
+    stamps = {path: path.stat().st_mtime_ns for path in whole.glob("cells/*/*")}
+    assert run(longer_study, "--output", whole).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in whole.glob("cells/*/*")} == stamps
+
+
+class Cluster(NamedTuple):
+    address: str
+    scheduler: subprocess.Popen[bytes]
+    workers: list[subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A real Dask scheduler and two single-threaded worker processes on loopback."""
+    address = tmp_path / "scheduler.json"
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    scheduler = subprocess.Popen(
+        [*dask, "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(address)], **quiet
+    )
+    deadline = time.monotonic() + 60
+    while not address.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(address)]
+    options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"]
+    workers = [subprocess.Popen([*worker, *options], **quiet) for _ in range(2)]
+    with Client(scheduler_file=str(address), set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        found = client.scheduler.address
+    yield Cluster(found, scheduler, workers)
+    for process in (*workers, scheduler):
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_cluster_that_loses_a_worker_gives_the_same_results(
+    longer_study: Path, whole: Path, tmp_path: Path, cluster: Cluster
+) -> None:
+    """The killed worker's cell is run again; only the coordinator writes into the folder."""
+    address, _, workers = cluster
+    process = start(longer_study, "--output", tmp_path / "run", "--cluster", address)
+    with Client(address, set_as_default=False) as client:
+        # A stopped process cannot finish its cell, so the kill hits it in the middle of one.
+        pids, victim = client.run(os.getpid), None
+        deadline = time.monotonic() + LIMIT
+        while victim is None:
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            busy = {w for w, keys in client.processing().items() if keys}
+            victim = next((worker for worker in workers if worker.pid in {pids[name] for name in busy}), None)
+        os.kill(victim.pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        assert process.poll() is None
+        victim.kill()
+    _, told = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, told
+    assert_same(whole, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_cluster_that_loses_its_scheduler_is_one_line(longer_study: Path, tmp_path: Path, cluster: Cluster) -> None:
+    """What was finished is kept."""
+    process = start(longer_study, "--output", tmp_path / "run", "--cluster", cluster.address)
+    deadline = time.monotonic() + LIMIT
+    while not list(tmp_path.glob("run/cells/*/scores.h5")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    cluster.scheduler.kill()
+    _, told = process.communicate(timeout=LIMIT)
+    assert process.returncode == 2, told
+    assert told.startswith("replaybench: the cluster gave up (CancelledError); finished cells are kept")
+    assert told.count("\n") == 1, told
+    assert list(tmp_path.glob("run/cells/*/scores.h5"))
+
+
+def die_once(number: int, mark: Path, report: Report) -> int:
+    if number == 0 and not mark.exists():
+        mark.write_text("was here")
+        os.kill(os.getpid(), signal.SIGKILL)
+    report(Round(number, reward=0.0))
+    return number
+
+
+def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
+    done: dict[str, int] = {}
+    reported: dict[str, Round] = {}
+    tasks = [Job(str(number), die_once, (number, tmp_path / "mark")) for number in range(4)]
+    run_locally(2, tasks, reported.__setitem__, done.__setitem__)
+    assert done == {str(number): number for number in range(4)}
+    assert reported == {str(number): Round(number, reward=0.0) for number in range(4)}
+    assert (tmp_path / "mark").exists()
+
+
+def die(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(report: Report) -> None:
+    os._exit(5)
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (die, r"died 3 times at the same task \(SIGKILL\), probably for lack of memory"),
+        (leave, r"ended 3 times at the same task \(exit status 5\); its output"),
+    ],
+)
+def test_a_task_that_ends_its_worker_every_time_is_one_line(end: Callable[[Report], None], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        run_locally(1, [Job("x", end, ())], lambda key, done: None, lambda key, result: None)
+
+
+SWEEP = """
+import replaybench
+
+replaybench.sweep(
+    replaybench.Study(name="x", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), seeds=1, episodes=1), "run"
+)
+"""
+TASK = """
+from replaybench.experiments.tasks import Job
+from replaybench.experiments.workers import run_locally
+
+if __name__ != "__main__":
+    raise LookupError("what it said")
+run_locally(1, [Job("x", print, ())], print, print)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "told"),
+    [
+        (SWEEP, 0, "the script calls replaybench.sweep as it is imported, and workers import it; put the call under"),
+        (TASK, 3, "a worker process ended 3 times before it began (exit status 1); its output is above; a script"),
+    ],
+)
+def test_a_script_that_begins_again_in_its_workers_is_told(tmp_path: Path, script: str, said: int, told: str) -> None:
+    (tmp_path / "script.py").write_text(script)
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, env=here)
+    assert ended.returncode == 1
+    assert ended.stderr.count("LookupError: what it said") == said
+    assert told in ended.stderr.splitlines()[-1]
+    assert ended.stderr.splitlines()[-1].endswith("""under 'if __name__ == "__main__":'""")
+
+
+def plant_of_a_file(name: str, report: Report) -> None:
+    make_plant(name)
+
+
+def number(found: int, report: Report) -> int:
+    if found == 0:
+        raise UserError("zero")
+    return found
+
+
+@contextlib.contextmanager
+def threads(address: str) -> Iterator[Executor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def test_finished_tasks_are_stored_though_another_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "_executor", threads)
+    monkeypatch.setattr(worker_module, "wait", lambda futures, **_: (wait(futures).done, set()))
+    stored: dict[str, int] = {}
+    with pytest.raises(UserError, match="zero"):
+        worker_module.run_on_cluster("", [Job(f"{n}", number, (n,)) for n in range(20)], print, stored.__setitem__)
+    assert stored == {f"{n}": n for n in range(1, 20)}
+
+
+def test_a_file_that_workers_do_not_have_is_told_as_missing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker_module, "_executor", threads)
+    told = (
+        f"^on a worker of the cluster: no plant file 'own.py' in {tmp_path}, where this runs; give the path of a Python"
+    )
+    with pytest.raises(UserError, match=told):
+        worker_module.run_on_cluster("", [Job("x", plant_of_a_file, ("own.py:Mine",))], print, print)

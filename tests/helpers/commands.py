@@ -1,0 +1,24 @@
+"""Commands as users type them, run in this process."""
+
+from __future__ import annotations
+
+import pytest
+
+from replaybench.cli.main import main
+
+
+def call(*words: object) -> int:
+    """Run a command; return its exit status."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return int(ended.value.code or 0)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """Run a command that must be refused: exit status 2 and one line on stderr, which is returned."""
+    capsys.readouterr()
+    assert call(*words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("replaybench: ")
+    assert error.count("\n") == 1, error
+    return error

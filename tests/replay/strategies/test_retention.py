@@ -1,0 +1,271 @@
+"""Retention: which experience a full buffer overwrites."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from buffers import FIELDS, FarRule, chi_square, fill, make, saved, set_errors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive import rank_segments
+
+from replaybench.replay.buffer import Replay
+from replaybench.replay.storage.slots import segment
+from replaybench.replay.strategies.notation import RETENTIONS, parse
+from replaybench.runtime.errors import UserError
+
+
+def victims(replay: Replay, offers: int, draws: int) -> np.ndarray:
+    """Return how often each slot is the victim, were one taken `draws` times; the last count is that of 'none'."""
+    capacity, members = replay.slots, len(replay.count)
+    counts = np.zeros(capacity + 1, np.int64)
+    for _ in range(draws):
+        slots = np.full(members, -2)
+        replay.retention.slots(np.full(members, offers), capacity, slots)
+        counts += np.bincount(np.where(slots < 0, capacity, slots), minlength=capacity + 1)
+    return counts
+
+
+def test_fifo_keeps_the_newest() -> None:
+    replay = make("FIFO[Uniform]", capacity=10)
+    fill(replay, 10)
+    for offered in range(11, 38):
+        fill(replay, 1, offered - 1)
+        assert sorted(replay.columns.column("reward")[0, :, 0]) == list(range(offered - 10, offered))
+        assert sorted(replay.columns.serial[0]) == list(range(offered - 9, offered + 1))
+
+
+def test_full_keeps_everything_and_refuses_more_than_it_was_made_for() -> None:
+    replay = make("FULL[Uniform]", capacity=37)
+    fill(replay, 37)
+    assert list(replay.columns.column("reward")[0, :, 0]) == list(range(37))
+    with pytest.raises(OverflowError, match="more experiences or units than it has room for"):
+        fill(replay, 1)
+
+
+def test_a_reservoir_includes_every_offer_with_equal_probability() -> None:
+    """2000 members, capacity 10, 40 offers: each offer is kept with probability 1/4."""
+    replay = Replay(parse("Resv[Uniform]"), {"reward": 1}, 10, 0, range(2000), 1)
+    fill(replay, 40)
+    kept = np.bincount(replay.columns.rows[:, :, 0].astype(int).ravel(), minlength=40)
+    chi_square(kept, np.full(40, 500.0))
+
+
+def test_a_reservoir_overwrites_a_uniform_victim() -> None:
+    replay = make("Resv[Uniform]", members=100, capacity=10)
+    fill(replay, 10)
+    chi_square(victims(replay, 20, 400), 40_000 * np.r_[np.full(10, 0.05), 0.5])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
+def test_exact_victims_follow_the_rank_law_from_the_smallest_error(alpha: float) -> None:
+    capacity, draws = 12, 1000
+    replay = make(f"TDE({alpha}, segments=none)[Uniform]", members=50, capacity=capacity)
+    fill(replay, capacity)
+    errors = np.random.Generator(np.random.PCG64(0)).permutation(capacity)
+    set_errors(replay, np.tile(errors, (50, 1)))
+    law = np.arange(1, capacity + 1) ** -alpha
+    expected = 50 * draws * (law / law.sum())[errors]
+    chi_square(victims(replay, capacity, draws)[:capacity], expected)
+
+
+@pytest.mark.parametrize(("segments", "parts"), [("authors", 3), ("5", 5), ("1", 1), ("100", 12)])
+def test_victims_by_segments(segments: str, parts: int) -> None:
+    """Each part of equal probability gives as many victims; inside it all ranks do alike."""
+    capacity, draws = 12, 1000
+    replay = make(f"Expl(1.2, segments={segments})[Uniform]", members=50, capacity=capacity)
+    exploration = np.random.Generator(np.random.PCG64(1)).permutation(capacity)
+    for value in exploration:
+        fill(replay, 1, exploration=value)
+    chance = np.concatenate([np.full(len(r), 1 / len(r) / parts) for r in rank_segments(1.2, capacity, parts)])
+    chi_square(victims(replay, capacity, draws)[:capacity], 50 * draws * chance[exploration])
+
+
+@pytest.mark.parametrize(("capacity", "parts"), [(100, 3), (1999, 3), (5000, 10)])
+def test_the_authors_cut_capacity_by_500_but_at_least_in_three(capacity: int, parts: int) -> None:
+    """The first part is as wide as that of so many parts, and a third (tenth) of the victims come from it."""
+    replay = make("Expl(1.0)[Uniform]", members=200, capacity=capacity)
+    for value in range(capacity):
+        fill(replay, 1, exploration=value)
+    counts = victims(replay, capacity, 100)[:capacity]
+    by_part = [counts[ranks.start : ranks.stop].sum() for ranks in rank_segments(1.0, capacity, parts)]
+    chi_square(np.array(by_part), np.full(parts, 20_000 / parts))
+    first = counts[: len(rank_segments(1.0, capacity, parts)[0])]
+    if len(first) > 1:
+        chi_square(first, np.full(len(first), first.sum() / len(first)))
+
+
+def test_of_equal_metrics_the_oldest_goes_first() -> None:
+    """With α = 100 the first rank is as good as certain; errors that are not known yet are infinite, so go last."""
+    replay = make("TDE(100.0, segments=none)[Uniform]", capacity=5)
+    fill(replay, 5)
+    set_errors(replay, np.array([[2, 1, np.inf, 1, 2]]))
+    assert victims(replay, 5, 50).tolist() == [0, 50, 0, 0, 0, 0]
+    fill(replay, 1)  # in slot 1, and unknown
+    assert victims(replay, 6, 50).tolist() == [0, 0, 0, 50, 0, 0]
+    set_errors(replay, np.array([[2, 1, np.inf, 1, 2]]))  # slot 1 is the newest now
+    assert victims(replay, 6, 50).tolist() == [0, 0, 0, 50, 0, 0]
+
+
+@pytest.mark.parametrize("text", ["Expl(100.0, segments=none)", "TDE(100.0, segments=none)"])
+def test_where_all_metrics_are_equal_the_newest_stay(text: str) -> None:
+    """As FIFO keeps them, over many turns, and from a saved buffer too."""
+    one, two = (make(f"{text}[Uniform]", members=3, capacity=21) for _ in range(2))
+    fill(one, 200, exploration=0.0)
+    two.load_state_dict(saved(one))
+    for number in range(200, 300):
+        for replay in (one, two):
+            fill(replay, 1, number, exploration=0.0)
+            assert sorted(replay.columns.serial[0].tolist()) == list(range(number - 19, number + 2))
+
+
+def test_every_retention_says_whether_it_is_bounded() -> None:
+    assert [name for name, kind in RETENTIONS.items() if not kind().bounded] == ["FULL"]
+    assert [name for name, kind in RETENTIONS.items() if kind().in_turn] == ["FIFO", "FULL"]
+
+
+@pytest.mark.parametrize(
+    "text", ["TDE(-1)", "TDE(nan)", "Expl(inf)", "TDE(1, segments=0)", "TDE(1, segments=2.5)", "Expl(1, segments=all)"]
+)
+def test_parameters_are_checked(text: str) -> None:
+    with pytest.raises(UserError, match="α must be|segments"):
+        parse(f"{text}[Uniform]")
+
+
+MEMBERS, BATCH = 3, 4
+
+
+class Account:
+    """One member's steps as [serial, episode, far]; `victims` are the serials that go next, the first one first."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.steps: list[list[Any]] = []
+        self.victims: list[int] = []
+
+    def add(self, serial: int, episode: int, far: float) -> None:
+        if len(self.steps) == self.capacity:
+            if not self.victims:
+                self.choose(episode)
+            gone = self.victims.pop(0)
+            self.steps = [step for step in self.steps if step[0] != gone]
+        self.steps.append([serial, episode, far])
+
+    def choose(self, under_way: int) -> None:
+        episodes = sorted({step[1] for step in self.steps})
+        candidates = [episode for episode in episodes if episode != under_way] or episodes
+        flags = {e: [far for _, episode, far in self.steps if episode == e] for e in candidates}
+        chosen = max(candidates, key=lambda e: (Fraction(int(sum(flags[e])), len(flags[e])), -e))
+        self.victims = sorted(serial for serial, episode, _ in self.steps if episode == chosen)
+
+
+class Pair:
+    def __init__(self, strategy: str, capacity: int, seed: int) -> None:
+        self.strategy, self.capacity = strategy, capacity
+        self.rng = np.random.Generator(np.random.PCG64(seed))
+        self.accounts = [Account(capacity) for _ in range(MEMBERS)]
+        self.episode, self.length = np.zeros(MEMBERS, int), np.zeros(MEMBERS, int)
+        self.replay = self.fresh()
+
+    def fresh(self) -> Replay:
+        return Replay(parse(self.strategy), FIELDS, self.capacity, 0, range(MEMBERS), BATCH, traces=FarRule())
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            step = {name: np.zeros((MEMBERS, width), np.float32) for name, width in FIELDS.items()}
+            far = (self.rng.random((MEMBERS, 1)) < 0.4).astype(np.float32)
+            active = self.rng.random(MEMBERS) < 0.8
+            ended = self.rng.random(MEMBERS) < 0.25
+            before = self.replay.offers.copy()
+            self.replay.add({**step, "far": far}, active, ended)
+            for m, account in enumerate(self.accounts):
+                if self.replay.offers[m] > before[m]:
+                    account.add(int(self.replay.collected[m]), int(self.episode[m]), float(far[m, 0]))
+                self.episode[m] += active[m] and ended[m]
+            self.compare()
+
+    def annotate(self, late: int) -> None:
+        """Some of what was drawn is another's slot by now."""
+        batch = self.replay.sample()
+        drawn = dataclasses.replace(batch, idx=batch.idx.copy(), serial=batch.serial.copy())
+        self.add(late)
+        far = np.tile((self.rng.random((MEMBERS, 1)) < 0.5).astype(np.float32), BATCH)
+        self.replay.annotate(drawn, {"far": far})
+        for m, account in enumerate(self.accounts):
+            for step in account.steps:
+                if step[0] in drawn.serial[m]:
+                    step[2] = float(far[m, 0])
+
+    def reload(self) -> None:
+        state = saved(self.replay)
+        self.replay = self.fresh()
+        self.replay.load_state_dict(state)
+
+    def compare(self) -> None:
+        for m, account in enumerate(self.accounts):
+            held = self.replay.columns.serial[m, : self.replay.count[m]].tolist()
+            assert sorted(held) == [step[0] for step in account.steps]
+
+
+OPERATION = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 20)),
+    st.tuples(st.just("annotate"), st.integers(0, 4)),
+    st.just(("reload",)),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["", "Drop(0.4)*"]), st.integers(1, 24), st.integers(0, 2**32), st.lists(OPERATION, max_size=12))
+def test_what_is_stored_is_what_the_account_holds(
+    entry: str, capacity: int, seed: int, operations: list[tuple[Any, ...]]
+) -> None:
+    pair = Pair(f"{entry}FarPol[Uniform]", capacity, seed)
+    pair.add(2 * capacity)
+    for name, *arguments in operations:
+        getattr(pair, name)(*arguments)
+    pair.add(capacity)
+
+
+def episodes(replay: Replay, *far: list[int]) -> None:
+    """Add whole episodes of one member, whose steps are far-policy or not."""
+    for flags in far:
+        for t, flag in enumerate(flags):
+            step = {name: np.zeros((1, width), np.float32) for name, width in FIELDS.items()}
+            over = np.array([t == len(flags) - 1])
+            replay.add({**step, "far": np.full((1, 1), flag, np.float32)}, np.ones(1, np.bool_), over)
+
+
+def kept(replay: Replay) -> list[int]:
+    return sorted(replay.columns.serial[0, : replay.count[0]].tolist())
+
+
+def make_far_policy(capacity: int) -> Replay:
+    return Replay(parse("FarPol[Uniform]"), FIELDS, capacity, 0, range(1), BATCH, traces=FarRule())
+
+
+def test_the_episode_under_way_is_spared_unless_nothing_else_is_stored() -> None:
+    replay = make_far_policy(4)
+    episodes(replay, [0], [1, 1, 1, 0])
+    assert kept(replay) == [2, 3, 4, 5]
+    replay = make_far_policy(4)
+    episodes(replay, [1] * 9)
+    assert kept(replay) == [6, 7, 8, 9]
+
+
+def test_a_learner_without_the_trace_is_refused() -> None:
+    with pytest.raises(UserError, match=r"FarPol\[Uniform\] selects by the trace 'far', which this learner does not"):
+        Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH)
+    with pytest.raises(UserError, match="traces follow single steps: replay steps, not units of 3"):
+        Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH, segment(3), traces=FarRule())
+
+
+@pytest.mark.parametrize("victim", [[-1, 2], [3, 2], [1, 2**40]])
+def test_a_victim_that_was_never_collected_is_refused(victim: list[int]) -> None:
+    replay = make_far_policy(4)
+    episodes(replay, [0, 0, 0], [0, 0, 0])
+    with pytest.raises(ValueError, match="none that was collected"):
+        replay.load_state_dict({**saved(replay), "far_victim": np.array([victim])})

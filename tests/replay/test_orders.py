@@ -1,0 +1,646 @@
+"""Orders by rank, age and priority against sorted arrays, and the law of ranks."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive import rank_segments
+from numba import njit
+from numpy.typing import NDArray
+
+from replaybench.replay.orders.priority_sums import (
+    AgeLog,
+    SumState,
+    age_place,
+    age_renew,
+    cover_range,
+    new_cover,
+    cover_search,
+    make_sums,
+    sum_find,
+    sum_rebuild,
+    sum_search,
+    sum_set,
+    sum_total,
+    sum_update,
+)
+from replaybench.replay.orders.rank_law import first_sums, partial_sum, ranks_below, segment_edges
+from replaybench.replay.orders.rank_order import (
+    RankOrder,
+    order_arrive_all,
+    order_remove,
+    order_select,
+    order_select_many,
+    order_set,
+    order_size,
+    order_update_all,
+)
+from replaybench.replay.orders.rank_tree import LEAST_INNER, LEAST_LEAF
+from replaybench.replay.storage.columns import INNER, LEAF
+from replaybench.runtime.kernel import kernel
+
+NOTHING = 2**64 - 1
+ROOT, HEIGHT, SIZE, FREE, USED = 0, 1, 2, 5, 7
+
+
+@njit
+def set_all(state: Any, m: int, slots: Any, keys: Any) -> None:
+    for b in range(slots.size):
+        order_set(state, m, slots[b], keys[b])
+
+
+@njit
+def remove_ranks(state: Any, m: int, ranks: Any) -> None:
+    for rank in ranks:
+        order_remove(state, m, order_select(state, m, rank))
+
+
+@njit
+def select_all(state: Any, m: int) -> NDArray[np.int64]:
+    return np.array([order_select(state, m, rank) for rank in range(order_size(state, m))])
+
+
+def update_one(state: Any, m: int, slots: Any, keys: Any) -> None:
+    """Update one member."""
+    every = np.full((len(state.head), slots.size), -1)
+    every[m] = slots
+    order_update_all(state, every, np.broadcast_to(keys, every.shape).copy())
+
+
+def oracle(keys: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the slots in order, by sorting."""
+    present = np.flatnonzero(~np.isnan(keys))
+    return present[np.lexsort((present, -keys[present]))]
+
+
+def as_stored(keys: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.where(np.isnan(keys), np.float32(np.inf), keys)
+
+
+def assert_order(order: RankOrder, m: int, keys: NDArray[np.float32]) -> None:
+    expected = oracle(keys)
+    assert order_size(order.state, m) == expected.size
+    np.testing.assert_array_equal(order.keys()[m], keys)
+    if expected.size:
+        np.testing.assert_array_equal(select_all(order.state, m), expected)
+        together = np.empty(expected.size, np.int64)
+        order_select_many(order.state, m, np.arange(expected.size), together)
+        np.testing.assert_array_equal(together, expected)
+
+
+def live_nodes(order: RankOrder, m: int) -> tuple[int, int]:
+    """Check a member's tree from the root down and return how many inner nodes and leaves it holds."""
+    state = order.state
+    head = state.head[m]
+    seen: tuple[list[int], list[int]] = ([], [])
+    leaves: list[NDArray[np.uint64]] = []
+
+    def entries_under(node: int, level: int, low: int, high: int) -> int:
+        kind = int(level == 0)
+        assert node not in seen[kind]
+        seen[kind].append(node)
+        row = (state.bound, state.leaf)[kind][m, node]
+        width = int(np.sum(row != NOTHING))
+        assert (row[width:] == NOTHING).all()
+        assert (np.diff(row[:width].astype(object)) > 0).all()
+        if level != head[HEIGHT]:
+            assert width >= (LEAST_INNER, LEAST_LEAF)[kind]
+        if width:
+            assert low <= row[0]
+            assert row[width - 1] < high
+        if level == 0:
+            leaves.append(row[:width])
+            return width
+        assert width >= 2
+        assert row[0] == low
+        assert (state.before[m, node, width:] == 2**31 - 1).all()
+        bounds = [*(int(bound) for bound in row[:width]), high]
+        total = 0
+        for j in range(width):
+            assert state.before[m, node, j] == total
+            total += entries_under(int(state.child[m, node, j]), level - 1, bounds[j], bounds[j + 1])
+        return total
+
+    assert entries_under(int(head[ROOT]), int(head[HEIGHT]), 0, NOTHING) == head[SIZE]
+    stored = np.concatenate(leaves)
+    slots = (stored & np.uint64(2**32 - 1)).astype(np.int64)
+    np.testing.assert_array_equal(state.image[m, slots], stored >> np.uint64(32))
+    assert np.count_nonzero(state.image[m]) == slots.size
+
+    for kind, rows in enumerate((state.bound, state.leaf)):
+        node, free = int(head[FREE + kind]), 0
+        while node >= 0:
+            assert node not in seen[kind]
+            node, free = int(rows[m, node, 0]) - 1, free + 1
+        assert len(seen[kind]) + free == head[USED + kind] <= rows.shape[1]
+    return len(seen[0]), len(seen[1])
+
+
+def bytes_of(nodes: NDArray[np.int64] | tuple[int, int]) -> int:
+    return int(nodes[0] * INNER * (8 + 4 + 4) + nodes[1] * LEAF * 8)
+
+
+KEYS = st.one_of(
+    st.floats(width=32),
+    st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf, -math.inf]),
+)
+
+
+@settings(deadline=None, max_examples=120)
+@given(data=st.data(), capacity=st.sampled_from([1, 2, 3, 65]), members=st.sampled_from([1, 8]))
+def test_single_operations_match_a_sorted_list(data: st.DataObject, capacity: int, members: int) -> None:
+    order = RankOrder(members, capacity)
+    keys = np.full((members, capacity), np.nan, np.float32)
+    operation = st.tuples(st.integers(0, members - 1), st.integers(0, capacity - 1), st.one_of(st.none(), KEYS, KEYS))
+    for m, slot, key in data.draw(st.lists(operation, max_size=50)):
+        if key is None:
+            order_remove(order.state, m, slot)
+            keys[m, slot] = np.nan
+        else:
+            order_set(order.state, m, slot, key)
+            keys[m, slot] = np.inf if math.isnan(key) else key
+        expected = oracle(keys[m])
+        assert order_size(order.state, m) == expected.size
+        if expected.size:
+            rank = data.draw(st.integers(0, expected.size - 1))
+            assert order_select(order.state, m, rank) == expected[rank]
+    for m in range(members):
+        assert_order(order, m, keys[m])
+        live_nodes(order, m)
+
+
+RUN = st.tuples(
+    st.sampled_from(["scatter", "ties", "ascending", "descending", "narrow", "infinite", "batch", "thin", "drop"]),
+    st.integers(0, 7),
+    st.floats(0.0, 1.0),
+    st.integers(0, 2**32 - 1),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    capacity=st.sampled_from([64, 65, 130, 700, 2500, 9000]),
+    members=st.sampled_from([1, 8]),
+    runs=st.lists(RUN, min_size=1, max_size=10),
+)
+def test_long_runs_match_a_sorted_list(capacity: int, members: int, runs: list[tuple[str, int, float, int]]) -> None:
+    """Runs of hundreds of operations reach every way of splitting, sharing and merging, up to three levels."""
+    order = RankOrder(members, capacity)
+    keys = np.full((members, capacity), np.nan, np.float32)
+    for kind, member, share, seed in runs:
+        m = member % members
+        rng = np.random.default_rng(seed)
+        count = int(share * capacity)
+        slots = rng.permutation(capacity)[:count]
+        if kind in ("thin", "drop"):
+            size = int(order_size(order.state, m))
+            start = int(share * size)
+            doomed = oracle(keys[m])[::2] if kind == "thin" else oracle(keys[m])[start : start + size // 2]
+            for slot in doomed:
+                order_remove(order.state, m, slot)
+            keys[m, doomed] = np.nan
+        else:
+            new = {
+                "scatter": rng.standard_normal(count),
+                "ties": rng.integers(-1, 2, count),
+                "ascending": np.arange(count),
+                "descending": -np.arange(count),
+                "narrow": 0.5 + 1e-6 * rng.random(count),
+                "infinite": rng.choice([np.nan, np.inf, -np.inf], count),
+                "batch": rng.random(count),
+            }[kind].astype(np.float32)
+            if kind == "infinite":
+                slots = np.sort(slots)
+            if kind == "batch":
+                slots = rng.integers(0, max(count // 2, 1), count)  # some twice: the last key stands
+                update_one(order.state, m, slots, new)
+            else:
+                set_all(order.state, m, slots, new)
+            for slot, key in zip(slots, as_stored(new), strict=True):
+                keys[m, slot] = key
+        live_nodes(order, m)
+    for m in range(members):
+        assert_order(order, m, keys[m])
+
+
+WIDTHS = [1, 2, LEAF - 1, LEAF, LEAF + 1, 2 * LEAF, LEAF * INNER - 1, LEAF * INNER, LEAF * INNER + 1, 20_000]
+PATTERNS = {
+    "random": lambda rng, shape: rng.random(shape),
+    "equal": lambda rng, shape: np.full(shape, rng.integers(3)),
+    "ties": lambda rng, shape: rng.integers(0, 3, shape),
+    "infinite": lambda rng, shape: np.full(shape, np.nan),
+    "rising": lambda rng, shape: np.arange(np.prod(shape)).reshape(shape),
+    "falling": lambda rng, shape: -np.arange(np.prod(shape)).reshape(shape),
+    "near": lambda rng, shape: 1e3 + rng.random(1) + 1e-3 * rng.random(shape),
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    capacity=st.sampled_from(WIDTHS),
+    members=st.sampled_from([1, 3]),
+    batches=st.lists(
+        st.tuples(st.sampled_from(sorted(PATTERNS)), st.sampled_from([0, 1, 15, 16, 17, 64, 700]), st.booleans()),
+        min_size=1,
+        max_size=12,
+    ),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_batches_match_a_sorted_list(
+    capacity: int, members: int, batches: list[tuple[str, int, bool]], seed: int
+) -> None:
+    """Batches hold slots twice or thrice, absent ones, ones to be skipped, and ones that keep their key."""
+    rng = np.random.default_rng(seed)
+    order = RankOrder(members, capacity)
+    keys = np.full((members, capacity), np.nan, np.float32)
+    if seed % 2:
+        keys[:] = rng.random(keys.shape)
+        order.load_keys(keys)
+    for pattern, width, close in batches:
+        slots = rng.integers(-1, capacity, (members, width))
+        if close:
+            slots = np.minimum(slots, rng.integers(0, 5))
+        new = PATTERNS[pattern](rng, slots.shape).astype(np.float32)
+        order_update_all(order.state, slots, new)
+        for m in range(members):
+            for slot, key in zip(slots[m], as_stored(new[m]), strict=True):
+                if slot >= 0:
+                    keys[m, slot] = key
+            live_nodes(order, m)
+    for m in range(members):
+        assert_order(order, m, keys[m])
+
+
+def test_long_batches_change_what_was_planned() -> None:
+    """Splits and merges at every level come between the plan and the deed, many times over."""
+    rng = np.random.default_rng(5)
+    order, keys = RankOrder(2, 30_000), np.zeros((2, 30_000), np.float32)
+    order.load_keys(keys)
+    for turn in range(12):
+        slots = np.stack([rng.permutation(30_000) for _ in range(2)])
+        kind = [rng.random(slots.shape), np.sort(slots, 1) * (-1.0) ** turn, slots // 5000][turn % 3]
+        new = kind.astype(np.float32)
+        order_update_all(order.state, slots, new)
+        for m in range(2):
+            keys[m, slots[m]] = new[m]
+            live_nodes(order, m)
+            assert_order(order, m, keys[m])
+    assert order.state.head[:, 3].min() > 50  # inner nodes split, merged or evened out
+    assert order.used_bytes <= 23 * 60_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_batch_outlives_the_root_it_was_planned_under(seed: int) -> None:
+    """The first of two smallest leaves to lose an entry merges with the other one, which then is the root."""
+    rng = np.random.default_rng(seed)
+    order, keys = RankOrder(1, 2 * LEAF), np.full(2 * LEAF, np.nan, np.float32)
+    keys[: LEAF + 1] = rng.random(LEAF + 1)
+    order.load_keys(keys[None])
+    for rank in (LEAF, 0):
+        keys[order_select(order.state, 0, rank)] = np.nan
+        remove_ranks(order.state, 0, np.array([rank]))
+    assert order.state.head[0, HEIGHT] == 1
+    slots = rng.permutation(np.flatnonzero(~np.isnan(keys)))
+    new = rng.random(slots.size).astype(np.float32)
+    update_one(order.state, 0, slots, new)
+    keys[slots] = new
+    assert order.state.head[0, HEIGHT] == 0
+    live_nodes(order, 0)
+    assert_order(order, 0, keys)
+
+
+def test_keys_restore_all_ranks_and_the_order_goes_on() -> None:
+    rng = np.random.default_rng(2)
+    for capacity in (1, LEAF, LEAF + 1, 2 * LEAF, LEAF * INNER, LEAF * INNER + 1, 3000):
+        keys = rng.standard_normal((3, capacity)).astype(np.float32).round(1)
+        keys[rng.random((3, capacity)) < 0.2] = np.nan
+        keys[rng.random((3, capacity)) < 0.2] = np.inf
+        keys[2] = np.nan
+        order, copy = RankOrder(3, capacity), RankOrder(3, capacity)
+        for m in range(3):
+            present = rng.permutation(np.flatnonzero(~np.isnan(keys[m])))
+            set_all(order.state, m, present, keys[m, present])
+        set_all(copy.state, 0, np.arange(capacity), rng.random(capacity).astype(np.float32))
+        copy.load_keys(order.keys())
+        for m in range(3):
+            assert_order(copy, m, keys[m])
+            live_nodes(copy, m)
+            slots, new = rng.integers(0, capacity, 500), rng.random(500).astype(np.float32)
+            update_one(order.state, m, slots, new)
+            update_one(copy.state, m, slots, new)
+            np.testing.assert_array_equal(select_all(copy.state, m), select_all(order.state, m))
+            live_nodes(copy, m)
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (3, 4), (2,), (2, 4, 1)])
+def test_load_keys_refuses_another_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"keys have shape {re.escape(str(shape))}, this order \(2, 4\)"):
+        RankOrder(2, 4).load_keys(np.zeros(shape))
+
+
+@pytest.mark.parametrize("capacity", [1_000, 10_000, 100_000, 10_000_000])
+def test_reserved_memory_is_below_24_bytes_per_experience(capacity: int) -> None:
+    order = RankOrder(2, capacity)
+    assert sum(array.nbytes for array in order.state) <= 23 * 2 * capacity
+
+
+@pytest.mark.parametrize("capacity", [10_000, 100_000])
+def test_used_memory_is_bounded_under_adversarial_workloads(capacity: int) -> None:
+    """Nodes ever used stay below 24 bytes per experience, key included, and nodes in use follow the size."""
+    rng = np.random.default_rng(3)
+    order = RankOrder(1, capacity)
+    slots = np.arange(capacity)
+
+    def check(bytes_per_experience: float) -> None:
+        assert bytes_of(order.state.head[0, USED:]) + 4 * capacity <= bytes_per_experience * capacity
+        live, size = live_nodes(order, 0), int(order_size(order.state, 0))
+        assert bytes_of(live) <= 19 * size + 3 * bytes_of((1, 1))
+
+    set_all(order.state, 0, slots, np.full(capacity, np.inf, np.float32))
+    check(18.5)
+    set_all(order.state, 0, rng.permutation(capacity), rng.random(capacity).astype(np.float32))
+    check(18.5)
+    for round_ in range(6):
+        size = int(order_size(order.state, 0))
+        remove_ranks(order.state, 0, np.arange(size // 2))  # each second rank: all leaves run low together
+        check(23.0)
+        absent = np.flatnonzero(np.isnan(order.keys()[0]))
+        set_all(order.state, 0, absent, np.full(absent.size, round_ % 3, np.float32))  # all to one place
+        check(23.0)
+    while order_size(order.state, 0) > capacity // 100:
+        size = int(order_size(order.state, 0))
+        remove_ranks(order.state, 0, np.arange(size - 1, size - 1 - size // 3, -1))  # victims: smallest first
+        check(23.0)
+    set_all(order.state, 0, slots[::-1].copy(), slots.astype(np.float32))
+    check(23.0)
+    assert_order(order, 0, slots[::-1].astype(np.float32))
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 5, 65, 1000])
+def test_where_ties_go_by_age_the_newest_is_first(capacity: int) -> None:
+    """Against sorting by key, then arrival; many ties, members apart, saved and loaded on the way."""
+    rng = np.random.Generator(np.random.PCG64(capacity))
+    order, members = RankOrder(3, capacity, by_age=True), np.arange(3)
+    keys, arrived = np.full((3, capacity), np.nan, np.float32), np.zeros((3, capacity), np.uint32)
+    few = np.array([-1, 0, 0, 0, 0, 2, np.inf], np.float32)
+    for turn in range(8):
+        for number in range(capacity):
+            slots, new = rng.integers(-1, capacity, 3), rng.choice(few, 3)
+            order_arrive_all(order.state, slots, new)
+            stored = slots >= 0
+            keys[members[stored], slots[stored]] = new[stored]
+            arrived[members[stored], slots[stored]] = turn * capacity + number + 1
+        slots, new = rng.integers(-1, capacity, (3, 40)), rng.choice(few, (3, 40))
+        order_update_all(order.state, slots, new)
+        for m in range(3):
+            for slot, key in zip(slots[m], new[m], strict=True):
+                if slot >= 0 and not np.isnan(keys[m, slot]):  # of those that are there
+                    keys[m, slot] = key
+            gone = int(rng.integers(capacity))
+            order_remove(order.state, m, gone)
+            keys[m, gone] = np.nan
+            present = np.flatnonzero(~np.isnan(keys[m]))
+            expected = present[np.lexsort((-arrived[m, present].astype(np.int64), -keys[m, present]))]
+            np.testing.assert_array_equal(select_all(order.state, m), expected)
+            live_nodes(order, m)
+        np.testing.assert_array_equal(order.keys(), keys)
+        np.testing.assert_array_equal(order.column(capacity)[1:, : capacity // 2], keys[1:, : capacity // 2])
+        if turn % 3 == 2:
+            order = RankOrder(3, capacity, by_age=True)
+            order.load_keys(keys, arrived)
+
+
+class NaiveAges:
+    """Slots in order of arrival, oldest first, each with its priority."""
+
+    def __init__(self) -> None:
+        self.slots: list[int] = []
+        self.priority: dict[int, float] = {}
+
+    def renew(self, slot: int, priority: float) -> None:
+        self.slots = [other for other in self.slots if other != slot] + [slot]
+        self.priority[slot] = priority
+
+
+def assert_ages(log: AgeLog, m: int, naive: NaiveAges, weighted: bool) -> None:
+    state, count = log.state, len(naive.slots)
+    places = [age_place(state, m, count, r) for r in range(count)]
+    assert [int(state.slot_at[m, place]) for place in places] == naive.slots[::-1]
+    if weighted:
+        own = [naive.priority[slot] for slot in naive.slots]
+        np.testing.assert_allclose(sum_total(state.priority, m), sum(own), rtol=1e-12)
+        np.testing.assert_array_equal(state.priority.leaf[m, places[::-1]], np.array(own, np.float32))
+
+
+@given(
+    capacity=st.sampled_from([1, 2, 5, 16, 40, 100]),
+    weighted=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+    runs=st.lists(st.tuples(st.integers(1, 150), st.sampled_from(["any", "few", "turn", "load"])), max_size=5),
+)
+@settings(deadline=None, max_examples=60)
+def test_ages_are_the_naive_ones_after_renewals(
+    capacity: int, weighted: bool, seed: int, runs: list[tuple[int, str]]
+) -> None:
+    """Renewals everywhere, of a few slots again and again, and in turn: many squeezes; saved and loaded between."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    log, naive = AgeLog(2, capacity, weighted), [NaiveAges(), NaiveAges()]
+    for length, kind in runs:
+        if kind == "load":
+            leaves, copy = log.state.priority.leaf.copy(), AgeLog(2, capacity, weighted)
+            copy.state.priority.leaf[:] = leaves
+            copy.load_state_dict({name: array.copy() for name, array in log.state_dict(capacity).items()})
+            log = copy
+        for i in range(length):
+            m = int(rng.integers(2))
+            slot = {"few": int(rng.integers(min(2, capacity))), "turn": i % capacity}.get(
+                kind, int(rng.integers(capacity))
+            )
+            age_renew(log.state, m, slot)
+            priority = float(np.float32(rng.exponential()))
+            if weighted:
+                sum_set(log.state.priority, m, log.state.place_of[m, slot], priority)
+            naive[m].renew(slot, priority)
+        for m in range(2):
+            assert_ages(log, m, naive[m], weighted)
+
+
+SIZES = [1, 2, 15, 16, 17, 255, 256, 257, 4095, 4097, 70_000]
+
+
+def assert_sums(state: SumState, m: int, leaf: np.ndarray, rng: np.random.Generator) -> None:
+    """Check totals and what is found, for `leaf` `[P]`."""
+    np.testing.assert_array_equal(state.leaf[m, : leaf.size], leaf)
+    cumulative = np.cumsum(leaf.astype(np.longdouble))
+    total = float(cumulative[-1])
+    assert sum_total(state, m) == pytest.approx(total, rel=1e-14)
+    if total == 0:
+        return
+    targets = np.r_[0.0, rng.random(40) * total, np.nextafter(total, 0), total, total * 1.001]
+    searched = np.full(targets.size, -1, np.int64)
+    sum_search(state, m, targets.copy(), searched)
+    for target, together in zip(targets, searched, strict=True):
+        found = sum_find(state, m, target)
+        assert found == together
+        assert leaf[found] > 0
+        low, high = np.searchsorted(cumulative, [target - 1e-12 * total, target + 1e-12 * total], side="right")
+        last = np.flatnonzero(leaf)[-1]
+        assert min(low, last) <= found <= min(high, last)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_everything_after_random_changes(size: int) -> None:
+    """One at a time and in batches, with repeats and positions to skip; members apart; zeros at both ends."""
+    rng = np.random.Generator(np.random.PCG64(size))
+    state, leaf = make_sums(3, size), np.zeros((3, size), np.float32)
+    for turn in range(6):
+        for m in range(3):
+            for position in rng.integers(0, size, 40):
+                leaf[m, position] = rng.choice([0.0, rng.exponential(), 1e-6, 1e6])
+                sum_set(state, m, position, leaf[m, position])
+            batch = rng.integers(-1, size, 64 if turn % 2 else 5)
+            priority = rng.exponential(size=batch.size).astype(np.float32)
+            sum_update(state, m, batch, priority)
+            for position, new in zip(batch, priority, strict=True):
+                if position >= 0:
+                    leaf[m, position] = new
+        for m in range(3):
+            assert_sums(state, m, leaf[m], rng)
+
+
+@given(
+    st.integers(1, 600),
+    st.lists(st.tuples(st.integers(0, 599), st.floats(0, 2.0**100, width=32)), max_size=60),
+)
+@settings(deadline=None, max_examples=60)
+def test_sums_depend_on_the_leaves_alone(size: int, changes: list[tuple[int, float]]) -> None:
+    """Bit for bit: a tree that was changed is the tree that is added up from its leaves."""
+    changed, rebuilt = make_sums(1, size), make_sums(1, size)
+    for position, priority in changes:
+        sum_set(changed, 0, position % size, priority)
+    positions = np.array([position % size for position, _ in changes], np.int64)
+    together = make_sums(1, size)
+    sum_update(together, 0, positions, np.array([priority for _, priority in changes], np.float32))
+    rebuilt.leaf[:] = changed.leaf
+    sum_rebuild(rebuilt, 0)
+    for one, other, third in zip(changed, rebuilt, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, third)
+
+
+@kernel
+def _search_within(
+    state: SumState, m: int, ranges: np.ndarray, share: np.ndarray, position: np.ndarray
+) -> tuple[float, int]:
+    """Find the positions at these shares of the sum of `ranges` `[1 or 2, 2]`; return that sum and how many nodes."""
+    cover, count = new_cover(state), 0
+    for r in range(ranges.shape[0]):
+        count = cover_range(state, m, ranges[r, 0], ranges[r, 1], cover, count)
+    total = cover.upto[count]
+    cover_search(state, m, cover, count, share * total, position)
+    return total, count
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ranges_are_as_if_nothing_lay_outside(size: int) -> None:
+    """Exact sums of whole numbers, and what is found in them, beside 1e30 everywhere else; ends at all places."""
+    rng = np.random.Generator(np.random.PCG64(size))
+    state, share = make_sums(2, size), np.sort(np.r_[0.0, rng.random(60), 1.0])
+    for turn in range(40):
+        first, last = sorted(rng.integers(0, size, 2).tolist())
+        inside = np.arange(first, last + 1)
+        ranges = [[first, last + 1]]
+        if turn % 2 and first and last < size - 1:  # past the end of a ring
+            inside = np.r_[last:size, 0 : first + 1]
+            ranges = [[last, size], [0, first + 1]]
+        state.leaf[1, :size] = 1e30
+        state.leaf[1, inside] = rng.integers(0, 3, inside.size) if turn % 3 else 1
+        state.leaf[1, inside[rng.integers(inside.size)]] = 2
+        sum_rebuild(state, 1)
+        position = np.empty(share.size, np.int64)
+        total, nodes = _search_within(state, 1, np.array(ranges), share, position)
+        cumulative = np.cumsum(state.leaf[1, inside], dtype=np.float64)
+        assert total == cumulative[-1]
+        assert nodes <= 32 * (state.level.size + 1) * len(ranges)
+        places = np.searchsorted(cumulative, share * total, side="right")
+        places[-1] = np.flatnonzero(state.leaf[1, inside])[-1]  # of a target that rounding has put at the end
+        np.testing.assert_array_equal(position, inside[places])
+
+
+ALPHAS = [0.0, 1e-9, 0.3, 0.5, 0.7, 1.0 - 1e-10, 1.0, 1.0 + 1e-6, 1.2, 2.0, 3.3, 5.0]
+MANY = 1_000_000
+
+
+@functools.cache
+def exact(alpha: float) -> np.ndarray:
+    """Return Σ_{r ≤ k} r^−α for k = 0 … 10⁶ in extended precision."""
+    ranks = np.arange(1, MANY + 1).astype(np.longdouble)
+    return np.concatenate([np.zeros(1, np.longdouble), np.cumsum(ranks ** -np.longdouble(alpha))])
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_partial_sums_are_exact_however_many_ranks(alpha: float) -> None:
+    rng = np.random.Generator(np.random.PCG64(0))
+    head = first_sums(alpha)
+    counts = np.unique(np.r_[0, 1, 2, 1023:1028, MANY, np.exp(rng.uniform(0, np.log(MANY), 300)).astype(int)])
+    sums = np.array([partial_sum(head, alpha, k) for k in counts])
+    np.testing.assert_allclose(sums, exact(alpha)[counts].astype(float), rtol=2e-13)
+
+
+@pytest.mark.parametrize("count", [2**21 + 1, 2**22, 10**9])
+def test_partial_sums_of_more_ranks_than_cubes_fit_into_64_bits(count: int) -> None:
+    """A sum grows by its last term, and between α = 0 and 1 its terms are integrals of r^−α to second order."""
+    head = first_sums(0.5)
+    growth = partial_sum(head, 0.5, count) - partial_sum(head, 0.5, count // 2)
+    integral = 2 * (np.sqrt(count) - np.sqrt(count // 2)) + (count**-0.5 - (count // 2) ** -0.5) / 2
+    assert growth == pytest.approx(integral, rel=1e-11)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("count", [1, 2, 1024, 1025, 40_000, MANY])
+def test_ranks_below_a_mass_are_those_of_the_exact_sums(alpha: float, count: int) -> None:
+    """The count of ranks is that of the exact sums, or the next one where the mass is within rounding of a sum."""
+    rng = np.random.Generator(np.random.PCG64(1))
+    head, sums = first_sums(alpha), exact(alpha)[1 : count + 1]
+    masses = np.r_[0.0, rng.uniform(0, 1, 200) * float(sums[-1]), float(sums[-1]) * (1 - 1e-13), float(sums[-1]) * 2]
+    for mass in masses:
+        found = ranks_below(head, alpha, count, mass)
+        low, high = np.searchsorted(sums, [mass * (1 - 4e-13), mass * (1 + 4e-13)], side="right")
+        assert low <= found <= high
+
+
+def segments_of(alpha: float, count: int, segments: int) -> list[int]:
+    edges = np.full(segments + 1, -1, np.int64)
+    segment_edges(first_sums(alpha), alpha, count, edges)
+    return edges.tolist()
+
+
+@given(st.floats(0, 5), st.integers(0, 300), st.integers(1, 32))
+@settings(deadline=None)
+def test_segments_cover_all_ranks_and_are_at_least_one_wide(alpha: float, more: int, segments: int) -> None:
+    count = segments + more
+    edges = segments_of(alpha, count, segments)
+    assert edges[0] == 0
+    assert edges[-1] == count
+    assert (np.diff(edges) >= 1).all()
+    assert edges == [0, *(ranks.stop for ranks in rank_segments(alpha, count, segments))]
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_segments_of_a_million_ranks(alpha: float) -> None:
+    segments, sums = 256, exact(alpha)[1:]
+    edges = np.array(segments_of(alpha, MANY, segments))
+    previous = 0
+    for b in range(1, segments):
+        mass = sums[-1] * np.longdouble(b) / segments
+        low, high = np.searchsorted(sums, [mass * (1 - 4e-13), mass * (1 + 4e-13)], side="right")
+        assert min(max(low, previous + 1), MANY - segments + b) <= edges[b]
+        assert edges[b] <= min(max(high, previous + 1), MANY - segments + b)
+        previous = edges[b]

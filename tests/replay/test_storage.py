@@ -1,0 +1,486 @@
+"""Windows, traces and units of stored experiences."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from buffers import FIELDS, FarRule, make, saved
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from replaybench.data.record import read_record, write_record
+from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.buffer import Replay, newest_batch, step_fields
+from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.storage.slots import STEP, Unit, episode, segment
+from replaybench.replay.strategies.notation import RETENTIONS, parse
+from replaybench.runtime.errors import UserError
+
+MEMBERS, BATCH, DISCOUNT = 3, 4, np.float32(0.5)
+FORMS = [*RETENTIONS, "Drop(0.3)*FIFO", "Drop(0.3)*Resv", "Drop(0.3)*FarPol"]
+
+
+class ReturnRule:
+    """`tail` is the value of what follows a step as far as that is not stored, `goal` its discounted return."""
+
+    names = ("reward", "tail", "goal", "far")
+
+    def followed(self, values: Any, last: Any, experience: Any) -> None:
+        self.last = last
+        for m in np.flatnonzero(last >= 0):
+            values[m, last[m], 1] = experience["value"][m, 0]
+
+    def evicting(self, values: Any, previous: Any, next: Any, slots: Any) -> None:
+        for m in np.flatnonzero(slots >= 0):
+            if previous[m, slots[m]] >= 0:
+                values[m, previous[m, slots[m]], 1] = values[m, slots[m], 2]
+
+    def stored(self, values: Any, previous: Any, next: Any, slots: Any, ended: Any) -> None:
+        for m in range(len(slots)):
+            if slots[m] < 0:
+                self.sweep(values, previous, next, m, self.last[m])
+            elif ended[m]:
+                self.sweep(values, previous, next, m, slots[m])
+
+    def annotated(self, values: Any, previous: Any, next: Any, idx: Any, annotations: Any) -> None:
+        for m, b in np.argwhere(idx >= 0):
+            values[m, idx[m, b], 0] = annotations["reward"][m, b]
+            self.sweep(values, previous, next, m, idx[m, b])
+
+    def sweep(self, values: Any, previous: Any, next: Any, m: int, slot: int) -> None:
+        while slot >= 0:
+            after = next[m, slot]
+            ahead = values[m, after, 2] if after >= 0 else values[m, slot, 1]
+            values[m, slot, 2] = values[m, slot, 0] + DISCOUNT * ahead
+            slot = previous[m, slot]
+
+
+@dataclass
+class Step:
+    episode: int
+    reward: np.float32
+    far: float
+    tail: np.float32 = np.float32(0)  # noqa: RUF009, immutable
+    goal: np.float32 = np.float32(0)  # noqa: RUF009, immutable
+
+
+class Account:
+    """One member's stored steps by serial number; neighbours are those whose numbers and episodes say so."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, Step] = {}
+        self.episode = 0
+
+    def beside(self, serial: int, by: int) -> Step | None:
+        """Return the stored neighbour of a step that is stored, or has just been collected."""
+        own = self.steps[serial].episode if serial in self.steps else self.episode
+        there = self.steps.get(serial + by)
+        return there if there is not None and there.episode == own else None
+
+    def add(self, serial: int, held: set[int], step: Step, value: np.float32, ended: bool) -> None:
+        before = self.beside(serial, -1)
+        if before is not None:
+            before.tail = value
+        for gone in set(self.steps) - held:
+            predecessor = self.beside(gone, -1)
+            if predecessor is not None:
+                predecessor.tail = self.steps[gone].goal
+            del self.steps[gone]
+        if serial in held:
+            self.steps[serial] = step
+            if ended:
+                self.sweep(serial)
+        elif before is not None:
+            self.sweep(serial - 1)
+        self.episode += ended
+
+    def sweep(self, serial: int) -> None:
+        while True:
+            step, after = self.steps[serial], self.beside(serial, 1)
+            step.goal = step.reward + DISCOUNT * (after.goal if after else step.tail)
+            if self.beside(serial, -1) is None:
+                return
+            serial -= 1
+
+
+class Pair:
+    """A population's buffer and each member's account, which are told the same."""
+
+    def __init__(self, form: str, capacity: int, seed: int) -> None:
+        self.strategy = parse(f"{form}[PER]")
+        self.capacity = capacity if self.strategy.retention.bounded else 2000
+        self.rng = np.random.Generator(np.random.PCG64(seed))
+        self.accounts = [Account() for _ in range(MEMBERS)]
+        self.replay = self.fresh()
+        self.late: list[tuple[Any, np.ndarray]] = []
+
+    def fresh(self) -> Replay:
+        return Replay(self.strategy, FIELDS, self.capacity, 0, range(MEMBERS), BATCH, traces=ReturnRule())
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            step = {name: self.rng.normal(size=(MEMBERS, w)).astype(np.float32) for name, w in FIELDS.items()}
+            step["value"] = self.rng.normal(size=(MEMBERS, 1)).astype(np.float32)
+            step["far"] = (self.rng.random((MEMBERS, 1)) < 0.5).astype(np.float32)
+            active, ended = self.rng.random(MEMBERS) < 0.9, self.rng.random(MEMBERS) < [0.1, 0.2, 0.4]
+            self.replay.add(step, active, ended)
+            for m in np.flatnonzero(active):
+                held = set(self.replay.columns.serial[m, : self.replay.count[m]].tolist())
+                new = Step(self.accounts[m].episode, step["reward"][m, 0], float(step["far"][m, 0]))
+                serial = int(self.replay.collected[m])
+                self.accounts[m].add(serial, held, new, step["value"][m, 0], bool(ended[m]))
+
+    def draw(self) -> None:
+        batch = self.replay.sample()
+        kept = dataclasses.replace(batch, idx=batch.idx.copy(), serial=batch.serial.copy())
+        self.late.append((kept, self.rng.normal(size=batch.idx.shape).astype(np.float32)))
+
+    def annotate(self) -> None:
+        """The learner answers, after whatever has been stored meanwhile."""
+        for batch, reward in self.late:
+            self.replay.annotate(batch, {"td_error": reward, "reward": reward})
+            for m, account in enumerate(self.accounts):
+                for serial, number in zip(batch.serial[m].tolist(), reward[m], strict=True):
+                    if serial in account.steps:
+                        account.steps[serial].reward = number
+                        account.sweep(serial)
+        self.late = []
+
+    def reload(self) -> None:
+        state = saved(self.replay)
+        self.replay = self.fresh()
+        self.replay.load_state_dict(state)
+        for name, array in saved(self.replay).items():
+            np.testing.assert_array_equal(array, state[name], err_msg=name)
+
+    def compare(self) -> None:
+        traces = self.replay.traces
+        assert traces is not None
+        for m, account in enumerate(self.accounts):
+            serial = self.replay.columns.serial[m, : self.replay.count[m]].tolist()
+            slot_of = {number: slot for slot, number in enumerate(serial)}
+            assert set(serial) == set(account.steps)
+            for slot, number in enumerate(serial):
+                step = account.steps[number]
+                for links, by in ((traces.previous, -1), (traces.next, 1)):
+                    assert links[m, slot] == (slot_of[number + by] if account.beside(number, by) else -1)
+                assert traces.values[m, slot].tolist() == [step.reward, step.tail, step.goal, step.far]
+            latest = account.steps.get(int(self.replay.collected[m]))
+            goes_on = latest is not None and latest.episode == account.episode
+            assert traces.last[m] == (slot_of[int(self.replay.collected[m])] if goes_on else -1)
+        assert (traces.next[self.replay.columns.serial == 0] == -1).all()
+
+
+OPERATION = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 25)), st.sampled_from([("draw",), ("annotate",), ("reload",)])
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(1, 30), st.integers(0, 2**32), st.lists(OPERATION, min_size=3, max_size=12))
+def test_any_sequence_keeps_links_and_numbers(
+    form: str, capacity: int, seed: int, operations: list[tuple[Any, ...]]
+) -> None:
+    pair = Pair(form, capacity, seed)
+    pair.add(5)
+    pair.draw()
+    for name, *arguments in operations:
+        getattr(pair, name)(*arguments)
+        pair.compare()
+    pair.add(40)
+    pair.annotate()
+    pair.compare()
+
+
+def filled(form: str = "Resv", seed: int = 1) -> Pair:
+    pair = Pair(form, 20, seed)
+    for _ in range(5):
+        pair.add(12)
+        pair.draw()
+        pair.annotate()
+    return pair
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_loaded_buffer_continues_bit_for_bit(tmp_path: Path, form: str) -> None:
+    one = filled(form)
+    path = tmp_path / "buffer.h5"
+    write_record(path, "buffer", replay_facts(one.replay), replay_arrays(one.replay))
+    two = filled(form)
+    two.replay = load_replay(path, traces=ReturnRule())
+    for pair in (one, two):
+        for _ in range(3):
+            pair.add(12)
+            pair.draw()
+            pair.annotate()
+        pair.compare()
+    for name, array in saved(one.replay).items():
+        np.testing.assert_array_equal(saved(two.replay)[name], array, err_msg=name)
+    alone = load_replay(path, members=[1], traces=ReturnRule())
+    assert alone.traces is not None
+    assert alone.traces.values.shape == (1, alone.slots, 4)
+
+
+def test_a_file_with_traces_needs_their_rule(tmp_path: Path) -> None:
+    path, plain = tmp_path / "buffer.h5", tmp_path / "plain.h5"
+    replay = filled().replay
+    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay))
+    with pytest.raises(UserError, match=r"buffer.h5 holds the traces reward, tail, goal, far, not none: give .* rule"):
+        load_replay(path)
+    other = Replay(parse("FIFO[Uniform]"), FIELDS, 8, 0, range(1), 2)
+    write_record(plain, "buffer", replay_facts(other), replay_arrays(other))
+    with pytest.raises(UserError, match=r"plain.h5 holds no traces, not reward, tail, goal, far: give .* no rule"):
+        load_replay(plain, traces=ReturnRule())
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("trace_next", 20, "to a slot that holds none"),
+        ("trace_previous", -2, "to a slot that holds none"),
+        ("trace_next", "itself", "from step to step"),
+        ("trace_previous", "another", "from step to step"),
+        ("trace_last", 99, "latest step"),
+        ("trace_last", "older", "latest step"),
+    ],
+)
+def test_links_that_would_lead_kernels_astray_are_refused(
+    tmp_path: Path, name: str, change: int | str, words: str
+) -> None:
+    replay = filled("FIFO").replay
+    state = saved(replay)
+    if change == "itself":
+        state[name][1, 3] = 3
+    elif change == "another":
+        state[name][1, state["trace_previous"][1].argmax()] = -1
+    elif change == "older":
+        state[name][1] = state["serial"][1].argmin()
+    else:
+        state[name][1, ...] = change
+    with pytest.raises(ValueError, match=words):
+        replay.load_state_dict(state)
+    path = tmp_path / "buffer.h5"
+    write_record(path, "buffer", replay_facts(replay), {**replay_arrays(replay), **state})
+    with pytest.raises(UserError, match="does not say how to continue its buffer"):
+        load_replay(path, traces=ReturnRule())
+    assert read_record(path, "buffer")[0].facts["traces"] == list(ReturnRule.names)
+
+
+def test_what_has_no_trajectories_is_refused() -> None:
+    with pytest.raises(UserError, match="traces follow single steps: replay steps, not units of 9"):
+        Replay(parse("FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, episode(9), traces=ReturnRule())
+    with pytest.raises(UserError, match="Synth alters single experiences, which breaks the trajectories"):
+        Replay(parse("Synth(state=0.1)*FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, traces=ReturnRule())
+
+
+@pytest.mark.parametrize("names", [("value", "value"), ("value", "next")])
+def test_names_must_be_their_own(names: tuple[str, ...]) -> None:
+    rule = ReturnRule()
+    rule.names = names  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="names of their own"):
+        Replay(parse("FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, traces=rule)
+
+
+def offer(replay: Replay, lengths: list[int], first: int = 1, exploration: float | None = None) -> int:
+    """Offer one episode after the other; every field holds the number of the step."""
+    number = first
+    for length in lengths:
+        for step in range(length):
+            experience = {name: np.full((1, width), number, np.float32) for name, width in FIELDS.items()}
+            if exploration is not None:
+                experience["exploration"][:] = exploration
+            replay.add(experience, np.ones(1, np.bool_), np.array([step == length - 1]))
+            number += 1
+    return number
+
+
+def stored(replay: Replay) -> list[list[int]]:
+    """Return the steps of each stored unit."""
+    assert replay.assembly is not None
+    reward, length = replay.columns.column("reward")[0, ..., 0], replay.assembly.length[0]
+    return [reward[slot, : length[slot]].astype(int).tolist() for slot in range(int(replay.count[0]))]
+
+
+def test_segments_never_span_episodes_and_the_last_one_is_short() -> None:
+    replay = make("FIFO[Uniform]", capacity=100, unit=segment(4))
+    offer(replay, [6, 4, 1, 9])
+    assert stored(replay) == [[1, 2, 3, 4], [5, 6], [7, 8, 9, 10], [11], [12, 13, 14, 15], [16, 17, 18, 19], [20]]
+    assert replay.columns.serial[0, :7].tolist() == [1, 5, 7, 11, 12, 16, 20]
+    batch = replay.sample()
+    assert batch.length is not None
+    for b, slot in enumerate(batch.idx[0]):
+        own = stored(replay)[slot]
+        assert batch.length[0, b] == len(own)
+        assert batch.reward[0, b, :, 0].tolist() == own + [0] * (4 - len(own))
+        assert batch.observation.shape == (1, 8, 4, 2)
+
+
+def test_the_newest_units_and_nothing_in_place_of_those_that_there_are_not() -> None:
+    """Four slots for a batch of eight, three of them in use: what fills up has neither weight nor steps."""
+    replay = make("FIFO[Uniform]", capacity=16, unit=segment(4))
+    offer(replay, [6, 3])
+    batch = newest_batch(replay)
+    assert batch.serial[0, :3].tolist() == [7, 5, 1]
+    assert batch.weight[0].tolist() == batch.actor_weight[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+    assert batch.length is not None
+    assert batch.length[0].tolist() == [3, 2, 4, 0, 0, 0, 0, 0]
+
+
+def test_an_episode_that_is_too_long_is_refused() -> None:
+    replay = make("FIFO[Uniform]", capacity=20, unit=episode(6))
+    with pytest.raises(OverflowError, match="longer than the 6 steps"):
+        offer(replay, [7])
+
+
+def test_the_priority_of_a_unit_is_the_mean_over_its_own_steps() -> None:
+    """What a learner says of the steps that a short unit does not have counts nothing."""
+    replay = make("FULL[PER]", capacity=40, batch=2, unit=segment(4))
+    offer(replay, [4, 2])
+    batch = replay.sample()
+    td_error = np.array([[[1, -2, 3, 6], [4, -6, 1000, np.nan]]], np.float32)
+    replay.annotate(batch, {"td_error": td_error[:, np.argsort(np.argsort(batch.idx[0]))]})
+    np.testing.assert_array_equal(saved(replay)["td_error"], [[3.0, 5.0]])
+
+
+def test_the_exploration_of_a_unit_is_the_mean_over_its_own_steps() -> None:
+    """The unit of least exploration per step goes first, not that of least sum."""
+    replay = make("Expl(100.0, segments=none)[Uniform]", capacity=12, unit=segment(4))
+    number = offer(replay, [4], exploration=0.5)
+    number = offer(replay, [1], number, exploration=1.0)
+    number = offer(replay, [4], number, exploration=0.25)
+    np.testing.assert_array_equal(replay.orders["exploration"].keys(), [[0.5, 1.0, 0.25]])
+    offer(replay, [4], number, exploration=2.0)
+    assert stored(replay) == [[1, 2, 3, 4], [5], [10, 11, 12, 13]]
+
+
+def test_full_has_room_for_whole_segments_also_for_short_ones() -> None:
+    """30 episodes of 20 steps are 600 steps and, with their short last ones, 90 segments with the room of 7 each."""
+    replay = make("FULL[Uniform]", capacity=630, unit=segment(7))
+    offer(replay, [20] * 30)
+    assert replay.count.tolist() == [90]
+    with pytest.raises(OverflowError, match="more experiences or units than it has room for"):
+        offer(replay, [20])
+
+
+@pytest.mark.parametrize("steps", [0, -1, 65536])
+def test_the_length_of_a_unit(steps: int) -> None:
+    with pytest.raises(UserError, match=f"not {steps}"):
+        Unit(steps)
+    assert STEP.steps == 1
+
+
+def test_a_buffer_has_room_for_a_unit() -> None:
+    with pytest.raises(UserError, match="at least 50, the steps of its unit, not 49"):
+        Replay(parse("FIFO[Uniform]"), FIELDS, 49, 0, range(1), 4, segment(50))
+
+
+M, B, W, H = 3, 40, 4, 2
+WITH_MEMORY = {**step_fields(2, 1), "memory": H}
+WINDOW_FORMS = ("FIFO[Uniform]", "Resv[Uniform]", "FULL[PER]", "Drop(0.3)*FIFO[Uniform]", "Resv[PER]")
+
+
+class WindowAccount:
+    """Every step that was collected, by its serial number: its episode, its observation and its memory."""
+
+    def __init__(self, replay: Replay, seed: int) -> None:
+        self.replay, self.rng = replay, np.random.Generator(np.random.PCG64(seed))
+        self.steps: list[dict[int, tuple[int, np.ndarray, np.ndarray]]] = [{} for _ in range(M)]
+        self.episode = np.zeros(M, np.int64)
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            row = {name: self.rng.normal(size=(M, width)).astype(np.float32) for name, width in WITH_MEMORY.items()}
+            active, ended = self.rng.random(M) < 0.9, self.rng.random(M) < [0.02, 0.2, 0.5]
+            self.replay.add(row, active, ended)
+            for m in np.flatnonzero(active):
+                step = (int(self.episode[m]), row["observation"][m], row["memory"][m])
+                self.steps[m][int(self.replay.collected[m])] = step
+            self.episode += active & ended
+
+    def compare(self, batch: ReplayBatch) -> None:
+        window = batch.window
+        assert window is not None
+        for m, b in np.ndindex(M, B):
+            held = set(self.replay.columns.serial[m, : self.replay.count[m]].tolist())
+            own = int(batch.serial[m, b])
+            steps = [own]
+            while len(steps) < W and steps[0] - 1 in held and self.steps[m][steps[0] - 1][0] == self.steps[m][own][0]:
+                steps.insert(0, steps[0] - 1)
+            assert window.length[m, b] == len(steps)
+            expected = np.zeros((W, 2), np.float32)
+            expected[: len(steps)] = [self.steps[m][serial][1] for serial in steps]
+            np.testing.assert_array_equal(window.observation[m, b], expected)
+            np.testing.assert_array_equal(window.memory[m, b], self.steps[m][steps[0]][2])
+
+
+@pytest.mark.parametrize("form", WINDOW_FORMS)
+@pytest.mark.parametrize("traced", [False, True])
+def test_windows_are_the_steps_that_led_to_a_sample(form: str, traced: bool) -> None:
+    """Through wrap-around, eviction at random, steps that were never kept, and the starts of episodes."""
+    strategy = parse(form)
+    capacity = 30 if strategy.retention.bounded else 200
+    rule = FarRule() if traced else None
+    account = WindowAccount(Replay(strategy, WITH_MEMORY, capacity, 0, range(M), B, traces=rule, window=W), 1)
+    lengths = set()
+    for count in (20, 30, 60):
+        account.add(count)
+        batch = account.replay.sample()
+        account.compare(batch)
+        assert (batch.traces is not None) == traced
+        assert batch.window is not None
+        lengths |= set(batch.window.length.ravel().tolist())
+        account.replay.annotate(batch, {"td_error": np.ones((M, B), np.float32)})
+    assert lengths == set(range(1, W + 1))
+
+
+def test_a_member_without_experiences_gets_a_window_of_nothing() -> None:
+    window = Replay(parse("FIFO[Uniform]"), WITH_MEMORY, 5, 0, range(M), B, window=W).sample().window
+    assert window is not None
+    assert (window.length == 1).all()
+    assert not window.observation.any()
+    assert not window.memory.any()
+
+
+def test_what_is_not_stored_is_not_remembered() -> None:
+    replay = Replay(parse("FIFO[Uniform]"), step_fields(2, 1), 5, 0, range(M), B, window=W)
+    window = replay.sample().window
+    assert window is not None
+    assert window.memory.shape == (M, B, 0)
+    plain = Replay(parse("FIFO[Uniform]"), WITH_MEMORY, 5, 0, range(M), B)
+    assert plain.traces is None
+    assert plain.sample().window is None
+
+
+def test_a_loaded_buffer_goes_on_with_its_windows(tmp_path: Path) -> None:
+    account = WindowAccount(Replay(parse("Resv[Uniform]"), WITH_MEMORY, 30, 0, range(M), B, window=W), 2)
+    account.add(50)
+    path = tmp_path / "buffer.h5"
+    write_record(path, "buffer", replay_facts(account.replay), replay_arrays(account.replay))
+    first = account.replay.sample().window
+    account.replay = load_replay(path)
+    batch = account.replay.sample()
+    account.compare(batch)
+    assert first is not None
+    assert batch.window is not None
+    for one, other in zip(first, batch.window, strict=True):
+        np.testing.assert_array_equal(one, other)
+    account.add(20)
+    account.compare(account.replay.sample())
+
+
+@pytest.mark.parametrize(
+    ("form", "more", "words"),
+    [
+        ("Synth(state=0.1)*FIFO[Uniform]", {}, "Synth alters single experiences, which breaks the trajectories"),
+        ("FIFO[Uniform]", {"unit": episode(9)}, "follow single steps"),
+    ],
+)
+def test_what_has_no_windows_is_refused(form: str, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Replay(parse(form), WITH_MEMORY, 90, 0, range(1), 2, window=W, **more)

@@ -1,0 +1,636 @@
+"""Figures of a sweep, their layout and captions."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from cells import small_study
+from drawn_studies import DP, ORIGIN, RANDOM, TOO_CLOSE, UNKNOWN, USABLE, caption, line, plant_results, results
+from made_results import made_results
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.image import imread
+from rich.console import Console
+
+from replaybench.baselines.fuzzy_q_iteration import solve
+from replaybench.baselines.grid import plant_grid
+from replaybench.baselines.grid_choice import Refinement, Rule
+from replaybench.data.policy_file import read_policy
+from replaybench.data.record import write_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.exchange.offline_scores import OfflineScores
+from replaybench.experiments import snapshots as solved
+from replaybench.experiments.cell import make_agent, run_cell
+from replaybench.experiments.dataset import assemble
+from replaybench.experiments.results_file import write_results
+from replaybench.experiments.snapshots import median_seed
+from replaybench.reports.figures import all_figures, surfaces
+from replaybench.reports.figures.all_figures import draw_figures, draw_offline, show_figures
+from replaybench.reports.figures.curves import learning_curve, moving_mean, read_others, smoothing_window
+from replaybench.reports.figures.distributions import paired_differences, performance_profiles
+from replaybench.reports.figures.learning_curves import STEPS_LABEL, learning_curves, length_curves
+from replaybench.reports.figures.maps import condition_map, contrast, ink
+from replaybench.reports.figures.scores import response, score_bars
+from replaybench.reports.figures.style import (
+    PAPER,
+    all_series,
+    broken,
+    caption_of,
+    file_names,
+    new_figure,
+    panels_across,
+    save,
+    style,
+)
+from replaybench.runtime.errors import UserError
+
+COMPARED = ("differences", "profiles")
+"""Figures of studies with several seeds; differences need several strategies, too."""
+GRID: dict[str, Any] = {"noise": (0.0, 0.05), "frequency": (50.0, 100.0)}
+
+
+def drawn_groups(paths: list[Path]) -> set[str]:
+    """Return the groups of figures; each must be written as PNG and SVG, and no other file next to them."""
+    for path in paths:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in path.with_suffix(".svg").read_text(encoding="utf-8")[:1000]
+        assert len(list(path.parent.iterdir())) == 2 * len(paths)
+    return {path.name.split("-")[0] for path in paths}
+
+
+def test_equal_data_give_equal_bytes(tmp_path: Path) -> None:
+    data, folder, cells = results(tmp_path)
+    paths = draw_figures(data, folder, cells)
+    assert drawn_groups(paths) == {"learning_curves", "scores", *COMPARED}
+    first = [path.with_suffix(".svg").read_bytes() for path in paths]
+    assert first == [path.with_suffix(".svg").read_bytes() for path in draw_figures(data, folder, cells)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "groups"),
+    [
+        ({**GRID, "missing": (0, 4, 5, 6), "failing": (1,)}, {"response_noise", "response_frequency", *COMPARED}),
+        ({"seeds": 1, "episodes": 2, "noise": (0.0, 0.05)}, {"response_noise"}),
+        ({"seeds": 1, "episodes": 2, "noise": (0.0, 0.05), "reference": TOO_CLOSE}, {"response_noise"}),
+        ({"seeds": 1, "episodes": 2, "noise": (0.0, 0.05), "reference": UNKNOWN}, {"response_noise"}),
+    ],
+)
+def test_studies_with_gaps_have_their_figures(changes: dict[str, Any], groups: set[str], tmp_path: Path) -> None:
+    assert drawn_groups(draw_figures(*results(tmp_path, **changes))) == {"learning_curves", "scores", *groups}
+
+
+def test_without_results_there_are_no_figures(tmp_path: Path) -> None:
+    assert draw_figures(*results(tmp_path, missing=(0, 1))) == []
+
+
+def test_a_long_legend_stays_below_the_caption(tmp_path: Path) -> None:
+    strategies = tuple(f"FIFO[PER({index / 40})]" for index in range(1, 31))
+    with style():
+        figure = learning_curves(plant_results(tmp_path, strategies=strategies, seeds=1))
+        figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.y0 < box.y1 <= figure.texts[1].get_window_extent().y0
+
+
+def test_nothing_is_cut_off_on_the_left(tmp_path: Path) -> None:
+    """Text is as wide as whole pixels: at the file's resolution names are longer than at another."""
+    strategies = ("FULL[Uniform]", "FIFO(84000)[Uniform]", "FIFO(42000)[PER+IS]")
+    with style():
+        figure = paired_differences(plant_results(tmp_path / "run", strategies=strategies, seeds=6))
+        assert figure is not None
+        picture = imread(save(figure, tmp_path, "differences"))
+    head = round(0.3 * len(picture))  # title and caption
+    assert (picture[head:, :3, :3] == 1.0).all(), "white margin"
+
+
+def test_a_strategy_of_which_every_run_failed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = results(tmp_path, lost=(1,))
+    here = found[0].sel(plant="PendulumDCSC")
+    panel: Any = learning_curves(here).axes[0]
+    assert "4 of 4 FULL[PER]" in panel.get_legend().get_title().get_text()
+    assert "4×" in [text.get_text() for text in score_bars(here).axes[0].texts]
+    shown: list[list[str]] = []
+    monkeypatch.setitem(all_figures._DRAWN, "scores", lambda data, *_: shown.append([*data["strategy"].values]))
+    assert drawn_groups(draw_figures(*found)) == {"learning_curves", "profiles"}
+    assert shown == [["FIFO[Uniform]", "FULL[PER]"]]
+
+
+@pytest.mark.parametrize("learners", [("DDPG",), ("DDPG", "TD3"), ("DDPG", "TD3", "SAC")])
+def test_no_two_series_look_alike(learners: tuple[str, ...], tmp_path: Path) -> None:
+    strategies = tuple(f"FIFO({1000 * n})[Uniform]" for n in range(1, 11))
+    data, _, _ = results(tmp_path, strategies=strategies, learners=learners, seeds=1)
+    looks = {(one.color, one.marker, one.dashes, one.hatch) for one in all_series(data)}
+    assert len(looks) == 10 * len(learners)
+
+
+def heights(axes: Any) -> list[float]:
+    """Return the heights of the bars of a panel."""
+    return [bar.get_height() for bar in axes.patches]
+
+
+def test_raw_rewards_are_drawn_if_references_are_too_close(tmp_path: Path) -> None:
+    here = plant_results(tmp_path, reference=TOO_CLOSE)
+    runs = here.sel(learner="DDPG", strategy="FULL[PER]", noise=0.0, frequency=50.0)["reward"].values
+    (axes,) = learning_curves(here).axes
+    np.testing.assert_allclose(line(axes, "FULL[PER]")[1], runs.mean(axis=0), rtol=1e-12)
+    (bars,) = score_bars(here).axes
+    np.testing.assert_allclose(heights(bars)[1], runs.mean(), rtol=1e-12)
+    assert axes.get_ylabel().startswith("raw")
+    assert bars.get_ylabel().startswith("raw")
+
+
+def test_bars_and_responses_are_the_scores(tmp_path: Path) -> None:
+    here = plant_results(tmp_path, noise=(0.05, 0.0), frequency=(50.0, 100.0))
+    for axes, name in zip(score_bars(here).axes, ("mu_final", "mu_max", "rise_time"), strict=True):
+        places = here[f"{name}_mean"].sel(learner="DDPG").transpose("strategy", "noise", "frequency")
+        assert heights(axes) == places.values.ravel().tolist()
+    final = here["mu_final_mean"].sel(learner="DDPG", strategy="FULL[PER]")
+    by_noise, by_rate = response(here, "noise"), response(here, "frequency")
+    assert by_noise is not None
+    assert by_rate is not None
+    for axes, frequency in zip(by_noise.axes, (50.0, 100.0), strict=True):
+        np.testing.assert_array_equal(line(axes, "FULL[PER]")[1], final.sel(frequency=frequency).sortby("noise").values)
+    for axes, noise in zip(by_rate.axes, (0.05, 0.0), strict=True):
+        x, mean = line(axes, "FULL[PER]")
+        np.testing.assert_array_equal(mean, final.sel(noise=noise).values)
+        np.testing.assert_allclose(x, (50.0, 100.0), rtol=0.02)
+
+
+def test_bars_count_collapsed_failed_and_never_risen_runs(tmp_path: Path) -> None:
+    _, folder, cells = results(tmp_path, failing=(1,))
+    flat = np.full((4, 30), RANDOM)
+    arrays = {"reward": flat, "reward_greedy": flat[:, ::5], "episode_steps": np.full_like(flat, 200)}
+    write_record(folder.cell(cells[0].id) / "scores.h5", "scores", ORIGIN, arrays)
+    references = {("PendulumDCSC", 50.0, 0.0): USABLE}
+    data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
+    final, _, rise = score_bars(data.sel(plant="PendulumDCSC")).axes
+    assert [text.get_text() for text in final.texts] == ["4†", "2×"]
+    assert rise.texts[0].get_text() == "4"
+
+
+def test_file_names_are_plain_and_unique() -> None:
+    assert file_names(["Magman", "a/cart.py:Cart", "b/cart.py:Cart"]) == ["Magman", "Cart-2", "Cart-3"]
+
+
+def test_the_median_seed_did_not_fail() -> None:
+    rewards = np.array([[-3.0], [-1.0], [np.nan], [-2.0], [-9.0]])
+    assert median_seed(rewards) == 0
+    assert median_seed(rewards[2:3]) is None
+
+
+def test_policies_are_drawn_next_to_dynamic_programming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pixel near the centre is the greedy action, and the value, of the whole population's network there."""
+
+    def coarse(plant: OdePlant, frequency: float, rule: Rule | None) -> Refinement:
+        assert rule == "paper"
+        return Refinement(solve(plant, frequency, grid=plant_grid(plant, (15, 15))), rule, np.nan)
+
+    monkeypatch.setattr(solved, "reference_solution", coarse)
+    study = small_study(strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=3, block=2, episodes=3, greedy_every=3)
+    cells, folder = study.cells(), RunFolder(tmp_path)
+    for cell in cells:
+        run_cell(cell, folder.cell(cell.id), buffers="none")
+    references = {("PendulumDCSC", 50.0, 0.0): USABLE}
+    data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
+    assert drawn_groups(draw_figures(data, folder, cells)) == {"learning_curves", "scores", "policies", *COMPARED}
+    figure = surfaces.policy_surfaces(data.sel(plant="PendulumDCSC"), folder, cells)
+    assert figure is not None
+    panels = [axes for axes in figure.axes if axes.images]
+    titles = [axes.get_title().split("\n")[0] for axes in panels[:3]]
+    assert titles == ["dynamic programming", "FIFO[Uniform]", "FULL[PER]"]
+    seed = median_seed(data["reward"].sel(strategy="FULL[PER]").values.reshape(3, -1))
+    assert seed is not None
+    (cell,) = (cell for cell in cells if cell.strategy == "FULL[PER]" and seed in cell.seeds)
+    plant = cell.make_plant()
+    assert isinstance(plant, OdePlant)
+    agent = make_agent(cell, plant)
+    agent.load_weights(read_policy(folder.cell(cell.id) / "policy.safetensors")[1])
+    x, y = 100, 40
+    low, high = np.array(plant.grid_low), np.array(plant.grid_high)
+    state = plant.normalise_state(low + (np.array([x, y]) + 0.5) / 161 * (high - low)).astype(np.float32)
+    states, row = np.tile(state, (cell.members, 1)), seed - cell.first_member
+    value, action = (np.asarray(panels[place].images[0].get_array())[y, x] for place in (2, 5))
+    np.testing.assert_allclose(action, plant.denormalise_action(agent.act(states)[row])[0], rtol=1e-5)
+    np.testing.assert_allclose(value, 0.05 * 100.0 * agent.value(states[:, None])[row, 0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("learners", [1, 5])
+def test_an_offline_replay_has_one_figure(tmp_path: Path, learners: int) -> None:
+    rewards = np.random.Generator(np.random.PCG64(1)).normal(-50.0, 3.0, (learners, 4))
+    about = {"learner": "DDPG", "strategy": "FULL[PER]", "buffer": "rig.h5"}
+    online = {"online: FIFO[Uniform]": [-30.0, -35.0]}
+    scores = OfflineScores(about, np.arange(4) * 100, rewards, np.array([-40.0]), online, USABLE)
+    assert drawn_groups(draw_offline(scores, tmp_path)) == {"offline.png"}
+
+
+def test_figures_for_print_have_captions_embedded_fonts_and_the_width_of_a_column(tmp_path: Path) -> None:
+    *figures, captions = draw_figures(*results(tmp_path, **GRID), look=PAPER, output=tmp_path / "paper")
+    groups = ("learning_curves", "scores", "response_noise", "response_frequency", *COMPARED)
+    assert {path.name for path in figures} == {f"{group}-PendulumDCSC.pdf" for group in groups}
+    for path in figures:
+        content = path.read_bytes()
+        assert b"/FontFile2" in content, "TrueType, embedded"
+        assert b"/Type3" not in content
+        (width,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) [\d.]+ \]", content)
+        assert min(abs(float(width) / 72 * 25.4 - column) for column in (89, 183)) < 0.1
+    text = captions.read_text(encoding="utf-8").split("\n\n")
+    assert [line.partition(": ")[0] for line in text] == [path.name for path in figures]
+    assert text[0].startswith("learning_curves-PendulumDCSC.pdf: PendulumDCSC: learning curves. Training episodes")
+
+
+def test_figures_for_print_have_no_text_above_and_the_legend_below(tmp_path: Path) -> None:
+    data = plant_results(tmp_path)
+    with style(PAPER):
+        figure = learning_curves(data)
+        figure.draw_without_rendering()
+    assert not figure.texts
+    assert figure.legends[0].get_window_extent().y1 <= figure.axes[0].get_window_extent().y0
+    assert learning_curves(data).texts, "the look ends with its context"
+
+
+def test_names_are_broken_between_their_parts() -> None:
+    lines = ["Drop(0.5)*Synth(state=0.1,", "action=0.1)*Expl(1.0)[PER(0.7)+", "IS(0.5)]"]
+    assert broken("Drop(0.5)*Synth(state=0.1, action=0.1)*Expl(1.0)[PER(0.7)+IS(0.5)]", 34).splitlines() == lines
+    assert broken("FIFO[Uniform]", 34) == "FIFO[Uniform]"
+    assert broken("x" * 40, 34) == "x" * 40
+
+
+def test_a_long_title_is_not_cut_off() -> None:
+    figure = new_figure(3.0, 2.0, "PendulumDCSC: compared with FIFO[Uniform], condition by condition", "Means.")
+    FigureCanvasAgg(figure).draw()
+    heading, text = (one.get_window_extent() for one in figure.texts)
+    assert heading.x1 < figure.get_size_inches()[0] * figure.dpi
+    assert heading.y0 >= text.y1
+
+
+MONITOR = '#{"t_start": 1.0, "env_id": "None"}\nr,l,t\n-20,2,0.1\n-40,4,0.2\n-30,3,0.3\n'
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_monitor_files_and_plain_csv_are_read(tmp_path: Path) -> None:
+    monitor = write(tmp_path / "monitor.csv", MONITOR)
+    plain = write(tmp_path / "plain.csv", "\ufeffSeed,Step,Return\n1,0,-5\n\n1,100,-4\n")
+    first, second = read_others([f"SB3={monitor}", f"SB3={monitor}", f"own={plain}"])
+    assert [len(first.runs), len(second.runs)] == [2, 1]
+    steps, returns, lengths = first.runs[0]
+    assert (steps.tolist(), returns.tolist()) == ([2.0, 6.0, 9.0], [-20.0, -40.0, -30.0])
+    assert lengths is not None
+    assert (second.runs[0][0].tolist(), second.runs[0][1].tolist()) == ([0.0, 100.0], [-5.0, -4.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n", "no column 'step'"),
+        ("step,return\n", "no row of data"),
+        ("step,return\n1,x\n", "'x' is no finite number"),
+        ("step,return\n1\n", "is no finite number"),
+        ("step,return\n5,1\n3,1\n", "do not ascend"),
+        ("", "no column"),
+    ],
+)
+def test_other_files_are_refused(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words):
+        read_others([f"x={write(tmp_path / 'x.csv', text)}"])
+
+
+def test_they_are_drawn_in_the_unit_of_the_panel_over_steps(tmp_path: Path) -> None:
+    middle = 10 * (RANDOM + DP) / 2  # of an episode of 10 steps, half-way between the references
+    file = write(tmp_path / "monitor.csv", "r,l,t\n" + f"{middle},10,1\n" * 3)
+    (axes,) = learning_curves(plant_results(tmp_path), others=read_others([f"SB3={file}"])).axes
+    assert axes.get_xlabel() == STEPS_LABEL
+    x, y = line(axes, "SB3")
+    np.testing.assert_allclose(y, 0.5)
+    assert (x[0], x[-1]) == (10.0, 30.0)
+
+
+def test_own_curves_lie_at_the_steps_after_their_episodes(tmp_path: Path) -> None:
+    data = plant_results(tmp_path)
+    by_episode, by_steps = (line(learning_curves(data, steps).axes[0], "FULL[PER]")[0] for steps in (False, True))
+    np.testing.assert_allclose(by_steps, by_episode * 200)  # the length of every episode
+
+
+STRATEGIES = ("FIFO[Uniform]", "FULL[PER]")
+
+
+def test_all_known_references_are_lines_in_view(tmp_path: Path) -> None:
+    data = plant_results(tmp_path, reference=dataclasses.replace(USABLE, dp_averaged=-30.0, dp_observer=-25.0))
+    (axes,) = learning_curves(data).axes
+    levels = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines if len(np.asarray(line.get_xdata())) == 2]
+    for reward in (-30.0, -25.0):
+        assert any(level == pytest.approx((reward - RANDOM) / (DP - RANDOM)) for level in levels)
+    older = data.drop_vars(["reference_dp_averaged", "reference_dp_observer"])
+    assert len(learning_curves(older).axes[0].lines) == len(axes.lines) - 2
+
+
+def test_references_of_the_legend_are_drawn_or_written_in_every_panel(tmp_path: Path) -> None:
+    """Panels share a range; a level that one shows and another cannot is written into the other."""
+    data = plant_results(tmp_path, reference=dataclasses.replace(USABLE, dp_averaged=-5.0), noise=(0.0, 0.05))
+    data["reference_dp_averaged"].loc[{"noise": 0.05}] = 10.0
+    for axes, level in zip(learning_curves(data).axes, (1 + 15 / 140, 1 + 30 / 140), strict=True):
+        assert axes.get_ylim()[1] > level
+        assert level in [pytest.approx(float(np.asarray(line.get_ydata())[0])) for line in axes.lines]
+    for name, level in (("zero", -5.0), ("lqr", -6.0)):
+        data[f"reference_{name}"].loc[{"noise": 0.0}] = RANDOM
+        data[f"reference_{name}"].loc[{"noise": 0.05}] = RANDOM + level * (DP - RANDOM)
+    left, right = learning_curves(data).axes
+    assert not left.texts
+    assert [text.get_text() for text in right.texts] == ["below: linear-quadratic regulator: −6\ndoing nothing: −5"]
+
+
+def test_points_that_were_not_run_have_no_axes(tmp_path: Path) -> None:
+    data = plant_results(tmp_path, noise=(0.0, 0.05), frequency=(50.0, 100.0), missing=(0, 3, 4, 7))
+    panels = learning_curves(data).axes
+    empty = [axes for axes in panels if not axes.lines]
+    assert [[text.get_text() for text in axes.texts] for axes in empty] == [["no results"]] * 2
+    assert not any(axes.axison for axes in empty)
+    assert all(axes.get_xlabel() and axes.get_ylabel() for axes in panels if axes.lines)
+
+
+def test_series_take_turns_with_their_greedy_episodes(tmp_path: Path) -> None:
+    figure = learning_curves(plant_results(tmp_path, episodes=300, greedy_every=5))
+    episodes = [line(figure.axes[0], f"greedy {name}")[0] for name in STRATEGIES]
+    assert [len(each) for each in episodes] == [20, 20]
+    assert not set(episodes[0]) & set(episodes[1])
+    assert "one in 3 of each series, in turns" in caption(figure)
+    few = learning_curves(plant_results(tmp_path / "few", episodes=100, greedy_every=5))
+    assert "one in" not in caption(few)
+
+
+def test_many_series_have_intervals_right_of_the_curves_instead_of_bands(tmp_path: Path) -> None:
+    strategies = tuple(f"FIFO[PER({index / 10})]" for index in range(1, 7))
+    data = plant_results(tmp_path, strategies=strategies, episodes=240, noise=(0.0, 0.05))
+    figure = learning_curves(data)
+    assert "the last 5 episodes, with 95 % bootstrap intervals over runs" in caption(figure)
+    assert not {"band", "circles"} & set(caption(figure).split())
+    for axes in figure.axes:
+        assert not axes.collections, "no bands"
+        ends = [line(axes, f"end {name}") for name in strategies]
+        x = np.array([place[0, 0] for place in ends])
+        assert (np.diff(x) > 0).all(), "in the order of the legend"
+        assert max(axes.get_xticks()) <= 240 < x[0] < x[-1] < axes.get_xlim()[1]
+        for name, (_, mean) in zip(strategies, ends, strict=True):
+            low, high = line(axes, f"interval {name}")[1]
+            assert mean[0] == pytest.approx(line(axes, name)[1][-1])
+            assert low < mean[0] < high
+    few = learning_curves(data.isel(strategy=slice(5)))
+    assert "band" in caption(few)
+    assert few.axes[0].collections
+
+
+def test_episodes_are_counted_in_whole_numbers(tmp_path: Path) -> None:
+    (axes,) = learning_curves(plant_results(tmp_path, episodes=3, greedy_every=1)).axes
+    assert list(axes.get_xticks()) == [0, 1, 2, 3]
+
+
+def test_curves_are_the_means_of_the_runs(tmp_path: Path) -> None:
+    data = plant_results(tmp_path, episodes=240, greedy_every=20, failing=(1,), noise=(0.0, 0.05))
+    figure = learning_curves(data)
+    window = smoothing_window(240)
+    assert window == 5
+    assert f"moving average over {window} episodes" in caption(figure)
+    for axes, noise in zip(figure.axes, (0.0, 0.05), strict=True):
+        assert axes.get_title() == f"noise {noise:g}, 50 Hz"
+        for strategy in STRATEGIES:
+            runs = data.sel(learner="DDPG", strategy=strategy, noise=noise, frequency=50.0)
+            rewards, greedy = ((runs[name].values - RANDOM) / (DP - RANDOM) for name in ("reward", "reward_greedy"))
+            whole = np.isfinite(rewards).all(axis=1)
+            assert whole.sum() == (2 if (noise, strategy) == (0.05, "FIFO[Uniform]") else 4)
+            windows = np.lib.stride_tricks.sliding_window_view(rewards[whole].mean(axis=0), window)
+            episode, mean = line(axes, strategy)
+            np.testing.assert_array_equal(episode, np.arange(3, 239))
+            np.testing.assert_allclose(mean, windows.mean(axis=1), rtol=1e-12)
+            episode, mean = line(axes, f"greedy {strategy}")
+            np.testing.assert_array_equal(episode, data["greedy_episode"].values)
+            np.testing.assert_allclose(mean, greedy[whole].mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("worse", [False, True])
+def test_failed_runs_are_counted_where_no_curve_is_covered(tmp_path: Path, worse: bool) -> None:
+    data = plant_results(tmp_path, failing=(1,))
+    if worse:  # curves end in the lower corner
+        data["reward"][:] = data["reward"].values[..., ::-1]
+    figure: Any = learning_curves(data)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    note = axes.get_legend().get_title()
+    assert "2 of 4 FULL[PER]" in note.get_text()
+    points = axes.transData.transform(line(axes, "FIFO[Uniform]").T)
+    assert not any(note.get_window_extent().contains(*point) for point in points)
+
+
+@pytest.mark.slow
+def test_bands_cover_the_true_mean_as_often_as_promised() -> None:
+    """95 % nominal; a percentile bootstrap of 30 runs covers about 93 %. 1000 independent episodes: sd 0.8 %."""
+    rng = np.random.Generator(np.random.PCG64(3))
+    band = learning_curve(rng.normal(0.0, 1.0, (30, 600)), 1).band
+    assert band is not None
+    low, high = band
+    assert 0.89 < ((low < 0) & (high > 0)).mean() < 0.97
+    assert learning_curve(np.zeros((1, 5)), 1).band is None
+
+
+def test_long_runs_are_drawn_with_fewer_points() -> None:
+    rewards = np.random.Generator(np.random.PCG64(4)).normal(0.0, 1.0, (2, 3000))
+    curve = learning_curve(rewards, smoothing_window(3000))
+    assert len(curve.episode) < 1000
+    for episode, mean in zip(curve.episode.astype(int), curve.mean, strict=True):
+        np.testing.assert_allclose(mean, rewards[:, episode - 13 : episode + 12].mean(), atol=1e-12)
+
+
+def test_moving_means_are_of_whole_windows_and_exact_after_a_huge_reward() -> None:
+    np.testing.assert_allclose(moving_mean(np.array([[1.0, 2.0, 6.0, 1.0]]), 3), [[3.0, 3.0]])
+    assert moving_mean(np.array([-1e18, -1.0, -3.0, -5.0]), 2)[1:].tolist() == [-2.0, -4.0]
+
+
+def test_the_depth_of_a_curve_below_the_view_is_written(tmp_path: Path) -> None:
+    data = plant_results(tmp_path)
+    assert not any("down to" in text.get_text() for text in learning_curves(data).axes[0].texts)
+    data["reward"][..., 8:12] -= 300.0
+    (axes,) = learning_curves(data).axes
+    (cut,) = [text.get_text() for text in axes.texts if "down to" in text.get_text()]
+    drawn = [np.asarray(one.get_ydata(), np.float64) for one in axes.lines]
+    assert cut == f"↓ down to −{-min(values.min() for values in drawn if len(values) > 5):.1f}"
+
+
+def shape(figure: Any) -> tuple[int, int]:
+    """Return the rows and columns of a figure's panels."""
+    found: tuple[int, int] = figure.axes[0].get_subplotspec().get_gridspec().get_geometry()
+    return found
+
+
+def test_four_panels_stand_in_a_square_and_share_their_range(tmp_path: Path) -> None:
+    assert [panels_across(count) for count in range(1, 8)] == [1, 2, 3, 2, 3, 3, 3]
+    data = plant_results(tmp_path, seeds=6, **GRID)
+    for draw in (paired_differences, performance_profiles):
+        figure = draw(data)
+        assert figure is not None
+        assert shape(figure) == (2, 2)
+        assert len({axes.get_xlim() for axes in figure.axes}) == 1
+
+
+def test_no_line_of_a_caption_is_broken_before_a_sign() -> None:
+    text = "Means with 95 % intervals of n = 50 seeds, filled where p < 0.05. " * 9
+    for width in range(30, 90):
+        for row in new_figure(width / 10, 2.0, "t", text).texts[1].get_text().splitlines():
+            assert row[0] not in "%=<"
+            assert row[-1] not in "=<"
+
+
+def test_captions_of_bars_describe_what_is_drawn(tmp_path: Path) -> None:
+    cases: list[dict[str, Any]] = [{}, {"failing": (1,)}, {"seeds": 1}]
+    whole, failing, single = (
+        caption(score_bars(plant_results(tmp_path / str(place), **changes))) for place, changes in enumerate(cases)
+    )
+    assert "means over runs" in whole
+    assert "Numbers above" not in whole
+    assert "×" in failing
+    assert "†" not in failing
+    assert "single runs" in single
+    assert "dots" not in single
+
+
+def test_counts_over_narrow_bars_are_upright(tmp_path: Path) -> None:
+    strategies = tuple(f"FIFO[PER({index / 40})]" for index in range(1, 31))
+    data = plant_results(tmp_path, strategies=strategies, seeds=2, failing=tuple(range(120)), **GRID)
+    counts = [text for text in score_bars(data).axes[0].texts if "×" in text.get_text()]
+    assert len(counts) == 120
+    assert {text.get_rotation() for text in counts} == {90.0}
+
+
+def test_captions_for_print_are_plain_text(tmp_path: Path) -> None:
+    data = plant_results(tmp_path)
+    data["dead"][:] = 1
+    with style(PAPER):
+        text = caption_of(score_bars(data))
+    assert "(final μ_r < 0.2)" in text
+    assert "$" not in text
+
+
+@pytest.mark.parametrize("otherwise", ["0.1", "0.3"])
+def test_numbers_are_readable_on_every_square(otherwise: str) -> None:
+    """The least contrast of text is 4.5 (WCAG)."""
+    for size in np.linspace(-0.6, 0.6, 121).tolist():
+        assert contrast(size, ink(size, otherwise)) >= 4.5
+    assert contrast(0.0, "black") == pytest.approx(19.1, abs=1.0), "nearly white"
+    assert ink(0.0, otherwise) == otherwise
+
+
+def test_series_of_one_colour_and_marker_differ_in_their_faces(tmp_path: Path) -> None:
+    strategies = tuple(f"FIFO[PER({index / 40})]" for index in range(1, 11))
+    data = plant_results(tmp_path, strategies=strategies, noise=(0.0, 0.05), seeds=2)
+    series = all_series(data)
+    assert (series[0].color, series[0].marker) == (series[8].color, series[8].marker)
+    figure = response(data, "noise")
+    assert figure is not None
+    faces = [line.get_markerfacecolor() for line in figure.legends[0].get_lines()]
+    assert (faces[0], faces[8]) == (series[0].color, "white")
+
+
+def test_lengths_are_drawn_with_noise_down_and_rates_across(tmp_path: Path) -> None:
+    data = plant_results(tmp_path, missing=(0, 4), episodes=3, **GRID)
+    data["episode_steps"] = data["episode_steps"] - data["episode"]
+    figure = length_curves(data)
+    assert figure is not None
+    assert shape(figure) == (2, 2)
+    empty, *others = figure.axes
+    assert [text.get_text() for text in empty.texts] == ["no results"]
+    assert all(axes.lines for axes in others)
+    assert list(others[0].get_xticks()) == [0, 1, 2, 3]
+
+
+MAPPED = ("FULL[Uniform]", "FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")
+GAINS = {"FULL[PER]": 0.2, "Resv(500)[Uniform]": -0.3}
+"""At the second rate only."""
+
+
+def made(
+    strategies: Sequence[str] = MAPPED,
+    noise: Sequence[float] = (0.0, 0.02),
+    rates: Sequence[float] = (50.0, 100.0),
+    learners: Sequence[str] = ("DDPG",),
+) -> xr.Dataset:
+    def ends(plant: int, learner: int, strategy: int, noise: int, rate: int) -> float:
+        return 0.6 + 0.1 * learner * strategy + GAINS.get(strategies[strategy], 0.0) * (rate == 1) * (learner == 0)
+
+    names = ["P"], list(learners), list(strategies), list(noise), list(rates)
+    return made_results(*names, seeds=12, episodes=40, ends=ends).sel(plant="P")
+
+
+def words(figure: Any) -> str:
+    return " ".join(text.get_text() for text in figure.texts).replace("\n", " ").replace("\u00a0", " ")
+
+
+def test_differences_stand_in_their_squares_and_are_bold_if_significant() -> None:
+    data = made()
+    figure = condition_map(data)
+    assert figure is not None
+    axes = figure.axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["FULL[PER]", "FIFO[Uniform]", "Resv[Uniform]"]  # by their means; all of one capacity
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n50", "0\n100", "0.02\n50", "0.02\n100"]
+    assert ": 500." in words(figure)
+    means = data["mu_final"].squeeze("learner").mean("seed")
+    assert len(axes.texts) == 3 * 4
+    for text in axes.texts:
+        x, y = map(int, text.get_position())
+        here = means.sel(noise=(0.0, 0.02)[x // 2], frequency=(50.0, 100.0)[x % 2])
+        named = ("FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")[y]
+        difference = float(here.sel(strategy=named) - here.sel(strategy="FULL[Uniform]"))
+        assert float(text.get_text().replace("−", "-")) == pytest.approx(difference, abs=0.0051)
+        assert np.asarray(axes.images[0].get_array())[y, x] == pytest.approx(difference)
+        assert (text.get_fontweight() == "bold") == (named in GAINS and x % 2 == 1)
+
+
+def test_one_axis_alone_and_different_capacities_are_named() -> None:
+    strategies = ("FULL[Uniform]", "FIFO(500)[Uniform]", "FIFO(900)[Uniform]")
+    figure = condition_map(made(strategies, noise=(0.0,), rates=(25.0, 50.0, 100.0)))
+    assert figure is not None
+    axes = figure.axes[0]
+    assert (axes.get_xlabel(), [label.get_text() for label in axes.get_xticklabels()]) == ("Hz", ["25", "50", "100"])
+    assert {label.get_text() for label in axes.get_yticklabels()} == set(strategies[1:])
+
+
+def test_learners_have_panels_and_gaps_and_failed_runs_are_left_out() -> None:
+    data = made(learners=("DDPG", "TD3"))
+    for name in ("reward", "reward_greedy", "mu_final", "reference_random", "reference_dp"):
+        data[name].loc[{"noise": 0.02, "frequency": 100.0}] = np.nan
+    failed = {"learner": "TD3", "strategy": "FULL[PER]", "noise": 0.0, "frequency": 50.0, "seed": 3}
+    data["mu_final"].loc[failed] = np.nan
+    figure = condition_map(data)
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["DDPG", "TD3"]
+    assert [len(axes.texts) for axes in figure.axes[:2]] == [9, 9]
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    sizes = np.asarray(figure.axes[1].images[0].get_array())
+    assert sizes[names.index("FULL[PER]"), 0] == pytest.approx(0.1, abs=0.02)
+    assert "n = 11 to 12 pairs" in words(figure)
+
+
+@pytest.mark.parametrize(
+    "few",
+    [{"noise": (0.0,)}, {"strategies": MAPPED[:2]}, {"strategies": MAPPED[:1]}],
+)
+def test_few_comparisons_have_no_map(few: dict[str, Any]) -> None:
+    assert condition_map(made(**few)) is None
+
+
+def test_a_study_of_another_version_has_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, folder, _ = results(tmp_path / "run")
+    write_results(folder.results, data)
+    study = 'plants = ["PendulumDCSC"]\nstrategies = ["FULL[PER]"]\n[learner.DDPG]\nformer_setting = 3\n'
+    folder.study.write_text(study)
+    show_figures(Console(), folder.path, "screen", "png", None)
+    assert "unknown key in [learner.DDPG]" in " ".join(capsys.readouterr().out.split())
+    assert (folder.figures / "scores-PendulumDCSC.png").is_file()
