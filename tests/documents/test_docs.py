@@ -6,8 +6,8 @@ import dataclasses
 import importlib.util
 import re
 import shlex
-import tokenize
 import sys
+import tokenize
 import tomllib
 from dataclasses import replace
 from pathlib import Path

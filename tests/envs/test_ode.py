@@ -13,7 +13,7 @@ from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.ode.plant import HALVINGS, OdePlant, step_choice, describe_steps, try_functions, wrap_angle
+from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_choice, try_functions, wrap_angle
 from replaybench.runtime.errors import UserError
 
 
