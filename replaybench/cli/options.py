@@ -25,7 +25,7 @@ SHORT: Final = {"-o": "--output", "-j": "--workers", "-q": "--quiet"}
 """Short forms of options."""
 
 Form = Literal["text", "json", "csv", "md"]
-"""Text for people, or the tables alone in a format."""
+"""plain text, or the tables alone in a format."""
 
 
 def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:

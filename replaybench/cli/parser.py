@@ -25,7 +25,7 @@ _SHARED: Final = {
     "frequency": "Of a run folder: the control rate in Hz of the cell to take.",
     "seed": "Of a run folder: the seed, whose cell and member to take.",
     "quiet": "Print errors only.",
-    "format": "Text for people; or the tables alone, as JSON, CSV or Markdown.",
+    "format": "plain text; or the tables alone, as JSON, CSV or Markdown.",
     "root_seed": "Root seed of the random numbers.",
     "workers": "Worker processes; one per core if not given.",
     "cluster": "Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.",

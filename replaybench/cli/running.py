@@ -291,7 +291,7 @@ def table(
         compare: Axis along which cells are compared; strategies if not given, or the first axis that varies.
         output: File (.csv, .json, .md, .parquet) to write the scores to as well, a row a cell, its blocks of seeds
             together.
-        format: Text for people; or Markdown tables; or, as JSON or CSV, the scores with all digits as in --output, with
+        format: plain text; or Markdown tables; or, as JSON or CSV, the scores with all digits as in --output, with
             --baseline or --compare the rows of the comparison instead.
     """
     from replaybench.cli.console import printing
@@ -339,7 +339,7 @@ def claims(
         claim: Show this claim only, by its name, which stands in front of each.
         output: File to write the verdicts to as well, as JSON.
         figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
-        format: Text for people; or the tables as Markdown; or, as JSON or CSV, the verdicts with all digits.
+        format: plain text; or the tables as Markdown; or, as JSON or CSV, the verdicts with all digits.
     """
     from replaybench.cli.console import make_console, printing
     from replaybench.data.documents import rows_text

@@ -118,13 +118,13 @@ def _explores_again(cell: Cell) -> str:
         agent.perturb(-observation)
         again = copied(agent.perturb(observation))
         if wrong := difference(before, agent.state_dict()):
-            return f"{wrong}: re_explore drew"
+            return f"{wrong}: perturb drew"
         stored = {**agent.fields, **dict.fromkeys(agent.traces.names if agent.traces else (), 1)}
         widths = {name: array.shape for name, array in first.items() if name != "deviation"}
         needed = {name: (cell.members, stored.get(name, agent.task.action_size)) for name in widths}
         if widths != needed or first["deviation"].shape != (cell.members,):
             return f"explore returns shapes {widths}, {needed} are needed"
-        return "" if not difference(first, again) else "re_explore returns another action than explore did"
+        return "" if not difference(first, again) else "perturb returns another action than explore did"
 
 
 def _waits(cell: Cell) -> str:
