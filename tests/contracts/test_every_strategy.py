@@ -20,7 +20,6 @@ from replaybench.evidence.contracts import STRATEGY, Case, Run, difference
 from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.slots import STEP, episode, segment
-from replaybench.replay.strategies.interface import RunningSampling
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
 from replaybench.runtime.errors import UserError
 
@@ -145,14 +144,3 @@ def cell(strategy: str) -> Cell:
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[PER]"])
 def test_annotations_are_checked_whether_or_not_the_learner_is_asked(script: Any, strategy: str) -> None:
     assert "| 2 right | bit for bit |" in script.contract(cell(strategy))
-
-
-def test_a_sampler_that_heeds_errors_which_it_does_not_need_breaks_the_promise(
-    script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def annotate(self: RunningSampling, idx: np.ndarray, td_error: np.ndarray) -> None:
-        self.stream.state += np.uint64(1)
-
-    monkeypatch.setattr(RunningSampling, "annotate", annotate)
-    with pytest.raises(SystemExit, match="sampling_stream heeds errors"):
-        script.contract(cell("FIFO[Uniform]"))

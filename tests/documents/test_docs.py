@@ -61,7 +61,7 @@ UNWANTED_IN_CODE = re.compile(
 UNWANTED_IN_NAMES = re.compile(r"(?:^|_)(told|beside|alike|heeds?|handful|slow_copy)(?:_|$)")
 WORDED = {tokenize.NAME, tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 """Tokens with words; from Python 3.12 on, texts of f-strings are tokens of their own."""
-TARGETS = {line.split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if re.match(r"[a-z]+:", line)}
+TARGETS = {line.split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if re.match(r"[a-z-]+:", line)}
 
 
 def blocks(page: Path, language: str) -> list[str]:

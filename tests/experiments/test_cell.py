@@ -242,7 +242,7 @@ def test_a_recording_with_gaps_is_replayed_offline(tmp_path: Path, start: str, s
     words["progress"] = lambda done: None
     assert np.isfinite(replay_offline(recording, parse("FULL[Uniform]"), **words).reward).all()
     streamed = read_recording(tmp_path / "buffer.h5", whole=False)
-    with pytest.raises(UserError, match="follows experiences along their episodes, which --stream tears apart"):
+    with pytest.raises(UserError, match="follows experiences along their episodes, which --stream breaks up"):
         replay_offline(streamed, parse("FULL[Uniform]"), **words)
 
 

@@ -69,7 +69,7 @@ def test_what_a_plan_prints(
 
     monkeypatch.setattr(plan_report, "cores", lambda: 2)
     monkeypatch.setattr(plan_report, "estimate", estimated)
-    monkeypatch.setattr(plan_report, "_MOST_ROWS", 2)
+    monkeypatch.setattr(plan_report, "_PLAN_ROWS", 2)
     strategy = "Drop(0.5)*Synth(action=0.25)*FIFO(5000)[PERprop(0.65)+IS(0.45→0.95)]"
     study = make_study(strategies=(strategy, "FIFO[Uniform]", "FULL[PER]"), update_every=1)
     checkpoint = RunFolder(tmp_path / "run").cell(study.cells()[0].id) / "checkpoint.h5"

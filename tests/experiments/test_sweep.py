@@ -240,9 +240,9 @@ def test_an_interruption_while_workers_end_counts(sent: signal.Signals, monkeypa
 
 AFTER_THE_END = """
 import os, signal, sys; signal.signal({0}, signal.default_int_handler)
-from replaybench.experiments import cli
+from replaybench.cli import main
 sys.exit = lambda status: (os.kill(os.getpid(), {0}), print("end"))
-sys.argv[1:] = ["--version"]; cli.main()
+sys.argv[1:] = ["--version"]; main.main()
 """
 DURING_IMPORTS = """
 import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -376,7 +376,7 @@ def threads(address: str) -> Iterator[Executor]:
 
 def test_finished_tasks_are_stored_though_another_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "_executor", threads)
-    monkeypatch.setattr(worker_module, "wait", lambda futures, **_: (wait(futures).done, set()))
+    monkeypatch.setattr(worker_module, "wait_for_futures", lambda futures, **_: (wait(futures).done, set()))
     stored: dict[str, int] = {}
     with pytest.raises(UserError, match="zero"):
         worker_module.run_on_cluster("", [Job(f"{n}", number, (n,)) for n in range(20)], print, stored.__setitem__)

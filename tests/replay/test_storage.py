@@ -283,7 +283,7 @@ def test_what_has_no_trajectories_is_refused() -> None:
 def test_names_must_be_their_own(names: tuple[str, ...]) -> None:
     rule = ReturnRule()
     rule.names = names  # type: ignore[assignment]
-    with pytest.raises(ValueError, match="names of their own"):
+    with pytest.raises(ValueError, match="unique names"):
         Replay(parse("FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, traces=rule)
 
 
