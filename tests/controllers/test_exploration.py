@@ -53,7 +53,7 @@ def start(config: ExplorationConfig, members: range) -> Exploration:
 
 
 def observations(members: range, count: int) -> np.ndarray:
-    """Return `[count, M, S]`, each member's own whoever is beside it."""
+    """Return `[count, M, S]`, each member's own, whatever other members there are."""
     rows = [np.random.Generator(np.random.PCG64(m)).normal(size=(count, S)).astype(np.float32) for m in members]
     return np.stack(rows, axis=1)
 
@@ -347,7 +347,7 @@ def test_actions_are_uniform_and_independent(name: str) -> None:
 
 @each
 def test_a_members_actions_are_its_own(name: str) -> None:
-    """Bit for bit alone or beside others, and those who wait draw nothing."""
+    """Bit for bit alone or with others; members that wait draw nothing."""
     together = explored(make(name, range(5)), OBSERVATION, 6)
     np.testing.assert_array_equal(together[:, 3:4], explored(make(name, range(3, 4)), OBSERVATION[3:4], 6))
     waited = make(name, range(5))

@@ -133,7 +133,7 @@ REFUSED: dict[tuple[str, ...], list[Any]] = {
 
 @pytest.fixture(scope="module")
 def sound() -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Weights of two members and the facts beside them."""
+    """Weights of two members and their facts."""
     kind, config = load_learner("DDPG")
     agent = kind(config(), LearnerSetting(Task(3, 2, 0.95, 1.0), 0, range(2)))
     return agent.weights(), policy_facts("DDPG", agent, 50.0)

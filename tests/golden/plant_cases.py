@@ -2,7 +2,7 @@
 
 Two members move under random actions and noise. What is measured is each step's rewards, and the observations and true
 states of each step as sums in which every entry has a factor of its own. Where others' packages move a plant, their
-versions stand beside: numbers of one version are not those of another.
+versions are stored: numbers of one version are not those of another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Snapshots of cells that were never run, beside results that were made up."""
+"""Snapshots of cells that were never run, with results that were made up."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_a_second_process_compiles_nothing_and_no_edit_is_missed(package: Path) 
 
 
 def test_a_package_that_lies_elsewhere_compiles_nothing(package: Path) -> None:
-    """An environment was moved, or a checkout is used beside an installation: files of the same content are enough."""
+    """An environment was moved, or a checkout is used next to an installation: files of the same content are enough."""
     assert run(package) == (4, 0, 1)
     root = package.parent.parent
     shutil.copytree(root, root.parent / "elsewhere", ignore=shutil.ignore_patterns("__pycache__"))
@@ -275,7 +275,7 @@ def test_what_kernels_are_made_of_is_named_where_they_are() -> None:
 
 
 def test_kernels_of_a_users_file_count_its_neighbours(tmp_path: Path) -> None:
-    """A learner in a user's file may take kernels from the file beside it, which belongs to no package."""
+    """A learner in a user's file may take kernels from the file next to it, which belongs to no package."""
     digests = []
     for number in (1, 2):
         folder = tmp_path / str(number)

@@ -24,7 +24,7 @@ def make(members: range, config: DDPGConfig | None = None, root: int = 0) -> DDP
 
 
 def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float64, action beside the observation: parameters agree to 1e-9 after 1 update, 1e-6 after 100."""
+    """In float64, action next to the observation: parameters agree to 1e-9 after 1 update, 1e-6 after 100."""
     config = DDPGConfig(action_layer=0, actor_rate=1e-3, critic_rate=1e-3, tau=0.005)
     ours = DDPG(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     policy = {
