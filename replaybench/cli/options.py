@@ -141,11 +141,7 @@ def check_options(words: Sequence[str], command: Callable[..., int], also: Itera
 
 
 def merged_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
-    """Merge the values of an option that is given more than once, as if they had followed it at once.
-
-    Raises:
-        UserError: it takes one value, of which the parser would use the last.
-    """
+    """Merge the values of an option that is given more than once, as if they had followed it at once."""
     hints = {name: each.annotation for name, each in signature_of(command).parameters.items()}
     found: dict[str, list[str]] = {"": []}
     option = ""
@@ -180,11 +176,7 @@ def _check_value(option: str, value: str, hint: Any) -> None:
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
-    """Parse NAME=VALUE entries: numbers where they can be, else text, which the plant checks.
-
-    Raises:
-        UserError: an entry is given twice.
-    """
+    """Parse NAME=VALUE entries: numbers where they can be, else text, which the plant checks."""
     values: dict[str, Parameter] = {}
     for entry in parameters:
         name, _, value = entry.partition("=")
@@ -202,9 +194,6 @@ def setting_values(entries: Sequence[str]) -> dict[str, Any]:
     """Parse NAME=VALUE entries as a study's tables hold them; `exploration.first_amplitude` is one of a table within.
 
     A name with dots of its own stands in quotes, as in `plant."own.py:Tank".area`.
-
-    Raises:
-        UserError: an entry has no such form, or is given twice.
     """
     settings: dict[str, Any] = {}
     for entry in entries:

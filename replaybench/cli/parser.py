@@ -40,12 +40,7 @@ _WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …",
 
 
 def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], description: str) -> functools.partial[int]:
-    """Return the command that `words` name, with its arguments as keywords.
-
-    Raises:
-        UserError: they cannot be parsed; the parser's box becomes one line.
-        SystemExit: help or completion was asked for, and printed.
-    """
+    """Return the command that `words` name, with its arguments as keywords."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):

@@ -35,11 +35,7 @@ _STEPS: Final = 20
 def learner_cell(
     learner: str, strategy: str = "FULL[PER]", settings: Mapping[str, Any] | None = None, updating: int = 2
 ) -> Cell:
-    """Return a cell of a few members on the pendulum, `updating` of whose episodes are followed by updates.
-
-    Raises:
-        UserError: there is no such learner, or its settings' defaults cannot be run.
-    """
+    """Return a cell of a few members on the pendulum, `updating` of whose episodes are followed by updates."""
 
     def cell(episodes: int) -> Cell:
         return Study(
@@ -212,11 +208,7 @@ _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
 
 
 def show_check(console: Console, name: str) -> int:
-    """Print a line for every check of a plant, strategy or learner; return 1 if any fails, else 0.
-
-    Raises:
-        UserError: there is nothing of that name.
-    """
+    """Print a line for every check of a plant, strategy or learner; return 1 if any fails, else 0."""
     kind, results = contract_of(name)
     console.print(f"{kind} {name}", style="bold", highlight=False, markup=False)
     broken = 0
@@ -228,11 +220,7 @@ def show_check(console: Console, name: str) -> int:
 
 
 def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
-    """Return the category of a name, and an iterator over its checks and their problems.
-
-    Raises:
-        UserError: there is nothing of that name.
-    """
+    """Return the category of a name, and an iterator over its checks and their problems."""
     strategy = name if name.endswith("]") else _part(name)
     if strategy:
         from replaybench.evidence.contracts import STRATEGY, Case
@@ -263,11 +251,7 @@ def _part(name: str) -> str:
 
 
 def _is_in(registry: Registry, name: str) -> bool:
-    """Return whether a registry has a name.
-
-    Raises:
-        UserError: it names a file that cannot be imported, or that has nothing of that name.
-    """
+    """Return whether a registry has a name."""
     if (place := in_file(name)) is None:
         return name in registry
     module = import_file(place.path, "Python", name)  # of any category

@@ -37,9 +37,6 @@ def cell_table(folder: RunFolder, finals: Mapping[str, tuple[float, int]]) -> Fi
 
     Args:
         finals: from the results, by cell id: the mean of μ_final over its seeds, and the number of failed runs.
-
-    Raises:
-        UserError: this is not a run folder, or a file in it is damaged.
     """
     cells = cells_of(folder)
     options = f"{folder.path} --strategy … --noise … --seed …"
@@ -107,9 +104,6 @@ def show_plan(
 
     Args:
         measure: try classes of cells of unknown speed for some seconds each.
-
-    Raises:
-        UserError: a cell cannot be run, or they do not fit.
     """
     with names_from(study.folder):
         _show(console, study, folder, workers, cluster, measure)

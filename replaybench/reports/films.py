@@ -141,12 +141,7 @@ class Asked(NamedTuple):
 
 
 def show(asked: Asked, output: Path | None) -> None:
-    """Show an episode of a plant in a window, or write it as a film.
-
-    Raises:
-        UserError: there is no display for a window, the format of the film is unknown or its library not installed,
-            the policy is not for this plant, or the file exists already.
-    """
+    """Show an episode of a plant in a window, or write it as a film."""
     suffix = "" if output is None else output.suffix.lower()
     check_output(output)
     if output is not None:
@@ -180,11 +175,7 @@ def show(asked: Asked, output: Path | None) -> None:
 
 
 def check_output(output: Path | None) -> None:
-    """Check that a film can be written or a window opened, before anything is computed.
-
-    Raises:
-        UserError: the format is unknown, or a library or display is missing.
-    """
+    """Check that a film can be written or a window opened, before anything is computed."""
     if output is None:
         from matplotlib import pyplot
 

@@ -32,11 +32,7 @@ _AROUND: Final = 8
 
 
 def watch_run(console: Console, path: Path) -> None:
-    """Show a run until its sweep ends, or once if it has ended; Ctrl-C does not stop the run.
-
-    Raises:
-        UserError: this is not a run folder, or its list of cells is damaged.
-    """
+    """Show a run until its sweep ends, or once if it has ended; Ctrl-C does not stop the run."""
     history = RunHistory(RunFolder(path))
     with contextlib.suppress(KeyboardInterrupt):
         if history.state == "running" and console.is_terminal:

@@ -229,11 +229,7 @@ _ROOM: Final = 10_000
 
 
 def advise(question: Question, folder: Path, workers: int, console: Console) -> Advice:
-    """Advise by runs in a folder; finished runs are reused.
-
-    Raises:
-        UserError: a batch does not fit into the memory.
-    """
+    """Advise by runs in a folder; finished runs are reused."""
     plant, batch = make_plant(question.plant), _batch(question)
     if question.memory and question.memory < batch:
         raise UserError(f"--memory {question.memory} is smaller than a batch of {batch}; ask for {batch} or more")
@@ -288,9 +284,6 @@ def advise_from(
 
     Args:
         plant: the only plant to advise on; one in a Python file is loaded only if it is named here.
-
-    Raises:
-        UserError: it holds no results, or none of FULL[Uniform].
     """
     folder = RunFolder(path)
     if not folder.results.is_file():

@@ -34,9 +34,6 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
         plant: the plant, in place of the one that the file names; one in a Python file is loaded only if named here.
         memory: most experiences that may be kept; no limit if 0.
         noise: standard deviation of sensor and actuator noise, normalised; that of the file if None.
-
-    Raises:
-        UserError: the file is damaged, not a buffer, or does not fit its plant; a batch does not fit into the memory.
     """
     recording = read_recording(path, plant)
     batch = (recording.facts.batch_size or 1) * recording.facts.unit.steps

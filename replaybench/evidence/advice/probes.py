@@ -98,11 +98,7 @@ class Budget:
 
 
 def planned(question: Question, folder: Path, workers: int) -> Budget:
-    """Return the use of the budget, as decided when the folder was created.
-
-    Raises:
-        UserError: the folder belongs to another question, or the budget is too small.
-    """
+    """Return the use of the budget, as decided when the folder was created."""
     path = folder / "advice.toml"
     asked = {key: value for key, value in dataclasses.asdict(question).items() if value is not None}
     if path.is_file():
@@ -136,11 +132,7 @@ def _tables(**tables: Mapping[str, Any]) -> str:
 
 
 def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Dataset:
-    """Run a study into a folder, taking finished cells from those next to it; return its results.
-
-    Raises:
-        KeyboardInterrupt: the run was interrupted; another call continues it.
-    """
+    """Run a study into a folder, taking finished cells from those next to it; return its results."""
     take_over(study, folder)
     outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console)
     if outcome.status:

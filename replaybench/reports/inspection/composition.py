@@ -49,11 +49,7 @@ class Piece:
         return self.file.record.read(name, self.m, self.rows)
 
     def ages(self) -> Integers:
-        """Return the number of experiences that the member has collected since each own step.
-
-        Raises:
-            UserError: a serial number is impossible.
-        """
+        """Return the number of experiences that the member has collected since each own step."""
         collected = self.file.collected[self.m]
         serial = self.of_slots("serial").astype(np.int64)[:, None] + np.arange(self.own.shape[1])
         ages: Integers = (collected - serial)[self.own]
@@ -81,11 +77,7 @@ def _lengths(file: BufferFile, m: int, rows: slice) -> NDArray[Any]:
 
 
 def choose(file: BufferFile, member: int | None) -> list[int]:
-    """Return the indices of the chosen members; all for None.
-
-    Raises:
-        UserError: there is no such member.
-    """
+    """Return the indices of the chosen members; all for None."""
     count = len(file.count)
     if member is not None and not 0 <= member < count:
         raise UserError(f"--member must be 0 … {count - 1}, not {member}: {file.path} holds {count} members")
@@ -281,9 +273,6 @@ def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None
         file: an open buffer file.
         member: place of a single member; None for all, pooled.
         axes: the states; None if the plant is not known.
-
-    Raises:
-        UserError: there is no such member; the file is damaged or inconsistent.
     """
     members, shapes = choose(file, member), file.shapes
     collected = file.collected[members]

@@ -321,9 +321,6 @@ def show_composition(
     """Print the composition of a buffer file, and draw it if `figure` names a file.
 
     Arguments are those of `show_file`.
-
-    Raises:
-        UserError: there is no such member or plant, or the file is damaged or inconsistent.
     """
     with open_buffer(path) as file:
         plant, axes = _known_plant(file, plant_name)
@@ -336,11 +333,7 @@ def show_composition(
 
 
 def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
-    """Check a buffer file, member and plant before anything is printed.
-
-    Raises:
-        UserError: the file is damaged or inconsistent, or there is no such member or plant.
-    """
+    """Check a buffer file, member and plant before anything is printed."""
     with open_buffer(path) as file:
         _known_plant(file, plant_name)
         choose(file, member)

@@ -58,11 +58,7 @@ def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]])
 
 
 def check_buffer(file: BufferFile) -> None:
-    """Check that serial numbers are distinct and within the range of those collected.
-
-    Raises:
-        UserError: they are not.
-    """
+    """Check that serial numbers are distinct and within the range of those collected."""
     for m, (stored, collected) in enumerate(zip(file.count, file.collected, strict=True)):
         serial = file.record.read("serial", m, slice(0, int(stored)))
         if len(np.unique(serial)) != stored or (stored and (serial.min() < 1 or serial.max() > collected)):
@@ -87,10 +83,6 @@ def show_file(
         member: place of the member whose composition to show; None for all, pooled.
         plant: the buffer's plant, instead of the one that the file names.
         figure: file to draw the composition into.
-
-    Raises:
-        UserError: the file is missing, damaged or of another program, or (with `verify`) is inconsistent; or it is
-            no buffer and an option concerns the composition of one; or the figure exists already.
     """
     buffer = path.is_file() and is_record(path) and read_header(path).kind == "buffer"
     for option, value in (("--member", member), ("--plant", plant), ("--figure", figure)):

@@ -108,11 +108,7 @@ def _hash(text: str) -> str:
 
 
 def make_offline_report(path: Path) -> str:
-    """Return the report of an offline replay's `scores.h5`, as HTML.
-
-    Raises:
-        UserError: it is damaged, holds something else, or an older version wrote it.
-    """
+    """Return the report of an offline replay's `scores.h5`, as HTML."""
     scores = read_scores(path)
     head, *rows = scores.rows()
     failed = int((~np.isfinite(scores.reward[:, -1])).sum())

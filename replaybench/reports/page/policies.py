@@ -101,11 +101,7 @@ class Kept:
 
 
 def read_snapshots(material: ReportData) -> Iterator[Kept]:
-    """Yield the snapshots of the first block of seeds of each series at each condition, in the order of the study.
-
-    Raises:
-        UserError: a file is damaged, or holds something else.
-    """
+    """Yield the snapshots of the first block of seeds of each series at each condition, in the order of the study."""
     if material.folder is None or "cell" not in material.data.coords:
         return
     cells = material.data["cell"].isel(block=0)

@@ -24,11 +24,7 @@ from replaybench.runtime.user_file import shortened
 
 
 def make_report(run: Path) -> str:
-    """Return the report of a run folder or results file, as HTML.
-
-    Raises:
-        UserError: it holds no results, or is damaged.
-    """
+    """Return the report of a run folder or results file, as HTML."""
     material = read_report_data(run)
     standings = {point: at_point(material, point) for point in material.points()}
     kept = list(read_snapshots(material))
@@ -105,11 +101,7 @@ def _swatch(material: ReportData, axis: str, name: str, label: str) -> Option:
 
 
 def show_report(run: Path, output: Path | None) -> Path:
-    """Write the report of a run or an offline replay; print and return its path.
-
-    Raises:
-        UserError: the run holds no results, `output` exists already, or a library for reports is not installed.
-    """
+    """Write the report of a run or an offline replay; print and return its path."""
     for library in ("jinja2", "plotly"):
         if importlib.util.find_spec(library) is None:
             raise UserError(f"a report needs {library}; pip install 'replaybench[report]'")

@@ -178,11 +178,7 @@ class ReportData:
 
 
 def read_report_data(path: Path) -> ReportData:
-    """Read a run folder or a results file.
-
-    Raises:
-        UserError: it is neither, holds no results yet, or is damaged.
-    """
+    """Read a run folder or a results file."""
     folder = RunFolder(path) if path.is_dir() else RunFolder(path.parent) if path.name == "results.nc" else None
     results = path / "results.nc" if path.is_dir() else path
     data = read_results(path).sortby(["noise", "frequency"])
