@@ -22,10 +22,8 @@ from replaybench.experiments.dataset import AXES, add_scores
 from replaybench.experiments.results_file import read_results, write_results
 from replaybench.experiments.statistics import Interval
 from replaybench.reports.page import report as assembly
-from replaybench.reports.page.comparison import Standing, at_point, lead, over_points
-from replaybench.reports.page.page import LARGEST
-from replaybench.reports.page.report import make_report, show_report
-from replaybench.reports.page.report_data import Point, ReportData, read_report_data
+from replaybench.reports.page.report import LARGEST, make_report, show_report
+from replaybench.reports.page.report_data import Point, lead, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import summarise
 from replaybench.reports.page.theme import number
@@ -54,13 +52,8 @@ def changed(path: Path, change: Callable[[xr.Dataset], Any], name: str = "change
     return path.with_name(name)
 
 
-def read(path: Path) -> tuple[ReportData, dict[Point, list[Standing]]]:
-    material = read_report_data(path)
-    return material, {point: at_point(material, point) for point in material.points()}
-
-
 def conclusion(path: Path) -> tuple[str, str]:
-    found = summarise(*read(path)).conclusions[0]
+    found = summarise(read_report_data(path)).conclusions[0]
     return found.headline, " ".join(found.sentences)
 
 
@@ -119,7 +112,7 @@ def test_equal_scores_are_called_equal(tmp_path: Path) -> None:
     headline, text = conclusion(path)
     assert headline == "No clear winner: FIFO[Uniform] and FULL[PER] have the same scores"
     assert "FULL[PER] has the same score on every seed: equal rewards in all episodes" in text
-    (table,) = scores_section(*read(path)).tables
+    (table,) = scores_section(read_report_data(path)).tables
     assert [row.cells[-2] for row in table.rows][:2] == ["best", "same scores"]
     headline, text = conclusion(changed(path, lambda data: data.isel(strategy=[0, 1]), "all.nc"))
     assert headline == "Nothing to compare: FIFO[Uniform] and FULL[PER] have the same scores"
@@ -189,7 +182,7 @@ def test_without_a_common_scale_there_is_no_ranking(tmp_path: Path) -> None:
 
 
 def test_rise_times_count_runs_that_never_rose(tmp_path: Path) -> None:
-    (table,) = scores_section(*read(study(tmp_path, 0.5, 0.3))).tables
+    (table,) = scores_section(read_report_data(study(tmp_path, 0.5, 0.3))).tables
     assert {row.cells[-1] for row in table.rows} == {"60 (8 never)", ""}, "references have no rise"
 
 
@@ -243,17 +236,17 @@ def test_only_series_with_results_everywhere_are_ranked_over_all(tmp_path: Path)
         return data.drop_vars("episode_steps")
 
     material = read_report_data(changed(study(tmp_path, 0.6, 0.9, 0.7), remove))
-    assert [one.series.strategy for one in over_points(material, 0)[1]] == ["Resv[Uniform]", "FIFO[Uniform]"]
-    assert at_point(material, Point(0, 0, 0))[0].series.strategy == "FULL[PER]"
+    assert [one.series.strategy for one in material.over_points(0)[1]] == ["Resv[Uniform]", "FIFO[Uniform]"]
+    assert material.standings[Point(0, 0, 0)][0].series.strategy == "FULL[PER]"
 
 
 def test_failed_runs_are_counted_and_left_out(report: Path) -> None:
-    material, standings = read(report.parent)
-    text = summarise(material, standings).counted
+    material = read_report_data(report.parent)
+    text = summarise(material).counted
     assert f"1 run failed (a reward that is not finite): 1 of DDPG {HOSTILE}" in text
     point, failed = Point(0, 1, 1), material.series[3]
-    assert (failed.strategy, len(material.runs(point, failed, True))) == (HOSTILE, 6)
-    standing = next(one for one in standings[point] if one.series == failed)
+    assert (failed.strategy, len(material.runs(point, failed))) == (HOSTILE, 6)
+    standing = next(one for one in material.standings[point] if one.series == failed)
     assert standing.behind is not None
     assert standing.seeds == standing.behind.pairs == 5
 
@@ -302,8 +295,8 @@ def test_a_report_replaces_itself_and_no_other_file(report: Path, tmp_path: Path
 
 def maps(path: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the squares of response surfaces and strategy maps."""
-    material, standings = read(path)
-    sections = responses_section(material), strategies_section(material, standings)
+    material = read_report_data(path)
+    sections = responses_section(material), strategies_section(material)
     return {one.key: [trace for panel in one.panels for trace in panel.figure["data"]] for one in sections}
 
 
@@ -339,23 +332,24 @@ def test_a_colour_means_the_same_in_all_maps_of_a_page(report: Path, tmp_path: P
 
 
 def test_a_column_of_the_table_has_one_precision(tmp_path: Path) -> None:
-    material, standings = read(study(tmp_path, 0.9, 0.899, 0.3))
-    first, second, third = standings[Point(0, 0, 0)]
+    material = read_report_data(study(tmp_path, 0.9, 0.899, 0.3))
+    first, second, third = material.standings[Point(0, 0, 0)]
     wide = third._replace(score=Interval(0.3, 0.1, 0.5, False))
     narrow = second._replace(score=Interval(0.899, 0.8981, 0.8995, False))
-    (table,) = scores_section(material, {Point(0, 0, 0): [first, narrow, wide]}).tables
+    vars(material)["standings"] = {Point(0, 0, 0): [first, narrow, wide]}
+    (table,) = scores_section(material).tables
     for column in ("final [95 %]", "behind the best, seed by seed [95 %]"):
         cells = [row.cells[list(table.heads).index(column)] for row in table.rows]
         assert len({len(each) for cell in cells for each in re.findall(r"\.(\d+)", cell)}) == 1, cells
 
 
 def test_panels_of_a_plant_share_their_axis_of_scores(report: Path) -> None:
-    material, standings = read(report.parent)
+    material = read_report_data(report.parent)
     spans: dict[int, set[tuple[float, float]]] = {}
-    for panel in scores_section(material, standings).panels:
+    for panel in scores_section(material).panels:
         spans.setdefault(panel.places["plant"], set()).add(tuple(panel.figure["layout"]["xaxis"]["range"]))
     for plant, (span,) in spans.items():
-        ranked = [(point, one) for point, each in standings.items() if point.plant == plant for one in each]
+        ranked = [(point, one) for point, each in material.standings.items() if point.plant == plant for one in each]
         finals = np.concatenate([material.final(point, one.series) for point, one in ranked])
         assert span[0] < np.nanmin(finals)
         assert span[1] > max(1.0, np.nanmax(finals))

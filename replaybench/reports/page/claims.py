@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from replaybench.evidence.claim import Claim, Claims, Verdict, claim_files, read_claims
+from replaybench.evidence.claim import Claims, Verdict, claim_files, read_claims
 from replaybench.evidence.claims_evidence import Finding, read_evidence
 from replaybench.experiments.effects import p_text
 from replaybench.experiments.schedule import horizon
@@ -24,19 +25,19 @@ _HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "s
 
 def claims_section(material: ReportData) -> Section:
     """Judge all published claims that the package contains; without tables if none compares cells of this study."""
-    title, families = "Published claims", [read_claims(name) for name in claim_files()]
-    count = sum(len(family.claim) for family in families)
+    nothing, families = Section("claims", "Published claims", []), [read_claims(name) for name in claim_files()]
     if material.folder is None or not material.folder.study.is_file():
-        return Section("claims", title, [])
+        return nothing
     try:
         runs = [read_evidence(material.folder.path)]
     except UserError as error:
-        return Section("claims", title, [], notes=[f"Claims could not be judged: {error}"])
+        return replace(nothing, notes=[f"Claims could not be judged: {error}"])
     found = [(family, *pair) for family in families for pair in zip(*judged(family, runs), strict=True)]
     run = [(family, verdict, finding) for family, verdict, finding in found if finding is not None]
     if not run:
-        return Section("claims", title, [])
+        return nothing
     words = Counter(verdict.word for _, verdict, _ in run)
+    count = sum(len(family.claim) for family in families)
     verdicts = ", ".join(f"{number} {word}" for word, number in words.items())
     lead = (
         f"{len(run)} of {count} published claims compare cells of this study, which have the settings of the paper: "
@@ -45,7 +46,7 @@ def claims_section(material: ReportData) -> Section:
         "the paper's."
     )
     rows = [_row(material, family, verdict, finding) for family, verdict, finding in run]
-    return Section("claims", title, [lead], tables=[Table("Claims and verdicts", _HEADS, rows, 4, open=True)])
+    return replace(nothing, lead=[lead], tables=[Table("Claims and verdicts", _HEADS, rows, 4, open=True)])
 
 
 def _row(material: ReportData, family: Claims, verdict: Verdict, found: Finding) -> Row:
@@ -58,28 +59,16 @@ def _row(material: ReportData, family: Claims, verdict: Verdict, found: Finding)
     if verdict.word == "undecided":
         word += f"; {still_needed(verdict)}"
     seeds = f"{verdict.effect.n}" + (f" ({found.failed} failed)" if found.failed else "")
-    cells = [
-        claim.statement,
-        f"{family.paper}, {claim.source}",
-        expected(claim),
-        word,
-        effect,
-        seeds,
-        p_text(p),
-        f"{found.episodes:,} ({claim.cells()[0][0].episodes:,})",
-    ]
-    return Row(cells, _places(material, claim), f"claim {verdict.word}")
-
-
-def _places(material: ReportData, claim: Claim) -> dict[str, int]:
-    """Return the places on the axes on which all cells of a claim agree."""
-    found = {}
+    episodes = f"{found.episodes:,} ({claim.cells()[0][0].episodes:,})"
+    where = f"{family.paper}, {claim.source}"
+    cells = [claim.statement, where, expected(claim), word, effect, seeds, p_text(p), episodes]
+    places = {}  # on the axes on which all of its cells agree
     for axis in ("plant", "noise", "frequency", "learner", "strategy"):
         values = {place.get(axis) for place in claim.places()}
         known = material.data[axis].values.tolist()
         if len(values) == 1 and (value := values.pop()) in known:
-            found[axis] = known.index(value)
-    return found
+            places[axis] = known.index(value)
+    return Row(cells, places, f"claim {verdict.word}")
 
 
 def provenance_section(material: ReportData) -> Section:
@@ -125,16 +114,14 @@ def _discounts(material: ReportData) -> list[tuple[str, str]]:
 
 def _text(value: Any) -> str:
     """Write a value of a file from elsewhere, cut to a sane length."""
-    if isinstance(value, list):
-        return " ".join(map(str, value))[:400]
-    return "" if value is None else str(value)[:400]
+    return "" if value is None else (" ".join(map(str, value)) if isinstance(value, list) else str(value))[:400]
 
 
 def _references(material: ReportData) -> Table:
     data, rows = material.data, []
     ends = [f"reference_{name}" for name in ("random", "dp")]
     digits = decimals((value for name in ends for value in data[name].values.ravel()), least=3)
-    for point in material.points():
+    for point in material.points:
         here = data.isel(point._asdict())
         grid = str(here["reference_grid"].item()) if "reference_grid" in data else ""
         change = float(here["reference_change"]) if "reference_change" in data else np.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -19,29 +20,11 @@ from replaybench.reports.figures.curves import (
     smoothing_window,
 )
 from replaybench.reports.figures.style import RAW_LABELS, Series, plant_name
-from replaybench.reports.page.comparison import Standing
+from replaybench.reports.page import theme
 from replaybench.reports.page.policies import Kept, of_first_block, share_out
-from replaybench.reports.page.report_data import Point, ReportData
+from replaybench.reports.page.report_data import Point, ReportData, Standing
 from replaybench.reports.page.summary import amount
-from replaybench.reports.page.theme import (
-    INK,
-    MU,
-    REFERENCE_WORDS,
-    Panel,
-    Row,
-    Section,
-    Table,
-    Trace,
-    dash,
-    faded,
-    in_reach,
-    new_figure,
-    number,
-    plain,
-    reference_line,
-    small,
-    symbol,
-)
+from replaybench.reports.page.theme import MU, Panel, Row, Section, Table, Trace, new_figure, number, plain, small
 from replaybench.runtime.quantities import decimals, duration
 
 _MOST_POINTS: Final = 160
@@ -49,8 +32,9 @@ _NUMBERS: Final = 100_000
 """Numbers of all curves together; curves of a study of very many cells have fewer points."""
 
 
-def curves_section(material: ReportData, standings: dict[Point, list[Standing]]) -> Section:
+def curves_section(material: ReportData) -> Section:
     """Draw the learning curves of every condition."""
+    standings = material.standings
     window = smoothing_window(material.data.sizes["episode"])
     curves = sum(material.started(point, one) > 0 for point in standings for one in material.series)
     points = max(30, min(_MOST_POINTS, _NUMBERS // (3 * max(1, curves))))
@@ -62,20 +46,20 @@ def curves_section(material: ReportData, standings: dict[Point, list[Standing]])
         if len(material.series) > CROWDED:
             lead += f"; it is drawn if at most {CROWDED} curves are chosen above"
     scale = f"; on the scale {MU} the first and the last are 0 and 1"
-    grey = f"{REFERENCE_WORDS}{scale * any(map(material.normalised, standings))}."
+    grey = f"{theme.REFERENCE_WORDS}{scale * any(map(material.normalised, standings))}."
     return Section("curves", "Learning curves", [f"{lead}. Failed runs are not drawn.", grey], panels)
 
 
 def _panel(material: ReportData, point: Point, ranked: list[Standing], window: int, most: int) -> Panel:
     data, normalised = material.of_plants[point.plant], material.normalised(point)
-    runs = ((one, material.runs(point, one, normalised)) for one in material.series)
+    runs = ((one, material.runs(point, one)) for one in material.series)
     curves = series_curves(runs, window, most)
     means = [curve.mean for _, curve in curves]
     low, high = 0.0, 1.0
     if means:
         low, high = min(mean.min() for mean in means), max(mean.max() for mean in means)
         low, high = curve_range(means) if normalised else (float(low), float(high))
-    levels = in_reach(material.levels(point), low, high)
+    levels = theme.in_reach(material.levels(point), low, high)
     low, high = min(low, *levels.values(), low), max(high, *levels.values(), high)
     room = 0.06 * (high - low) or 0.5
     ends = [float(end) for mean in means for end in (mean.min(), mean.max())]
@@ -106,9 +90,9 @@ def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: 
         low, high = curve.band
         edge = {**common, "meta": {**meta, "band": CROWDED}, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
         found.append({**edge, "y": small(low)})
-        found.append({**edge, "y": small(high), "fill": "tonexty", "fillcolor": faded(series.color)})
+        found.append({**edge, "y": small(high), "fill": "tonexty", "fillcolor": theme.faded(series.color)})
     mode, line = "lines" if len(curve.mean) > 2 else "lines+markers", {"color": series.color, "width": 1.8}
-    mean = {**common, "y": small(curve.mean), "mode": mode, "line": {**line, "dash": dash(series)}}
+    mean = {**common, "y": small(curve.mean), "mode": mode, "line": {**line, "dash": theme.dash(series)}}
     return [*found, {**mean, "name": plain(series.label), "hovertemplate": f"%{{y:.{digits}f}}"}]
 
 
@@ -121,7 +105,9 @@ def level_trace(name: str, level: float, last: int, line: Mapping[str, Any], **m
 def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> list[Trace]:
     """Return a grey line for each reference."""
     shown = {"hovertemplate": f"%{{y:.{digits}f}}"}
-    return [level_trace(LABELS[name], level, last, reference_line(name), **shown) for name, level in levels.items()]
+    return [
+        level_trace(LABELS[name], level, last, theme.reference_line(name), **shown) for name, level in levels.items()
+    ]
 
 
 MOST_PANELS: Final = 40
@@ -167,7 +153,7 @@ def _buffer_panel(material: ReportData, kept: Kept) -> Panel:
         "share of the buffer [%]",
         height=230,
         hovermode="x unified",
-        xaxis={"range": [kept.rounds[0], kept.rounds[-1]], "color": INK},
+        xaxis={"range": [kept.rounds[0], kept.rounds[-1]], "color": theme.INK},
         yaxis={"range": [0, 100]},
     )
     title, last, collected = material.title(kept.point, kept.series), kept.origin[-1], kept.collected.sum()
@@ -204,18 +190,11 @@ def _buffer_table(material: ReportData, kept: Sequence[Kept]) -> Table:
 
 
 class Cost(NamedTuple):
-    """Cost of one cell, its blocks of seeds together.
+    """Cost of one cell, its blocks of seeds together, computed by one or several processes."""
 
-    Attributes:
-        seconds: of all processes that computed it.
-        rate: of the plant's steps, over all members and training episodes [1/s]; 0 if not known.
-        memory: largest memory of a process that computed it [B]; NaN if not known.
-        processor: model name.
-    """
-
-    seconds: float
-    rate: float
-    memory: float
+    seconds: float  # of all processes
+    rate: float  # of the plant's steps, over all members and training episodes [1/s]; 0 if not known
+    memory: float  # largest of a process [B]; NaN if not known
     processor: str
 
 
@@ -246,12 +225,10 @@ def _costs(material: ReportData) -> Costs:
     # In a round several episodes may end, of which only the mean length is known.
     counted = ["episode_steps" in data and not in_rounds(mine) for mine in material.of_plants]
     found = {}
-    for point in material.points():
-        for series in material.series:
-            here = data.isel(material.places(series, point))
-            seconds = float(here["seconds"].sum())
-            if not seconds > 0:
-                continue
+    for point, series in itertools.product(material.points, material.series):
+        here = data.isel(material.places(series, point))
+        seconds = float(here["seconds"].sum())
+        if seconds > 0:
             steps = float(here["episode_steps"].sum()) if counted[point.plant] else 0.0
             memory = float(here["memory"].max()) if "memory" in data else np.nan
             names = dict.fromkeys(map(str, here["processor"].values)) if "processor" in here.coords else {}
@@ -276,7 +253,7 @@ def _cost_panel(material: ReportData, plant: int, costs: Costs) -> Panel:
                 "x": [cost.seconds],
                 "y": [name],
                 "mode": "markers",
-                "marker": {"color": series.color, "size": 9, "symbol": symbol(series), "opacity": 0.8},
+                "marker": {"color": series.color, "size": 9, "symbol": theme.symbol(series), "opacity": 0.8},
                 "name": name,
                 "hovertemplate": f"{material.condition(point)}: {duration(cost.seconds)}{rate}<extra></extra>",
                 "meta": material.places(series, point),
@@ -284,13 +261,10 @@ def _cost_panel(material: ReportData, plant: int, costs: Costs) -> Panel:
         )
     names = {"categoryorder": "array", "categoryarray": [plain(name) for name in reversed(order)]}
     figure = new_figure(
-        traces,
-        "seconds of a cell",
-        "",
-        height=76 + 26 * len(order),
+        traces, "seconds of a cell", "", height=76 + 26 * len(order),
         xaxis={"showgrid": True, "range": [0, 1.08 * max(cost.seconds for cost in mine.values())]},
         yaxis={"type": "category", "showgrid": True, **names},
-    )
+    )  # fmt: skip
     title = plant_name(material.plants[plant])
     words = "; ".join(f"{name} {number(mean, 1)}" for name, mean in means.items())
     return Panel(title, f"Mean seconds of a cell on {title}: {words}.", figure, {"plant": plant})

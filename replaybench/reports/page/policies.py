@@ -5,15 +5,16 @@ As in Figure 4 of de Bruin et al. (2018): value, policy and the trajectory of pl
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.record import open_record
-from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.dataset import counted_in
 from replaybench.experiments.snapshots import PIXELS, Solved, read_solved
 from replaybench.reports.figures.style import Series, minus, plant_name
@@ -61,28 +62,20 @@ class _Cell:
 
 @dataclass(frozen=True)
 class PolicySnapshots:
-    """One run's policy at K times.
-
-    Attributes:
-        facts: seed and axes.
-        value, action: `[K, X, Y]` and `[K, X, Y, A]`.
-        path: `[K, T + 1, 2]`; greedy: mean reward per step of these episodes `[K]`.
-    """
+    """One run's policy at K times; `greedy` is the mean reward per step of the episodes of `path`, all greedy."""
 
     facts: SnapshotFacts
-    value: NDArray[np.float32]
-    action: NDArray[np.float32]
-    path: NDArray[np.float32]
-    greedy: Floats
+    value: NDArray[np.float32]  # [K, X, Y]
+    action: NDArray[np.float32]  # [K, X, Y, A]
+    path: NDArray[np.float32]  # [K, T + 1, 2]
+    greedy: Floats  # [K]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The snapshots of one cell, at K times.
+    """The snapshots of one cell, at K times, of the plant of a fingerprint.
 
     Attributes:
-        point, series: place of the cell in the study.
-        fingerprint: of the plant.
         rounds: number of finished rounds at each time `[K]`.
         origin: stored experiences by the tenth of the run that they come from, all members pooled, `[K, 10]`.
         collected: experiences collected in each tenth, pooled, `[10]`.
@@ -105,11 +98,11 @@ def read_snapshots(material: ReportData) -> Iterator[Kept]:
     if material.folder is None or "cell" not in material.data.coords:
         return
     cells = material.data["cell"].isel(block=0)
-    for point in material.points():
-        for series in material.series:
-            name = str(cells.isel(material.places(series, point)).item())
-            if name.isalnum() and (kept := _read(material.folder, name, point, series)) is not None:
-                yield kept
+    for point, series in itertools.product(material.points, material.series):
+        name = str(cells.isel(material.places(series, point)).item())
+        path = material.folder.cell(name) / "snapshots.h5"
+        if name.isalnum() and path.is_file():
+            yield _read(path, point, series)
 
 
 def of_first_block(material: ReportData) -> str:
@@ -124,10 +117,7 @@ def share_out(kept: Sequence[Kept], most: int) -> list[Kept]:
     return [one for plant in plants for one in [other for other in kept if other.point.plant == plant][:each]]
 
 
-def _read(folder: RunFolder, name: str, point: Point, series: Series) -> Kept | None:
-    path = folder.cell(name) / "snapshots.h5"
-    if not path.is_file():
-        return None
+def _read(path: Path, point: Point, series: Series) -> Kept:
     with open_record(path, "snapshots") as record:
         facts, shapes = record.header.facts, record.header.shapes
         about = facts.get("cell")
@@ -176,60 +166,37 @@ _STROKES: Final = "#fdfdfd", "#161616"
 
 
 def moment(
-    facts: SnapshotFacts,
-    value: AnyFloats,
-    action: AnyFloats,
-    path: AnyFloats,
-    span: tuple[float, float],
-    step: int | None,
-) -> list[Trace]:
+    facts: SnapshotFacts, value: AnyFloats, action: AnyFloats, path: AnyFloats, span: tuple[float, float],
+    step: int | None = None,
+) -> list[Trace]:  # fmt: skip
     """Return the traces of one time: value, first action, and the trajectory on both."""
-    meta = {} if step is None else {"step": step}
-    first, line = facts.actions[0], _line(facts, path)
-    found: list[Trace] = []
-    for side, (shown, low, high) in enumerate(((value, *span), (action[..., 0], first.low, first.high))):
-        axes = _SECOND if side else {}
-        (x, dx), (y, dy) = ((axis.low, (axis.high - axis.low) / PIXELS) for axis in facts.states)
-        share = (np.nan_to_num(shown.T, nan=low) - low) / (high - low)
-        shades = small(np.round(_SHADES * np.clip(share, 0, 1)), np.uint8)  # a byte each: a page has thousands
-        found.append(
-            {
-                "type": "heatmap",
-                "z": shades,
-                "x0": x + dx / 2,
-                "dx": dx,
-                "y0": y + dy / 2,
-                "dy": dy,
-                "coloraxis": "coloraxis2" if side else "coloraxis",
-                "hoverinfo": "skip",
-                "meta": meta,
-                **axes,
-            }
-        )
-        stroke = {"color": _STROKES[side], "width": 2}
-        found.append(
-            {"type": "scatter", "mode": "lines", "line": stroke, "hoverinfo": "skip", "meta": meta, **line, **axes}
-        )
-    return found
-
-
-def _line(facts: SnapshotFacts, path: AnyFloats) -> dict[str, Any]:
+    first = facts.actions[0]
     path = path[np.isfinite(path).all(axis=1)].astype(np.float64)
     path = path[:: -(-len(path) // _MOST_POINTS) or 1]
     path = cut_path(path, [state.high - state.low if state.periodic else np.inf for state in facts.states])
-    return {"x": small(path[:, 0]), "y": small(path[:, 1])}
+    line = {"type": "scatter", "mode": "lines", "x": small(path[:, 0]), "y": small(path[:, 1])}
+    found: list[Trace] = []
+    for side, (shown, low, high) in enumerate(((value, *span), (action[..., 0], first.low, first.high))):
+        common = {"hoverinfo": "skip", "meta": {} if step is None else {"step": step}, **(_SECOND if side else {})}
+        (x, dx), (y, dy) = ((axis.low, (axis.high - axis.low) / PIXELS) for axis in facts.states)
+        share = (np.nan_to_num(shown.T, nan=low) - low) / (high - low)
+        shades = small(np.round(_SHADES * np.clip(share, 0, 1)), np.uint8)  # a byte each: a page has thousands
+        pixels = {"x0": x + dx / 2, "dx": dx, "y0": y + dy / 2, "dy": dy}
+        scale = "coloraxis2" if side else "coloraxis"
+        found.append({"type": "heatmap", "z": shades, **pixels, "coloraxis": scale, **common})
+        found.append({**line, "line": {"color": _STROKES[side], "width": 2}, **common})
+    return found
 
 
 def surface_figure(facts: SnapshotFacts, traces: Sequence[Trace], span: tuple[float, float]) -> Figure:
     """Return value and policy side by side, each with its colours."""
     across, up = facts.states
     action = facts.actions[0]
+    ends = {"type": "scatter", "mode": "markers", "hoverinfo": "skip", "cliponaxis": False}
     marks: list[Trace] = []
     for x, y, sign in ((across.initial, up.initial, "circle"), (across.reference, up.reference, "x")):
         marker = {"color": PAPER, "size": 9, "symbol": sign, "line": {"color": INK, "width": 1.5}}
-        point: Trace = {"type": "scatter", "x": [x], "y": [y], "mode": "markers", "marker": marker}
-        point |= {"hoverinfo": "skip", "cliponaxis": False}
-        marks += [point, {**point, **_SECOND}]
+        marks += [point := {**ends, "x": [x], "y": [y], "marker": marker}, {**point, **_SECOND}]
     ticks = {"tickvals": [-np.pi, 0, np.pi], "ticktext": ["−π", "0", "π"]} if across.periodic else {"nticks": 4}
     view = {"range": [across.low, across.high], "showgrid": False, **ticks}
     rows = {"range": [up.low, up.high], "showgrid": False}
@@ -295,7 +262,7 @@ def policies_section(material: ReportData, kept: Sequence[Kept]) -> Section:
         elif (policy := mine[0].policy) is not None:
             text = f"{name}, {rates[rate]:g} Hz, dynamic programming"
             words = f"Value and policy of {text}; mean reward per step {number(solution.reward, 3)}."
-            traces = moment(policy.facts, solution.value, solution.action, solution.path, span, None)
+            traces = moment(policy.facts, solution.value, solution.action, solution.path, span)
             figure = surface_figure(policy.facts, traces, span)
             panels.append(Panel(text, words, figure, {"plant": plant, "frequency": rate}))
         panels += [_panel(material, one, one.policy, solution, span) for one in mine if one.policy]
@@ -338,24 +305,18 @@ def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]
 def _panel(
     material: ReportData, one: Kept, policy: PolicySnapshots, solution: Solved | None, span: tuple[float, float]
 ) -> Panel:
+    """Draw a policy along the run; the text compares its beginning and its end with dynamic programming."""
     traces: list[Trace] = []
     for step in range(len(one.rounds)):
         traces += moment(policy.facts, policy.value[step], policy.action[step], policy.path[step], span, step)
     title = f"{material.title(one.point, one.series)} (seed {policy.facts.seed})"
+    words = f"Value and policy of {title} along the run. Mean reward per step of a greedy episode without noise: "
+    words += f"{number(float(policy.greedy[0]), 3)} at first, {number(float(policy.greedy[-1]), 3)} at the end"
+    if solution is not None and solution.action.shape == policy.action.shape[1:]:
+        center = [(axis.low + axis.high) / 2 for axis in policy.facts.actions]
+        same = ((policy.action > center) == (solution.action > center)).all(axis=-1).mean(axis=(1, 2))
+        words += f", {number(solution.reward, 3)} under dynamic programming. Share of the states in which its action "
+        words += f"has the direction of dynamic programming's: {100 * same[0]:.0f} % at first, "
+        words += f"{100 * same[-1]:.0f} % at the end"
     figure = surface_figure(policy.facts, traces, span)
-    words = _words(title, policy, solution)
-    return Panel(title, words, figure, material.places(one.series, one.point), moves=True)
-
-
-def _words(title: str, policy: PolicySnapshots, solution: Solved | None) -> str:
-    """Describe a policy, and its agreement with dynamic programming at the beginning and the end of the run."""
-    text = f"Value and policy of {title} along the run. Mean reward per step of a greedy episode without noise: "
-    text += f"{number(float(policy.greedy[0]), 3)} at first, {number(float(policy.greedy[-1]), 3)} at the end"
-    if solution is None or solution.action.shape != policy.action.shape[1:]:
-        return f"{text}."
-    center = [(axis.low + axis.high) / 2 for axis in policy.facts.actions]
-    same = ((policy.action > center) == (solution.action > center)).all(axis=-1).mean(axis=(1, 2))
-    return (
-        f"{text}, {number(solution.reward, 3)} under dynamic programming. Share of the states in which its action has "
-        f"the direction of dynamic programming's: {100 * same[0]:.0f} % at first, {100 * same[-1]:.0f} % at the end."
-    )
+    return Panel(title, f"{words}.", figure, material.places(one.series, one.point), moves=True)

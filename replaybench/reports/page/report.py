@@ -1,45 +1,113 @@
-"""The sections of a report, and the command `report`."""
+"""The command `report`: results of a run or of an offline replay as one HTML file.
+
+The page contains Plotly's library, its figures as data, a style sheet and a script for the filters. Its content
+security policy allows these scripts by their hashes and nothing else.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+import base64
+import hashlib
+import json
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+from plotly.utils import PlotlyJSONEncoder
+
+from replaybench.exchange.offline_scores import OfflineScores, read_scores
+from replaybench.reports.figures.all_figures import offline_series
+from replaybench.reports.figures.style import PALETTE, RAW_LABELS, plant_name
+from replaybench.reports.page import theme
 from replaybench.reports.page.claims import claims_section, provenance_section
-from replaybench.reports.page.comparison import at_point
-from replaybench.reports.page.curves import buffers_section, curves_section, resources_section
-from replaybench.reports.page.page import LARGEST, Filter, Option, Page, render
+from replaybench.reports.page.curves import (
+    buffers_section,
+    curve_traces,
+    curves_section,
+    level_trace,
+    reference_traces,
+    resources_section,
+)
 from replaybench.reports.page.policies import policies_section, read_snapshots
 from replaybench.reports.page.report_data import ReportData, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
-from replaybench.reports.page.summary import summarise
-from replaybench.reports.page.theme import Section, dash
-from replaybench.runtime.atomic import write_text
-from replaybench.runtime.errors import UserError
+from replaybench.reports.page.summary import Conclusion, Summary, amount, summarise
+from replaybench.reports.page.theme import MU, Panel, Row, Section, Table
+from replaybench.runtime.atomic import refuse_existing, write_text
+from replaybench.runtime.quantities import decimals
 from replaybench.runtime.user_file import shortened
+from replaybench.runtime.version import VERSION
+
+LARGEST: Final = 8_000_000
+"""Upper limit of a page [bytes]."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One value of a filter; a strategy or learner has a colour or dashes."""
+
+    place: int
+    label: str
+    color: str = ""
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter by one axis of the study: one of its values or all, or, if `several`, some of them."""
+
+    axis: str
+    title: str
+    options: Sequence[Option]
+    several: bool
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report; `missing` lists what could not be shown, a sentence each."""
+
+    name: str
+    summary: Summary
+    filters: Sequence[Filter]
+    sections: Sequence[Section]
+    missing: Sequence[str]
+
+
+def show_report(run: Path, output: Path | None) -> Path:
+    """Write the report of a run or an offline replay; print and return its path."""
+    if output is not None:  # the report in the run folder is replaced
+        refuse_existing(output)
+    target = output or (run if run.is_dir() else run.parent) / "report.html"
+    began = time.perf_counter()
+    offline = run / "scores.h5"
+    html = make_offline_report(offline) if offline.is_file() else make_report(run)
+    write_text(target, html)
+    print(f"report   {target} ({len(html.encode()) / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s)")
+    return target
 
 
 def make_report(run: Path) -> str:
     """Return the report of a run folder or results file, as HTML."""
     material = read_report_data(run)
-    standings = {point: at_point(material, point) for point in material.points()}
     kept = list(read_snapshots(material))
     sections = [
-        scores_section(material, standings),
-        curves_section(material, standings),
+        scores_section(material),
+        curves_section(material),
         responses_section(material),
-        strategies_section(material, standings),
+        strategies_section(material),
         policies_section(material, kept),
         buffers_section(material, kept),
         claims_section(material),
         resources_section(material),
         provenance_section(material),
     ]
-    page = Page(material.name, summarise(material, standings), filters(material), [], material.missing)
+    page = Page(material.name, summarise(material), filters(material), [], material.missing)
     html = _with(page, sections)
     for heavy in ("policies", "buffers"):
         if len(html.encode()) < LARGEST:
@@ -48,15 +116,6 @@ def make_report(run: Path) -> str:
         sections = [replace(one, panels=(), steps=(), notes=[note]) if one.key == heavy else one for one in sections]
         html = _with(page, sections)
     return html
-
-
-def _with(page: Page, sections: Sequence[Section]) -> str:
-    """Return a page with these sections; it lists those without content."""
-    shown = [section for section in sections if section.panels or section.tables]
-    empty = [section for section in sections if not (section.panels or section.tables)]
-    why = [_WHY[section.key] for section in empty if not section.notes and section.key in _WHY]
-    why += [f"{section.title}: {note}" for section in empty for note in section.notes]
-    return render(replace(page, sections=shown, missing=[*page.missing, *why]))
 
 
 _WHY: Final = {
@@ -71,9 +130,18 @@ _WHY: Final = {
 }
 
 
+def _with(page: Page, sections: Sequence[Section]) -> str:
+    """Return a page with these sections; it lists those without content."""
+    shown = [section for section in sections if section.panels or section.tables]
+    empty = [section for section in sections if section not in shown]
+    why = [_WHY[section.key] for section in empty if not section.notes and section.key in _WHY]
+    why += [f"{section.title}: {note}" for section in empty for note in section.notes]
+    return render(replace(page, sections=shown, missing=[*page.missing, *why]))
+
+
 def filters(material: ReportData) -> list[Filter]:
     """Return a filter for each axis with more than one value."""
-    points, data, found = list(material.points()), material.data, []
+    data, found = material.data, []
     plants = shortened(material.plants)
     labels = {
         "plant": [plants[name] for name in material.plants],
@@ -81,39 +149,94 @@ def filters(material: ReportData) -> list[Filter]:
         "frequency": [f"{value:g} Hz" for value in data["frequency"].values],
     }
     for axis, title in (("plant", "Plant"), ("noise", "Noise"), ("frequency", "Rate")):
-        there = {getattr(point, axis) for point in points}
+        there = {getattr(point, axis) for point in material.points}
         options = [Option(place, label) for place, label in enumerate(labels[axis]) if place in there]
         found.append(Filter(axis, title, options, False))
+    colored = "learner" if data.sizes["learner"] > data.sizes["strategy"] else "strategy"  # the other has dashes
     for axis, title in (("strategy", "Strategy"), ("learner", "Learner")):
         names = shortened([str(name) for name in data[axis].values])
-        used = dict.fromkeys(getattr(one, axis) for one in material.series)
-        found.append(Filter(axis, title, [_swatch(material, axis, name, names[name]) for name in used], True))
+        first = {getattr(one, axis): one for one in reversed(material.series)}
+        options = []
+        for name in dict.fromkeys(getattr(one, axis) for one in material.series):
+            one = first[name]
+            look = {"color": one.color}
+            if axis != colored:
+                look = {"line": theme.dash(one).replace("px", "").replace("solid", "none")}
+            options.append(Option(material.places(one)[axis], names[name], **look))
+        found.append(Filter(axis, title, options, True))
     return [each for each in found if len(each.options) > 1]
 
 
-def _swatch(material: ReportData, axis: str, name: str, label: str) -> Option:
-    """Return an option with the colour or the dashes that distinguish it in figures."""
-    one = next(one for one in material.series if getattr(one, axis) == name)
-    place = material.places(one)[axis]
-    if (axis == "learner") == (material.data.sizes["learner"] > material.data.sizes["strategy"]):
-        return Option(place, label, color=one.color)
-    return Option(place, label, line=dash(one).replace("px", "").replace("solid", "none"))
+def render(page: Page) -> str:
+    """Return a page as HTML; the template engine escapes all text."""
+    loader = PackageLoader("replaybench.reports.page", "templates")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style, page_script = (loader.get_source(environment, name)[0] for name in ("style.css", "page.js"))
+    scripts = [f"\n{text.strip()}\n".replace("\r\n", "\n") for text in (get_plotlyjs(), page_script)]
+    assert not any("</script" in script.lower() for script in scripts)
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:"
+
+    def data(content: Mapping[str, Any]) -> Markup:
+        text = json.dumps(content, cls=PlotlyJSONEncoder, separators=(",", ":"), ensure_ascii=False)
+        return Markup(text.replace("<", "\\u003c"))  # the only character that could end the element
+
+    return environment.get_template("page.html").render(
+        page=page,
+        made=f"replaybench {VERSION}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC",
+        library=Markup(scripts[0]),
+        script=Markup(scripts[1]),
+        style=Markup(style),
+        policy=policy,
+        colors=theme.dark_colors(),
+        data=data,
+    )
 
 
-def show_report(run: Path, output: Path | None) -> Path:
-    """Write the report of a run or an offline replay; print and return its path."""
-    for library in ("jinja2", "plotly"):
-        if importlib.util.find_spec(library) is None:
-            raise UserError(f"a report needs {library}; pip install 'replaybench[report]'")
-    from replaybench.reports.page.page import make_offline_report
-    from replaybench.runtime.atomic import refuse_existing
+def make_offline_report(path: Path) -> str:
+    """Return the report of an offline replay's `scores.h5`, as HTML."""
+    scores = read_scores(path)
+    head, *rows = scores.rows()
+    failed = int((~np.isfinite(scores.reward[:, -1])).sum())
+    headlines = scores.headlines() or [f"{scores.label} ends at {head[1]}"]
+    sentences = [f"{headline}." for headline in headlines[1:]] + [f"{why}." for why in [scores.no_score()] if why]
+    plant, found = plant_name(str(scores.about["plant"])), scores.reference
+    summary = Summary(
+        f"{amount(len(scores.reward), 'learner')} ({scores.label}) learned offline from {scores.about['buffer']} in "
+        f"{scores.updates[-1]:,} updates and were evaluated on {plant} at {found.frequency:g} Hz with noise "
+        f"{found.noise:g}, without exploration.",
+        [Conclusion(plant, headlines[0], sentences)],
+        f"{amount(failed, 'learner')} failed." if failed else "No learner failed.",
+        "The 95 % intervals hold for other seeds of the learners, not for another recording.",
+    )
+    cells = [Row(row, {}) for row in (head, *rows)]
+    heads = ("", RAW_LABELS[found.episode_metric], MU)
+    table = Table("Learners, the recording and controllers that learn nothing", heads, cells, 1, open=True)
+    about = [Row((name, json.dumps(value)[:400]), {}) for name, value in scores.about.items()]
+    sections = [
+        Section("scores", "Scores", ["Means over runs, with intervals if there are several."], tables=[table]),
+        _curves(scores, plant),
+        Section("provenance", "Provenance", [], tables=[Table("Settings", ("what", "value"), about, 2, open=True)]),
+    ]
+    return render(Page(f"{scores.label}, offline on {plant}", summary, [], sections, []))
 
-    if output is not None:  # the report in the run folder is replaced
-        refuse_existing(output)
-    target = output or (run if run.is_dir() else run.parent) / "report.html"
-    began = time.perf_counter()
-    offline = run / "scores.h5"
-    html = make_offline_report(offline) if offline.is_file() else make_report(run)
-    write_text(target, html)
-    print(f"report   {target} ({len(html.encode()) / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s)")
-    return target
+
+def _curves(scores: OfflineScores, plant: str) -> Section:
+    found, last = scores.reference, int(scores.updates[-1])
+    series, runs, curve, levels, known = offline_series(scores)
+    references = theme.in_reach(known, *((runs.min(), runs.max()) if curve else (-np.inf, np.inf)))
+    digits = decimals([*references.values(), *runs.ravel()])
+    traces = reference_traces(references, last, digits)
+    for (name, level), color in zip(levels.items(), PALETTE[1:], strict=False):
+        traces.append(level_trace(name, level.mean, last, {"color": color, "width": 1.3}))
+    if curve:
+        traces += curve_traces({}, series, curve, digits)
+    unit = MU if found.usable else RAW_LABELS[found.episode_metric]
+    figure = theme.new_figure(traces, "updates", unit, hovermode="x")
+    title = f"{plant}, {found.frequency:g} Hz, noise {found.noise:g}"
+    lead = f"Greedy episodes: the mean over learners and its band. {theme.REFERENCE_WORDS}."
+    lead += f" Coloured lines: {'; '.join(levels)}." if levels else ""
+    return Section("curves", "Learning curve", [lead], [Panel(title, f"Rewards over updates of {title}.", figure, {})])

@@ -1,12 +1,15 @@
-"""Results of a run, and the other files of its folder, as a report needs them.
+"""Results of a run, the other files of its folder, and the rankings of its series, as a report needs them.
 
-No Python file that a run names is imported here. The report lists what is missing.
+No Python file that a run names is imported here. Cells of a study share their seeds, so series are compared seed by
+seed and the interval is that of the differences; significance is decided by the paired sign-flip test, as in the tables
+of a sweep. Failed runs have no score; a seed on which one of two runs failed is left out of their difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +22,68 @@ from replaybench.data.documents import read_json, read_toml
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.comparison import ReferenceRow, reference_rows, unbeaten
 from replaybench.experiments.dataset import mu_r, runs_there, the_last, without_rewards
+from replaybench.experiments.effects import FEWEST_SEEDS, SIGNIFICANT, flipped, paired, seeds_to_tell
 from replaybench.experiments.results_file import read_results
-from replaybench.experiments.statistics import Interval
+from replaybench.experiments.statistics import Interval, interval
 from replaybench.reports.figures.scores import Score, read_score, usable_places
 from replaybench.reports.figures.style import Series, all_series, condition, plant_name
 from replaybench.runtime.arrays import Floats
+
+
+class Lead(NamedTuple):
+    """Lead of one series over another, on the seeds that both finished.
+
+    Attributes:
+        difference: mean of the differences with its 95 % interval.
+        pairs: number of seeds; ahead: on how many of them the difference is positive.
+        chance: p value of no difference (paired sign-flip test).
+        needed: seeds for a power of 0.8, if mean and spread of the differences are as here; None for very many.
+    """
+
+    difference: Interval
+    pairs: int
+    ahead: int
+    chance: float
+    needed: int | None
+
+    @property
+    def same(self) -> bool:
+        """Whether the scores of both are equal on every seed, as with buffers that never fill."""
+        return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
+
+    @property
+    def significant(self) -> bool:
+        """Whether the lead is significant, with enough seeds for the test."""
+        return self.pairs >= FEWEST_SEEDS and self.difference.mean > 0 and self.chance < SIGNIFICANT
+
+
+def lead(one: Floats, other: Floats) -> Lead:
+    """Compare the scores `[seed]` of two series."""
+    effect = paired([one], [other])
+    found, differences = interval(effect.differences), effect.differences
+    needed = seeds_to_tell(effect.sd, abs(found.mean)) if effect.n else None
+    return Lead(found, effect.n, int((differences > 0).sum()), float(flipped(differences)), needed)
+
+
+class Standing(NamedTuple):
+    """A series in a ranking: its mean `score` over `seeds` of them, and the lead of the best one over it, if any."""
+
+    series: Series
+    score: Interval
+    seeds: int
+    behind: Lead | None
+
+
+def ranking(
+    names: Sequence[Series], scores: Sequence[Floats], mean: Callable[[Series, Floats], Interval]
+) -> list[Standing]:
+    """Rank series by their mean score `[seed]`, which `mean` returns; those without any finite score are left out."""
+    scored = [pair for pair in zip(names, scores, strict=True) if np.isfinite(pair[1]).any()]
+    scored.sort(key=lambda pair: -float(np.nanmean(pair[1])))
+    return [
+        Standing(one, mean(one, score), int(np.isfinite(score).sum()), lead(scored[0][1], score) if place else None)
+        for place, (one, score) in enumerate(scored)
+    ]
 
 
 class Point(NamedTuple):
@@ -39,8 +99,6 @@ class ReportData:
     """Results of a run.
 
     Attributes:
-        name: of the study.
-        data: dataset of the results.
         series: pairs of learner and strategy that have results, in the order of the study.
         folder: the run folder; None for a results file by itself.
         study: text of the study file; may be empty.
@@ -61,6 +119,7 @@ class ReportData:
     there: NDArray[np.bool_]
     rewards: Floats
     scores: Floats
+    _scores: dict[tuple[int, Series, str], Score] = field(default_factory=dict)
 
     @cached_property
     def plants(self) -> list[str]:
@@ -73,12 +132,24 @@ class ReportData:
         return [self.data.isel(plant=plant) for plant in range(len(self.plants))]
 
     @cached_property
-    def _usable(self) -> list[NDArray[np.bool_]]:
-        return [usable_places(mine) for mine in self.of_plants]
+    def points(self) -> list[Point]:
+        """The conditions that have results, in the order of the study."""
+        return [Point(*place) for place in np.argwhere(self.there.any(axis=(3, 4, 5))).tolist()]
 
     @cached_property
-    def _unbeaten(self) -> list[NDArray[np.bool_]]:
-        return [unbeaten(mine) for mine in self.of_plants]
+    def standings(self) -> dict[Point, list[Standing]]:
+        """Ranking of the series in each condition."""
+
+        def ranked(point: Point) -> list[Standing]:
+            scores = [self.final(point, one) for one in self.series]
+            mean = functools.partial(self.mean_final, point, normalised=self.normalised(point))
+            return ranking(self.series, scores, lambda series, _: mean(series))
+
+        return {point: ranked(point) for point in self.points}
+
+    @cached_property
+    def _marks(self) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        return [(usable_places(mine), unbeaten(mine)) for mine in self.of_plants]
 
     @cached_property
     def _places(self) -> dict[Series, tuple[int, int]]:
@@ -90,14 +161,6 @@ class ReportData:
         order = ("plant", "noise", "frequency", "learner", "strategy")  # xarray's lookup by label is slow
         names = ("failed", "dead", "censored", "rise_time_mean")
         return {name: self.data[name].transpose(*order).values for name in names}
-
-    @cached_property
-    def _scores(self) -> dict[tuple[int, Series, str], Score]:
-        return {}
-
-    def points(self) -> Iterator[Point]:
-        """Yield the conditions that have results, in the order of the study."""
-        yield from (Point(*place) for place in np.argwhere(self.there.any(axis=(3, 4, 5))).tolist())
 
     def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
         """Return the places of a series, and of a condition, on the study's axes."""
@@ -122,19 +185,23 @@ class ReportData:
         """Name the episodes that count for final scores: "the last 100 training episodes"."""
         return " or ".join(dict.fromkeys(the_last(mine, "training") for mine in self.of_plants))
 
-    def runs(self, point: Point, series: Series, normalised: bool) -> Floats:
-        """Return the rewards of training episodes of the runs with results, `[runs, episodes]`."""
+    def runs(self, point: Point, series: Series) -> Floats:
+        """Return the rewards, as μ_r if defined, of training episodes of the runs with results, `[runs, episodes]`."""
         place = (*point, *self._places[series])
-        found: Floats = (self.scores if normalised else self.rewards)[place][self.there[place]]
+        found: Floats = (self.scores if self.normalised(point) else self.rewards)[place][self.there[place]]
         return found
 
     def started(self, point: Point, series: Series) -> int:
         """Return the number of runs with results, failed ones included."""
         return int(self.there[(*point, *self._places[series])].sum())
 
+    def normalised(self, point: Point) -> bool:
+        """Return whether μ_r is defined at a condition."""
+        return bool(self._marks[point.plant][0][point.noise, point.frequency])
+
     def unbeaten(self, point: Point) -> bool:
         """Return whether no learner beats random control at a condition."""
-        return bool(self._unbeaten[point.plant][point.noise, point.frequency])
+        return bool(self._marks[point.plant][1][point.noise, point.frequency])
 
     def references(self, point: Point) -> list[ReferenceRow]:
         """Return the references that are known at a condition."""
@@ -143,10 +210,6 @@ class ReportData:
     def levels(self, point: Point) -> dict[str, float]:
         """Return the references that are known at a condition by name, on its scale."""
         return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
-
-    def normalised(self, point: Point) -> bool:
-        """Return whether μ_r is defined at a condition."""
-        return bool(self._usable[point.plant][point.noise, point.frequency])
 
     def _score(self, point: Point, series: Series, normalised: bool) -> Score:
         name = "mu_final" if normalised else "raw_final"
@@ -168,13 +231,27 @@ class ReportData:
         """Return the mean over seeds of the final score with its interval."""
         return self._score(point, series, normalised).at(point.noise, point.frequency)
 
-    def count(self, name: str, point: Point, series: Series) -> int:
-        """Return the number of runs that are `failed`, `dead` or `censored`."""
-        return int(np.nan_to_num(self.value(name, point, series)))
+    def over_points(self, plant: int) -> tuple[list[Point], list[Standing]]:
+        """Return the conditions of one plant that have a common scale, and the ranking by their mean, seed by seed.
+
+        Only series that were run in every condition with μ_r are ranked. Without μ_r, rewards of several conditions
+        have no common scale, and only a single condition is ranked.
+        """
+        points = [point for point in self.points if point.plant == plant]
+        usable = [point for point in points if self.normalised(point)] or points
+        if not self.normalised(usable[0]) and len(usable) > 1:
+            return [], []
+        everywhere = [one for one in self.series if all(self.started(point, one) for point in usable)]
+        scores = [np.mean([self.final(point, one) for point in usable], axis=0) for one in everywhere]
+        return usable, ranking(everywhere, scores, lambda _, score: interval(score))
 
     def value(self, name: str, point: Point, series: Series) -> float:
-        """Return a number of a cell: one of the counts, or `rise_time_mean`."""
+        """Return a number of a cell: its runs that are `failed`, `dead` or `censored`, or `rise_time_mean`."""
         return float(self._counts[name][(*point, *self._places[series])])
+
+    def count(self, name: str, point: Point, series: Series) -> int:
+        """Return one of the counts of `value`, 0 if it is not known."""
+        return int(np.nan_to_num(self.value(name, point, series)))
 
 
 def read_report_data(path: Path) -> ReportData:
@@ -198,15 +275,9 @@ def read_report_data(path: Path) -> ReportData:
     else:
         missing.append("There is no provenance.json, so versions of libraries are not known.")
     name = origin.get("study")
+    name = name if isinstance(name, str) and name else results.resolve().parent.name
+    there, scores = runs_there(data).transpose(*axes[:-1]), mu_r(data, data["reward"]).transpose(*axes)
     return ReportData(
-        name=name if isinstance(name, str) and name else results.resolve().parent.name,
-        data=data,
-        series=tuple(all_series(data)),
-        folder=folder,
-        study=study,
-        origin=origin,
-        missing=tuple(missing),
-        there=runs_there(data).transpose(*axes[:-1]).values,
-        rewards=rewards.values,
-        scores=mu_r(data, data["reward"]).transpose(*axes).values,
-    )
+        name, data, tuple(all_series(data)), folder, study, origin, tuple(missing),
+        there.values, rewards.values, scores.values,
+    )  # fmt: skip

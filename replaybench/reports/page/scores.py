@@ -3,70 +3,41 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from plotly.colors import sample_colorscale
 
 from replaybench.experiments.dataset import counted_in, episode_metric
-from replaybench.experiments.statistics import RISE_LEVEL
-from replaybench.reports.figures.style import RAW_LABELS, Series, plant_name
-from replaybench.reports.page.comparison import Lead, Square, Standing, colour_span, same_colours, square_panel
-from replaybench.reports.page.report_data import Point, ReportData
-from replaybench.reports.page.theme import (
-    DOTS,
-    INK,
-    MU,
-    REFERENCE_WORDS,
-    Panel,
-    Row,
-    Section,
-    Table,
-    Trace,
-    faded,
-    in_reach,
-    needed_digits,
-    new_figure,
-    number,
-    plain,
-    reference_line,
-    small,
-    symbol,
-    worded,
-)
+from replaybench.experiments.statistics import RISE_LEVEL, Interval
+from replaybench.reports.figures.style import RAW_LABELS, Series, luminance, plant_name
+from replaybench.reports.page import theme
+from replaybench.reports.page.report_data import Lead, Point, ReportData, Standing
+from replaybench.reports.page.theme import MU, Panel, Row, Section, Table, Trace, number, plain, worded
 from replaybench.runtime.quantities import decimals
 from replaybench.runtime.user_file import shortened
 
-Standings = dict[Point, list[Standing]]
-Unit = tuple[int, bool]
-"""Plant, and whether scores are μ_r."""
 
-
-def scores_section(material: ReportData, standings: Standings) -> Section:
+def scores_section(material: ReportData) -> Section:
     """Draw final scores and list them."""
     lead = f"The mean of {material.late} of each run, exploration included."
     if material.data.sizes["seed"] > 1:
         lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
-    scored = {point: ranked for point, ranked in standings.items() if ranked}
-    spans = _spans(material, scored)
+    scored = {point: ranked for point, ranked in material.standings.items() if ranked}
+    spans: dict[tuple[int, bool], tuple[float, float]] = {}  # panels of a plant and unit have the same axis
+    for point, ranked in scored.items():
+        finals = np.concatenate([material.final(point, one.series) for one in ranked])
+        unit = point.plant, material.normalised(point)
+        low, high = spans.get(unit, (np.inf, 1.0 if unit[1] else -np.inf))
+        low, high = min(low, float(np.nanmin(finals))), max(high, float(np.nanmax(finals)))
+        levels = theme.in_reach(material.levels(point), low, high).values() if not unit[1] else ()
+        spans[unit] = min(low, *levels, low), max(high, *levels, high)
     panels = [
         _panel(material, point, ranked, spans[point.plant, material.normalised(point)])
         for point, ranked in scored.items()
     ]
-    return Section("scores", "Final scores", [f"{lead} {REFERENCE_WORDS}."], panels, [_table(material, standings)])
-
-
-def _spans(material: ReportData, standings: Standings) -> dict[Unit, tuple[float, float]]:
-    """Return the lowest and the highest score of each unit, so that its panels have the same axis."""
-    found: dict[Unit, tuple[float, float]] = {}
-    for point, ranked in standings.items():
-        finals = np.concatenate([material.final(point, one.series) for one in ranked])
-        unit = point.plant, material.normalised(point)
-        low, high = found.get(unit, (np.inf, 1.0 if unit[1] else -np.inf))
-        low, high = min(low, float(np.nanmin(finals))), max(high, float(np.nanmax(finals)))
-        levels = in_reach(material.levels(point), low, high).values() if not unit[1] else ()
-        found[unit] = min(low, *levels, low), max(high, *levels, high)
-    return found
+    return Section("scores", "Final scores", [f"{lead} {theme.REFERENCE_WORDS}."], panels, [_table(material)])
 
 
 def _panel(material: ReportData, point: Point, ranked: list[Standing], span: tuple[float, float]) -> Panel:
@@ -74,28 +45,15 @@ def _panel(material: ReportData, point: Point, ranked: list[Standing], span: tup
     traces = [trace for one in reversed(ranked) for trace in _marks(material, point, one)]
     low, high = span
     room = 0.06 * (high - low) or 0.05
+    vertical = {"type": "line", "y0": 0, "y1": 1, "yref": "y domain", "layer": "below"}
     lines = [
-        {
-            "type": "line",
-            "x0": level,
-            "x1": level,
-            "y0": 0,
-            "y1": 1,
-            "yref": "y domain",
-            "layer": "below",
-            "line": reference_line(name),
-        }
-        for name, level in in_reach(material.levels(point), *span).items()
+        {**vertical, "x0": level, "x1": level, "line": theme.reference_line(name)}
+        for name, level in theme.in_reach(material.levels(point), *span).items()
     ]
-    figure = new_figure(
-        traces,
-        MU if material.normalised(point) else metric,
-        "",
-        height=76 + 30 * len(ranked),
-        xaxis={"showgrid": True, "range": [low - room, high + room]},
-        yaxis={"type": "category", "showgrid": False},
-        shapes=lines,
-    )
+    figure = theme.new_figure(
+        traces, MU if material.normalised(point) else metric, "", height=76 + 30 * len(ranked), shapes=lines,
+        xaxis={"showgrid": True, "range": [low - room, high + room]}, yaxis={"type": "category", "showgrid": False},
+    )  # fmt: skip
     title = material.title(point)
     words = "; ".join(f"{one.series.label} {worded(one.score)}, {one.seeds} seeds" for one in ranked)
     return Panel(title, f"Final scores of {title}, best first: {words}.", figure, point._asdict())
@@ -111,25 +69,25 @@ def _marks(material: ReportData, point: Point, standing: Standing) -> list[Trace
     dots = {
         **common,
         "meta": {**places, "rows": len(runs)},  # the page's script repeats `y`
-        "x": small(runs),
+        "x": theme.small(runs),
         "y": [label],
         "hoverinfo": "skip",
-        "marker": {"color": faded(series.color, DOTS), "size": 5},
+        "marker": {"color": theme.faded(series.color, theme.DOTS), "size": 5},
     }
-    error: dict[str, Any] = {"type": "data", "symmetric": False, "color": INK, "thickness": 1.6, "width": 4}
+    error: dict[str, Any] = {"type": "data", "symmetric": False, "color": theme.INK, "thickness": 1.6, "width": 4}
     error |= {"array": [score.high - score.mean], "arrayminus": [score.mean - score.low]}
     mean = {
         **common,
         "x": [score.mean],
         "y": [label],
-        "marker": {"color": series.color, "size": 10, "symbol": symbol(series)},
+        "marker": {"color": series.color, "size": 10, "symbol": theme.symbol(series)},
         "error_x": error,
         "hovertemplate": f"{plain(worded(score))}<extra>{label}</extra>",
     }
     return [dots, mean] if len(runs) > 1 else [mean]
 
 
-def _table(material: ReportData, standings: Standings) -> Table:
+def _table(material: ReportData) -> Table:
     """List every cell, the best of each condition first, and how far each is behind it."""
     several = len(material.plants) > 1
     heads = [
@@ -145,8 +103,8 @@ def _table(material: ReportData, standings: Standings) -> Table:
     ]
     rows = []
     names = shortened(material.plants)
-    digits = [_digits(material, standings, plant) for plant in range(len(material.plants))]
-    for point, ranked in standings.items():
+    digits = [_digits(material, plant) for plant in range(len(material.plants))]
+    for point, ranked in material.standings.items():
         score_digits, lead_digits = digits[point.plant]
         where = [*([names[material.plants[point.plant]]] if several else []), *material.numbers(point)]
         first = "not above random control" if material.unbeaten(point) else "best"
@@ -172,13 +130,13 @@ def _table(material: ReportData, standings: Standings) -> Table:
     return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
 
 
-def _digits(material: ReportData, standings: Standings, plant: int) -> tuple[int, int]:
+def _digits(material: ReportData, plant: int) -> tuple[int, int]:
     """Return the digits of a plant's scores and references, and of all differences from the best."""
-    mine = {point: ranked for point, ranked in standings.items() if point.plant == plant}
+    mine = {point: ranked for point, ranked in material.standings.items() if point.plant == plant}
     leads = [one.behind.difference for ranked in mine.values() for one in ranked if one.behind and one.behind.pairs]
-    scores = [needed_digits(one.score) for ranked in mine.values() for one in ranked]
+    scores = [theme.needed_digits(one.score) for ranked in mine.values() for one in ranked]
     digits = max([decimals(level for point in mine for level in material.levels(point).values()), *scores])
-    return digits, min(digits + 1, max(map(needed_digits, leads), default=2))
+    return digits, min(digits + 1, max(map(theme.needed_digits, leads), default=2))
 
 
 def _behind(lead: Lead | None, digits: int) -> str:
@@ -190,12 +148,92 @@ def _behind(lead: Lead | None, digits: int) -> str:
     return f"{worded(lead.difference, digits)}{'' if lead.significant else ' (not significant)'}"
 
 
+_MIDDLE: Final = 0.179
+"""Luminance on which black and white text have the same contrast."""
+_COLORS: Final = "Cividis"  # perceptually uniform, also for colour-blind readers
+
+
+class Square(NamedTuple):
+    """One square at a place, coloured by a score under a label, with its places on the study's axes."""
+
+    across: int
+    up: int
+    score: Interval
+    label: str
+    meta: Mapping[str, int]
+
+
+def _same_colours(material: ReportData) -> str:
+    """Name the squares of the page that share a scale of colours."""
+    scales = {material.normalised(point) for point in material.points}
+    named = [f"all squares of this page that show {MU}, from 0 (random control) to 1 (dynamic programming)"]
+    named = named * (True in scales) + ["all that show rewards of one plant"] * (False in scales)
+    return f"Lighter is better. A colour means the same in {', and in '.join(named)}."
+
+
+def _colour_span(material: ReportData, plant: int, normalised: bool) -> tuple[float, float]:
+    """Return the values of the darkest and the lightest colour: 0 and 1 for μ_r, else of all mean final rewards."""
+    if normalised:
+        return 0.0, 1.0
+    points = [point for point in material.points if point.plant == plant]
+    means = [material.mean_final(point, one, False).mean for point in points for one in material.series]
+    known = [mean for mean in means if np.isfinite(mean)]
+    return (min(known), max(known)) if known else (0.0, 1.0)
+
+
+def _square_panel(
+    title: str,
+    words: str,
+    squares: Sequence[Square],
+    labels: tuple[Sequence[str], Sequence[str]],
+    axes: tuple[str, str],
+    span: tuple[float, float],
+    places: Mapping[str, int],
+) -> Panel:
+    """Draw squares, a trace each; `labels` are of the columns, from the left, and of the rows, from below."""
+    low, high = span[0], span[1] if span[1] > span[0] else span[0] + 1
+    digits = decimals(one.score.mean for one in squares)
+    traces: list[Trace] = []
+    for one in squares:
+        shade = float(np.clip((one.score.mean - low) / (high - low), 0.0, 1.0))
+        (color,) = sample_colorscale(_COLORS, [shade], colortype="tuple")
+        square: Trace = {
+            "type": "heatmap",
+            "x0": one.across,
+            "dx": 1,
+            "y0": one.up,
+            "dy": 1,
+            "z": [[one.score.mean]],
+            "zmin": low,
+            "zmax": high,
+            "colorscale": _COLORS,
+            "showscale": False,
+            "xgap": 2,
+            "ygap": 2,
+            "text": [[number(one.score.mean, digits)]],
+            "texttemplate": "%{text}",
+            "textfont": {"color": "#000000" if luminance(color) > _MIDDLE else "#ffffff"},
+            "hovertemplate": f"{plain(f'{one.label}: {worded(one.score)}')}<extra></extra>",
+            "meta": dict(one.meta),
+        }
+        traces.append(square)
+    across, up = map(_labelled, labels)
+    figure = theme.new_figure(traces, *axes, height=96 + 42 * len(labels[1]), xaxis=across, yaxis=up)
+    scores = "; ".join(f"{one.label}: {number(one.score.mean)}" for one in squares)
+    return Panel(title, f"{words} {scores}.", figure, places)
+
+
+def _labelled(labels: Sequence[str]) -> dict[str, Any]:
+    ticks = {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": [plain(one) for one in labels]}
+    return {"showgrid": False, "showline": False, "range": [-0.5, len(labels) - 0.5], **ticks}
+
+
 def responses_section(material: ReportData) -> Section:
     """Draw a response surface of every learner and strategy on each plant that was run in several conditions."""
     panels: list[Panel] = []
     notes = []
     for plant, name in enumerate(material.plants):
-        points = [point for point in material.points() if point.plant == plant]
+        points = [point for point in material.points if point.plant == plant]
         if len(points) < 2:
             continue
         normalised = all(material.normalised(point) for point in points)
@@ -203,12 +241,12 @@ def responses_section(material: ReportData) -> Section:
         if not normalised:
             raw = RAW_LABELS[episode_metric(material.of_plants[plant])]
             notes.append(f"{plant_name(name)}: {MU} is not defined in every condition, so squares show the {raw}.")
-    lead = f"Mean final score, of {material.late}, at each noise level and control rate. {same_colours(material)}"
+    lead = f"Mean final score, of {material.late}, at each noise level and control rate. {_same_colours(material)}"
     return Section("responses", "Response to noise and rate", [lead], panels, notes=notes)
 
 
 def _panels(material: ReportData, points: list[Point], normalised: bool) -> list[Panel]:
-    span = colour_span(material, points[0].plant, normalised)
+    span = _colour_span(material, points[0].plant, normalised)
     noise, rates = (sorted({getattr(point, axis) for point in points}) for axis in ("noise", "frequency"))
     across = [f"{rate:g}" for rate in material.data["frequency"].values[rates]]
     up = [f"{level:g}" for level in material.data["noise"].values[noise]]
@@ -224,19 +262,19 @@ def _panels(material: ReportData, points: list[Point], normalised: bool) -> list
             title = f"{plant_name(material.plants[points[0].plant])}, {series.label}"
             words = f"Final {MU if normalised else 'reward'} of {title}, by noise and control rate."
             places, axes = {"plant": points[0].plant, **material.places(series)}, ("control rate [Hz]", "noise")
-            panels.append(square_panel(title, words, squares, (across, up), axes, span, places))
+            panels.append(_square_panel(title, words, squares, (across, up), axes, span, places))
     return panels
 
 
-def strategies_section(material: ReportData, standings: dict[Point, list[Standing]]) -> Section:
+def strategies_section(material: ReportData) -> Section:
     """Draw a map for each condition and learner in which two retentions were combined with the same two samplings."""
     panels = []
-    for point, ranked in standings.items():
+    for point, ranked in material.standings.items():
         for learner in dict.fromkeys(one.learner for one in material.series):
             mine = [one for one in ranked if one.series.learner == learner and parts(one.series) is not None]
             if crossed([one.series for one in mine]):
                 panels.append(_strategy_panel(material, point, mine))
-    lead = f"Mean final scores by retention (vertical) and sampling (horizontal). {same_colours(material)}"
+    lead = f"Mean final scores by retention (vertical) and sampling (horizontal). {_same_colours(material)}"
     return Section("strategies", "Retention × sampling", [lead], panels)
 
 
@@ -268,6 +306,6 @@ def _strategy_panel(material: ReportData, point: Point, ranked: list[Standing]) 
     if material.data.sizes["learner"] > 1:
         title = f"{title}, {ranked[0].series.learner}"
     words = f"Final {MU if material.normalised(point) else 'reward'} by retention and sampling, {title}, best first:"
-    span = colour_span(material, point.plant, material.normalised(point))
+    span = _colour_span(material, point.plant, material.normalised(point))
     places = {**point._asdict(), "learner": material.places(ranked[0].series)["learner"]}
-    return square_panel(title, words, squares, (samplings, retentions[::-1]), ("sampling", "retention"), span, places)
+    return _square_panel(title, words, squares, (samplings, retentions[::-1]), ("sampling", "retention"), span, places)

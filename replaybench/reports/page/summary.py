@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.experiments.comparison import no_learning, why_same
 from replaybench.experiments.dataset import counted_in, episode_metric
 from replaybench.experiments.effects import FEWEST_SEEDS
 from replaybench.experiments.statistics import DEAD_LEVEL, Interval
 from replaybench.reports.figures.style import plant_name
-from replaybench.reports.page.comparison import Lead, Standing, over_points
-from replaybench.reports.page.report_data import Point, ReportData
+from replaybench.reports.page.report_data import Lead, Point, ReportData, Standing
 from replaybench.reports.page.theme import MU, number, worded
 from replaybench.runtime.quantities import decimals
 
@@ -34,14 +33,7 @@ class Conclusion(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Text at the head of a report.
-
-    Attributes:
-        compared: what was compared.
-        conclusions: by plant.
-        counted: failed and collapsed runs.
-        caution: meaning of the intervals.
-    """
+    """Text at the head of a report: what was compared, results, failed and collapsed runs, meaning of intervals."""
 
     compared: str
     conclusions: list[Conclusion]
@@ -49,12 +41,18 @@ class Summary(NamedTuple):
     caution: str
 
 
-def summarise(material: ReportData, standings: dict[Point, list[Standing]]) -> Summary:
+def summarise(material: ReportData) -> Summary:
     """Summarise a study from the ranking at each condition."""
-    found = [_conclusion(material, plant, standings) for plant in range(len(material.plants))]
-    return Summary(
-        _compared(material, standings), [each for each in found if each], _failures(material), _caution(material)
+    caution = (
+        "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
+        "taken seed by seed. Significant: p < 0.05 in a paired sign-flip test. The best is chosen by the same runs "
+        "that score it, which overestimates its lead a little. Neither tests nor intervals are corrected for the "
+        "number of comparisons."
     )
+    if material.data.sizes["seed"] < 2:
+        caution = "Every cell has a single seed, so differences may be due to chance."
+    found = [_conclusion(material, plant) for plant in range(len(material.plants))]
+    return Summary(_compared(material), [each for each in found if each], _failures(material), caution)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -72,21 +70,22 @@ def amount(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
-def _compared(material: ReportData, standings: dict[Point, list[Standing]]) -> str:
-    data = material.data
+def _compared(material: ReportData) -> str:
+    data, points = material.data, material.points
     strategies = list(dict.fromkeys(one.strategy for one in material.series))
     learners = list(dict.fromkeys(one.learner for one in material.series))
-    plants = [plant_name(material.plants[p]) for p in dict.fromkeys(point.plant for point in standings)]
-    seeds = [material.started(point, one) for point in standings for one in material.series]
+    plants = [plant_name(material.plants[p]) for p in dict.fromkeys(point.plant for point in points)]
+    seeds = [material.started(point, one) for point in points for one in material.series]
     seeds = [count for count in seeds if count]
     what = "strategy" if len(strategies) == 1 else "strategies"
     text = f"The replay {what} {listed(strategies)}" if len(strategies) <= 6 else f"{len(strategies)} replay {what}"
     text += f" of {listed(learners)}" if len(learners) <= 6 else f" of {len(learners)} learners"
     noise, rates = (
-        data[axis].values[sorted({getattr(point, axis) for point in standings})] for axis in ("noise", "frequency")
+        [f"{value:g}" for value in data[axis].values[sorted({getattr(point, axis) for point in points})]]
+        for axis in ("noise", "frequency")
     )
     text += f" {'were' if len(strategies) > 1 else 'was'} run on {listed(plants)}"
-    text += f", at noise {_values(noise)} and at {_values(rates)} Hz"
+    text += f", at noise {listed(noise)} and at {listed(rates)} Hz"
     spanned = len(strategies) * len(learners) * len(plants) * len(noise) * len(rates)
     text += ", though not in every combination of these" if len(seeds) < spanned else ""
     each = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
@@ -100,39 +99,28 @@ def _compared(material: ReportData, standings: dict[Point, list[Standing]]) -> s
     return f"{text} The sweep is not complete: {there:,} of its {amount(len(cells), 'cell')} had finished."
 
 
-def _values(values: NDArray[Any]) -> str:
-    return listed([f"{value:g}" for value in values])
-
-
-def _conclusion(material: ReportData, plant: int, standings: dict[Point, list[Standing]]) -> Conclusion | None:
-    points = [point for point in standings if point.plant == plant]
-    if not points:
+def _conclusion(material: ReportData, plant: int) -> Conclusion | None:
+    standings = {point: ranked for point, ranked in material.standings.items() if point.plant == plant}
+    if not standings:
         return None
     name = plant_name(material.plants[plant])
     unlearned, causes = no_learning(material.of_plants[plant])
     numbered = "; ".join(f"({place}) {cause}" for place, cause in enumerate(causes, 1))
     why = [re.sub(r"-(?=\d)", "−", f"Likely causes, in order: {numbered}.")] if causes else []
-    learnt = {point: standings[point] for point in points if not material.unbeaten(point)}
-    if not learnt and unlearned:
-        return Conclusion(name, unlearned, [*_without_learning(material, points, standings), *why])
-    headline, sentences = _headline(material, *over_points(material, plant))
-    sentences += _by_condition(learnt)
-    return Conclusion(name, headline, [*sentences, *([f"{unlearned}."] if unlearned else []), *why])
-
-
-def _without_learning(
-    material: ReportData, points: Sequence[Point], standings: dict[Point, list[Standing]]
-) -> list[str]:
-    """Compare learners with references where no learner beats random control."""
+    learnt = [ranked for point, ranked in standings.items() if not material.unbeaten(point)]
+    if learnt or not unlearned:
+        headline, sentences = _headline(material, *material.over_points(plant))
+        sentences += [*_by_condition(learnt), *([f"{unlearned}."] if unlearned else [])]
+        return Conclusion(name, headline, [*sentences, *why])
     found = []
-    for point in points[:_MOST_CONDITIONS]:
-        means = [float(np.nanmean(material.final(point, one.series, raw=True))) for one in standings[point]]
+    for point, ranked in itertools.islice(standings.items(), _MOST_CONDITIONS):
+        means = [float(np.nanmean(material.final(point, one.series, raw=True))) for one in ranked]
         references = material.references(point)
         digits = decimals([*means, *(row.reward for row in references)])
         levels = listed([f"{row.label} {number(row.reward, digits)}" for row in references])
         spread = " to ".join(dict.fromkeys((number(min(means), digits), number(max(means), digits))))
         found.append(f"At {material.condition(point)} learners end at {spread}; {levels}.")
-    return [*found, "These runs do not show which strategy or learner is better."]
+    return Conclusion(name, unlearned, [*found, "These runs do not show which strategy or learner is better.", *why])
 
 
 def _headline(material: ReportData, points: list[Point], ranked: list[Standing]) -> tuple[str, list[str]]:
@@ -196,11 +184,11 @@ def _against(close: Standing, lead: Lead, reason: str) -> str:
     return f"{text}; {doubt}. If the true difference is as large as here, {enough} needed."
 
 
-def _by_condition(standings: dict[Point, list[Standing]]) -> list[str]:
+def _by_condition(rankings: list[list[Standing]]) -> list[str]:
     """Count the conditions in which each series was best, of those in which scores differ."""
     rankings = [
         ranked
-        for ranked in standings.values()
+        for ranked in rankings
         if len(ranked) < 2 or not all(one.behind and one.behind.same for one in ranked[1:])
     ]
     if len(rankings) < 2:
@@ -219,14 +207,14 @@ def _by_condition(standings: dict[Point, list[Standing]]) -> list[str]:
 
 def _failures(material: ReportData) -> str:
     sentences = []
-    normalised = any(material.normalised(point) for point in material.points())
+    normalised = any(map(material.normalised, material.points))
     causes = {
         "failed": ("failed", "a reward that is not finite", "are left out of scores and curves"),
         "dead": ("collapsed", f"final {MU} below {DEAD_LEVEL:g}", "count as any other"),
     }
     for name, (verb, meaning, effect) in causes.items():
         by_series = {
-            one.label: sum(material.count(name, point, one) for point in material.points()) for one in material.series
+            one.label: sum(material.count(name, point, one) for point in material.points) for one in material.series
         }
         if total := sum(by_series.values()):
             counts = some([f"{count} of {label}" for label, count in by_series.items() if count], 7)
@@ -234,14 +222,3 @@ def _failures(material: ReportData) -> str:
         elif name == "failed" or normalised:  # without μ_r it is not known
             sentences.append(f"No run {verb}.")
     return " ".join(sentences)
-
-
-def _caution(material: ReportData) -> str:
-    if material.data.sizes["seed"] < 2:
-        return "Every cell has a single seed, so differences may be due to chance."
-    return (
-        "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
-        "taken seed by seed. Significant: p < 0.05 in a paired sign-flip test. The best is chosen by the same runs "
-        "that score it, which overestimates its lead a little. Neither tests nor intervals are corrected for the "
-        "number of comparisons."
-    )
