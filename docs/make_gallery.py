@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from replaybench.envs.registry import PLANTS, is_installed, make_plant
-from replaybench.reports.films import Scene, act_randomly, shots, write_gif
+from replaybench.reports.films import Scene, random_actions, shots, write_gif
 from replaybench.runtime.atomic import atomic_path
 
 FILMS = Path(__file__).parent / "images" / "plants"
@@ -26,7 +26,7 @@ def film(name: str) -> None:
     every = max(1, round(plant.frequency / PER_SECOND))
     steps = 3 * PER_SECOND * every
     scene = Scene(plant, plant.frequency, 0.0, (), 0, steps, steps)
-    pictures = (Image.fromarray(shot.picture) for shot in shots(scene, act_randomly(scene), every))
+    pictures = (Image.fromarray(shot.picture) for shot in shots(scene, random_actions(scene), every))
     small = (picture.resize((PIXELS * picture.width // picture.height, PIXELS)) for picture in pictures)
     with atomic_path(FILMS / f"{name}.gif") as temporary:
         write_gif(temporary, (np.asarray(picture) for picture in small), min(plant.frequency / every, PER_SECOND) or 1)

@@ -88,7 +88,6 @@ def show(
         frequency: Of a run folder: the control rate in Hz of the cell to take; without a policy, that of the plant.
     """
     from replaybench.experiments.cells import find_policy
-    from replaybench.reports.films import Asked
     from replaybench.reports.films import show as show_film
 
     found = None
@@ -102,7 +101,7 @@ def show(
         raise UserError("--frequency chooses a cell of a run folder; a policy file acts at the rate that it learned at")
     else:
         found = find_policy(policy, member, plant=plant, strategy=cell.get("strategy"), seed=cell.get("seed"))
-    show_film(Asked(plant, found, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds), output)
+    show_film(plant, output, found, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds)
     return 0
 
 

@@ -21,7 +21,7 @@ from replaybench.controllers.registry import LEARNERS, algorithm_of
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record
 from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
-from replaybench.evidence.contracts import Promises, checked, difference
+from replaybench.evidence.contracts import PLANT, STRATEGY, Case, Promises, checked, difference, rows
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.study import Cell, Study
 from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
@@ -142,12 +142,9 @@ def _waits(cell: Cell) -> str:
 
 
 def _equal_in_any_population(cell: Cell) -> str:
-    alone = dataclasses.replace(cell, first_member=2, members=1)
-    with _advanced(cell) as run, _advanced(alone) as single:
-        mine = {**run.agent.weights(), **run.history()}
-        return difference(
-            {name: array[2:] for name, array in mine.items()}, {**single.agent.weights(), **single.history()}
-        )
+    with _advanced(cell) as run, _advanced(dataclasses.replace(cell, first_member=2, members=1)) as single:
+        mine, alone = ({**each.agent.weights(), **each.history()} for each in (run, single))
+        return difference(rows(mine, [2]), alone)
 
 
 def _resumed(cell: Cell) -> str:
@@ -165,10 +162,9 @@ def _resumed(cell: Cell) -> str:
 
 
 def _fails_alone(cell: Cell) -> str:
-    others = [0, 2]
     with _advanced(cell) as healthy, _advanced(cell, ill=1) as ill:
         before, after = ({**run.agent.weights(), **run.history()} for run in (healthy, ill))
-        if wrong := difference(*({name: array[others] for name, array in run.items()} for run in (before, after))):
+        if wrong := difference(rows(before, [0, 2]), rows(after, [0, 2])):
             return f"{wrong} in other members"
         failed = np.isnan(ill.agent.policy(_states(ill.agent, cell))).all(axis=(1, 2))
         if not np.isnan(ill.reward[1, -1]) or failed.tolist() != [False, True, False]:
@@ -200,16 +196,26 @@ LEARNER: Final[Promises[Cell]] = {
 }
 
 
-_WHOLE = {RETENTIONS.kind: "{}[Uniform]", SAMPLINGS.kind: "FIFO[{}]", WEIGHTINGS.kind: "FIFO[PER+{}]"}
-"""How a part of a strategy becomes a whole one."""
-
 _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
 """A class in a user's file, with its parameters if it is a part of a strategy."""
 
 
 def show_check(console: Console, name: str) -> int:
     """Print a line for every check of a plant, strategy or learner; return 1 if any fails, else 0."""
-    kind, results = contract_of(name)
+    results: Iterator[tuple[str, str]]
+    if strategy := name if name.endswith("]") else _part(name):
+        kind, results = "strategy", checked(STRATEGY, Case(parse(strategy).at(50.0)))
+    elif _is_in(PLANTS, name) or name.startswith(GYMNASIUM):
+        kind, results = "plant", checked(PLANT, make_plant(name))
+    elif _is_in(LEARNERS, algorithm_of(name)):
+        kind, results = "learner", checked(LEARNER, learner_cell(name))
+    elif in_file(name):
+        raise UserError(f"{name} is no plant, learner, or retention, sampling or weighting of a strategy")
+    elif name.endswith(".py"):
+        raise without_class(name, "class")
+    else:
+        known = [*PLANTS, *RETENTIONS, *SAMPLINGS, *WEIGHTINGS, *LEARNERS]
+        raise unknown("plant, strategy or learner", name, known, [IN_FILE])
     console.print(f"{kind} {name}", style="bold", highlight=False, markup=False)
     broken = 0
     for promise, problem in results:
@@ -219,35 +225,12 @@ def show_check(console: Console, name: str) -> int:
     return int(broken > 0)
 
 
-def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
-    """Return the category of a name, and an iterator over its checks and their problems."""
-    strategy = name if name.endswith("]") else _part(name)
-    if strategy:
-        from replaybench.evidence.contracts import STRATEGY, Case
-
-        return "strategy", checked(STRATEGY, Case(parse(strategy).at(50.0)))
-    if _is_in(PLANTS, name) or name.startswith(GYMNASIUM):
-        from replaybench.evidence.contracts import PLANT
-
-        return "plant", checked(PLANT, make_plant(name))
-    if _is_in(LEARNERS, algorithm_of(name)):
-        return "learner", checked(LEARNER, learner_cell(name))
-    if in_file(name):
-        raise UserError(f"{name} is no plant, learner, or retention, sampling or weighting of a strategy")
-    if name.endswith(".py"):
-        raise without_class(name, "class")
-    known = [*PLANTS, *RETENTIONS, *SAMPLINGS, *WEIGHTINGS, *LEARNERS]
-    raise unknown("plant, strategy or learner", name, known, [IN_FILE])
-
-
 def _part(name: str) -> str:
     """Return a strategy with a part and the simplest other parts; empty if the name is not that of a part."""
     own = _OWN.match(name)
     bare = own[1] if own else name.partition("(")[0]
-    for registry in (RETENTIONS, SAMPLINGS, WEIGHTINGS):
-        if _is_in(registry, bare):
-            return _WHOLE[registry.kind].format(name)
-    return ""
+    wholes = ((RETENTIONS, "{}[Uniform]"), (SAMPLINGS, "FIFO[{}]"), (WEIGHTINGS, "FIFO[PER+{}]"))
+    return next((whole.format(name) for registry, whole in wholes if _is_in(registry, bare)), "")
 
 
 def _is_in(registry: Registry, name: str) -> bool:

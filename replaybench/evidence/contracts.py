@@ -53,6 +53,11 @@ def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     return f"{', '.join(differ)} differ" if differ else ""
 
 
+def rows(run: Mapping[str, NDArray[Any]], members: list[int]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of some members."""
+    return {name: array[members] for name, array in run.items()}
+
+
 _CAPACITY, _BATCH, _STEPS, _EPISODES, _UPDATES = 64, 8, 20, 12, 2
 _FIELDS: Final = {**step_fields(2, 1), "exploration": 1, "label": 1}
 """`label` is the serial number of a step; synthetic steps have none."""
@@ -68,23 +73,19 @@ class Case(NamedTuple):
     unit: Unit = STEP
 
 
-class Model:
+class _Model:
     """A plant and a policy, for `Synth`."""
 
     def possible(self, action: Any) -> Any:
-        """Return possible actions of the plant."""
         return action
 
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
-        """Return next observations, rewards and terminations."""
         return observation * 0.5, observation[:, 0] + action[:, 0], observation[:, 0] > 0.9
 
     def explore(self, observation: Any) -> tuple[Any, Any, Any]:
-        """Return exploring actions and their deviations, without extra fields."""
         return observation[:, :1] * 0.1, np.abs(observation[:, 0]), {}
 
     def deviation(self, observation: Any, action: Any) -> Any:
-        """Return the distances of actions from the policy's."""
         return np.abs(action[:, 0])
 
 
@@ -114,7 +115,7 @@ class Run:
             capacity = _EPISODES * -(-_STEPS // unit.steps) * unit.steps
         traces = strategy.retention.traces
         rule: Any = _Rule(traces) if traces else None
-        self.replay = Replay(strategy, _FIELDS, capacity, 0, members, _BATCH, unit, Model(), rule)
+        self.replay = Replay(strategy, _FIELDS, capacity, 0, members, _BATCH, unit, _Model(), rule)
         self.traces, self.number = traces, 0
 
     def random(self, number: int, *shape: int) -> NDArray[np.float32]:
@@ -170,11 +171,11 @@ def _stored_only(case: Case) -> str:
     run = Run(case, (0, 1))
     for _ in range(_EPISODES):
         run.collect()
-        rows = run.replay.columns.rows.copy()
+        before = run.replay.columns.rows.copy()
         for batch in run.batches():
             if wrong := _not_stored(run.replay, batch):
                 return wrong
-            if not np.array_equal(rows, run.replay.columns.rows) and case.strategy.synth is None:
+            if not np.array_equal(before, run.replay.columns.rows) and case.strategy.synth is None:
                 return "drawing changed stored experiences"
     return ""
 
@@ -240,7 +241,7 @@ def _probabilities(case: Case) -> str:
 def _strategy_equal_in_any_population(case: Case) -> str:
     together, alone = Run(case, range(8)), Run(case, (5,))
     for many, one in zip(together.history(_EPISODES), alone.history(_EPISODES), strict=True):
-        if wrong := difference({name: array[[5]] for name, array in many.items()}, one):
+        if wrong := difference(rows(many, [5]), one):
             return wrong
     return ""
 
@@ -268,7 +269,6 @@ STRATEGY: Final[Promises[Case]] = {
 
 
 _NOISE: Final[dict[str, Any]] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
-
 _FLOAT32: Final = 1e-5
 """Relative error of states that were observed."""
 
@@ -293,10 +293,6 @@ def rollout(env: PopulationEnv, actions: NDArray[np.float32]) -> dict[str, NDArr
     return {name: np.stack([step[name] for step in steps], axis=1) for name in steps[0]}
 
 
-def _of(members: list[int], run: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name: array[members] for name, array in run.items()}
-
-
 def _checker(plant: Plant) -> str:
     with warnings.catch_warnings(), contextlib.closing(SingleEnv(plant, **_NOISE)) as env:
         warnings.simplefilter("error")
@@ -313,7 +309,7 @@ def _plant_equal_in_any_population(plant: Plant) -> str:
     for row, member in enumerate(members):
         with _population(plant, 1, members=[member], **_NOISE) as one:
             one.reset()
-            if wrong := difference(_of([row], together), rollout(one, actions[:, [row]])):
+            if wrong := difference(rows(together, [row]), rollout(one, actions[:, [row]])):
                 return wrong
     return ""
 
@@ -326,7 +322,7 @@ def _independent(plant: Plant) -> str:
         env.reset(seed=0)
         before = rollout(env, actions)
         env.reset(seed=0)
-        return difference(_of([0, 2], before), _of([0, 2], rollout(env, other)))
+        return difference(rows(before, [0, 2]), rows(rollout(env, other), [0, 2]))
 
 
 def _finite(plant: Plant) -> str:
@@ -342,10 +338,7 @@ def _finite(plant: Plant) -> str:
                 return "an observation or a reward is not finite"
             if (ended := terminated | truncated).any():
                 env.reset(options={"reset_mask": ended})
-        return _beyond(plant, furthest, env.single_observation_space.high)
-
-
-def _beyond(plant: Plant, furthest: NDArray[np.float32], limits: NDArray[np.float32]) -> str:
+        limits = env.single_observation_space.high
     problems = [
         f"{name} gets {far:.3g} times its scale away from its center, beyond its observation_limit of {limit:g}"
         for name, far, limit in zip(plant.state_names, furthest, limits, strict=True)
@@ -374,9 +367,8 @@ def _angles(plant: Plant) -> str:
         for angle, far in zip(angles, furthest, strict=True)
         if far > np.pi * (1 + _FLOAT32)
     ]
-    return (
-        f"{', '.join(problems)}; wrap it in project (wrap_angle), or declare the state not periodic" if problems else ""
-    )
+    remedy = "; wrap it in project (wrap_angle), or declare the state not periodic"
+    return ", ".join(problems) + remedy * bool(problems)
 
 
 def _masked_reset(plant: Plant) -> str:
@@ -386,7 +378,7 @@ def _masked_reset(plant: Plant) -> str:
             each.reset()
             rollout(each, actions[:4])
         env.reset(options={"reset_mask": np.array([False, True, False])})
-        return difference(*(_of([0, 2], rollout(each, actions[4:])) for each in (env, other)))
+        return difference(*(rows(rollout(each, actions[4:]), [0, 2]) for each in (env, other)))
 
 
 def _plant_saved(plant: Plant) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.controllers import RandomController
-from replaybench.controllers.policies.policy import Policy, load_policy
+from replaybench.controllers.policies.policy import load_policy
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
@@ -23,24 +24,12 @@ from replaybench.runtime.atomic import atomic_path, refuse_existing
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import called
 
-Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
-"""From an observation float32 `[1, S]` to an action float32 `[1, A]`, step by step."""
-Begin = Callable[[], Act]
-"""Return the controller of a new episode."""
+Predict = Callable[[NDArray[np.float32], Any], tuple[NDArray[np.float32], Any]]
+"""From an observation float32 `[1, S]` and a state to an action float32 `[1, A]` and the next state, None at first."""
 
 
 class Scene(NamedTuple):
-    """Conditions of a film.
-
-    Attributes:
-        plant: the plant.
-        frequency: control rate [Hz].
-        noise: standard deviation of sensor and actuator noise, normalised.
-        observe: states that are observed; all if empty.
-        seed: root seed of start and noise.
-        steps: length of the film, which may end within an episode.
-        least: minimum length; a new episode begins if one has ended before.
-    """
+    """Conditions of a film, of at most `steps` and at least `least` steps; a new episode begins if one ends before."""
 
     plant: Plant
     frequency: float
@@ -59,48 +48,31 @@ class Shot(NamedTuple):
     last: bool
 
 
-def act_with(policy: Policy) -> Begin:
-    """Act with a greedy policy; the memory of a recurrent one is empty at the beginning of an episode."""
-
-    def begin() -> Act:
-        state: Any = None
-
-        def act(observation: NDArray[np.float32]) -> NDArray[np.float32]:
-            nonlocal state
-            action, state = policy.predict(observation, state)
-            return action
-
-        return act
-
-    return begin
-
-
-def act_randomly(scene: Scene) -> Begin:
+def random_actions(scene: Scene) -> Predict:
     """Act at random, from one random stream for all episodes."""
     controller = RandomController(scene.plant, [0], scene.seed)
-    return lambda: controller.act
+    return lambda observation, _: (controller.act(observation), None)
 
 
-def shots(scene: Scene, begin: Begin, every: int = 1) -> Iterator[Shot]:
+def shots(scene: Scene, predict: Predict, every: int = 1) -> Iterator[Shot]:
     """Yield the pictures of episodes: the start, then one after every `every` steps and after the last."""
     noise: dict[str, Any] = {"sensor_noise": scene.noise, "actuator_noise": scene.noise, "observe": scene.observe}
     settings: dict[str, Any] = {"frequency": scene.frequency, "seed": scene.seed, "role": "evaluation", **noise}
     env = PopulationEnv(scene.plant, 1, render_mode="rgb_array", **settings)
-    try:
+    with contextlib.closing(env):
         steps = 0
         while steps < max(1, min(scene.least, scene.steps)):
             observation, _ = env.reset()
             yield Shot(_picture(env), 0.0, False)
-            act, begun, done, gained = begin(), steps, False, 0.0
+            begun, done, gained, state = steps, False, 0.0, None
             while not done:
-                observation, reward, terminated, truncated, _ = env.step(act(observation))
+                action, state = predict(observation, state)
+                observation, reward, terminated, truncated, _ = env.step(action)
                 steps, gained = steps + 1, gained + float(reward[0])
                 done = bool(terminated[0] or truncated[0]) or steps >= scene.steps
                 if done or (steps - begun) % every == 0:
                     yield Shot(_picture(env), gained, done)
                     gained = 0.0
-    finally:
-        env.close()
 
 
 def _picture(env: PopulationEnv) -> NDArray[np.uint8]:
@@ -122,36 +94,32 @@ _LAST_SECONDS: Final = 0.7
 """Duration of the last picture, before a film repeats."""
 
 
-class Asked(NamedTuple):
-    """Options of the command `show`; None means the value of the policy, or of the plant.
+def show(
+    plant: str,
+    output: Path | None = None,
+    policy: tuple[Path, int | None] | None = None,
+    learner: str | None = None,
+    noise: float | None = None,
+    frequency: float | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+) -> None:
+    """Show an episode of a plant in a window, or write it as a film; None means the value of the policy, or plant.
 
-    Attributes:
-        plant: a plant's name.
+    Args:
         policy: policy file, and place of the member in it.
         learner: the policy's, if it is defined in a Python file.
     """
-
-    plant: str
-    policy: tuple[Path, int | None] | None
-    learner: str | None
-    noise: float | None
-    frequency: float | None
-    seed: int
-    seconds: float | None
-
-
-def show(asked: Asked, output: Path | None) -> None:
-    """Show an episode of a plant in a window, or write it as a film."""
     suffix = "" if output is None else output.suffix.lower()
     check_output(output)
     if output is not None:
         refuse_existing(output)
-    scene, begin, label = _scene(asked)
+    scene, predict, label = _scene(plant, policy, learner, noise, frequency, seed)
     every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[suffix]))
     whole = scene.plant.steps_per_episode(scene.frequency)
-    steps = _MOST * every if asked.seconds is None else round(min(asked.seconds * scene.frequency, whole))
+    steps = _MOST * every if seconds is None else round(min(seconds * scene.frequency, whole))
     speed = max(scene.frequency / every, _LEAST_PER_SECOND)
-    least = min(whole, round(_LEAST_SECONDS * speed) * every) if asked.seconds is None else steps
+    least = min(whole, round(_LEAST_SECONDS * speed) * every) if seconds is None else steps
     if (times := speed * every / scene.frequency) > 1.001:
         label += f", {times:.3g} times as fast"
     rewards, ends = list[float](), list[bool]()
@@ -162,14 +130,14 @@ def show(asked: Asked, output: Path | None) -> None:
             ends.append(shot.last)
             yield shot.picture
 
-    pictures = counted(shots(scene._replace(steps=steps, least=least), begin, every))
+    pictures = counted(shots(scene._replace(steps=steps, least=least), predict, every))
     if output is None:
         show_window(pictures, speed, scene.plant.name)
     else:
         with atomic_path(output) as temporary:
             (write_gif if suffix == ".gif" else write_mp4)(temporary, pictures, speed)
-        size, seconds = output.stat().st_size / 1e6, (len(rewards) - 1) / speed
-        print(f"film     {output} ({len(rewards)} pictures, {seconds:.1f} s, {size:.1f} MB)")
+        size, length = output.stat().st_size / 1e6, (len(rewards) - 1) / speed
+        print(f"film     {output} ({len(rewards)} pictures, {length:.1f} s, {size:.1f} MB)")
     several = f" over {sum(ends)} episodes" if sum(ends) > 1 else ""
     print(f"shown    {label}; rewards add up to {sum(rewards):.4g}{several}")
 
@@ -187,25 +155,28 @@ def check_output(output: Path | None) -> None:
         raise UserError("MP4 needs imageio-ffmpeg; pip install 'replaybench[film]', or --output film.gif")
 
 
-def _scene(asked: Asked) -> tuple[Scene, Begin, str]:
+def _scene(
+    name: str, policy: tuple[Path, int | None] | None, learner: str | None, noise: float | None,
+    frequency: float | None, seed: int,
+) -> tuple[Scene, Predict, str]:  # fmt: skip
     """Return the conditions, the controller, and a label of both."""
-    if asked.policy is None:
-        plant = make_plant(asked.plant)
-        scene = Scene(plant, asked.frequency or plant.frequency, asked.noise or 0.0, (), asked.seed, 0)
-        return scene, act_randomly(scene), f"{plant.name} under random actions"
-    path, member = asked.policy
+    if policy is None:
+        plant = make_plant(name)
+        scene = Scene(plant, frequency or plant.frequency, noise or 0.0, (), seed, 0)
+        return scene, random_actions(scene), f"{plant.name} under random actions"
+    path, member = policy
     why = ""
     if member is None:
         member, why = best_member(path)
-    learned = load_policy(path, member, asked.learner)
+    learned = load_policy(path, member, learner)
     origin, facts = origin_of(path, learned), learned.facts["policy"]
-    if called(origin.plant) != called(asked.plant):
-        raise UserError(f"{path} is a policy for {origin.plant or 'another plant'}, not for {asked.plant}")
-    plant = make_plant(asked.plant, **origin.parameters)
-    noise = origin.noise if asked.noise is None else asked.noise
-    scene = Scene(plant, float(facts["frequency"]), noise, origin.observe, asked.seed, 0)
+    if called(origin.plant) != called(name):
+        raise UserError(f"{path} is a policy for {origin.plant or 'another plant'}, not for {name}")
+    plant = make_plant(name, **origin.parameters)
+    noise = origin.noise if noise is None else noise
+    scene = Scene(plant, float(facts["frequency"]), noise, origin.observe, seed, 0)
     label = f"{origin.learner or facts['learner']} {origin.strategy}".strip()
-    return scene, act_with(learned), f"{plant.name} under {label}, member {member}{f' ({why})' if why else ''}"
+    return scene, learned.predict, f"{plant.name} under {label}, member {member}{f' ({why})' if why else ''}"
 
 
 def write_gif(path: Path, pictures: Pictures, speed: float) -> None:
