@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import xarray as xr
 from rich.console import Console
 
 from replaybench.data.record import open_record, read_header
@@ -32,12 +33,8 @@ _DROPPABLE: Final = ("state", "reward", "seeds", "failed")
 _MOST_ROWS: Final = 1000
 
 
-def cell_table(folder: RunFolder, finals: Mapping[str, tuple[float, int]]) -> FittedTable:
-    """Return a table of a run's cells.
-
-    Args:
-        finals: from the results, by cell id: the mean of μ_final over its seeds, and the number of failed runs.
-    """
+def cell_table(folder: RunFolder, results: xr.Dataset | None) -> FittedTable:
+    """Return a table of a run's cells; scores over seeds are those of its results, if there are any."""
     cells = cells_of(folder)
     options = f"{folder.path} --strategy … --noise … --seed …"
     title = f"{len(cells)} cell{'s' * (len(cells) != 1)}; export and inspect take one by {options}, "
@@ -47,13 +44,33 @@ def cell_table(folder: RunFolder, finals: Mapping[str, tuple[float, int]]) -> Fi
     notes += [f"reward and μ_final of {episodes} episodes: over all of them" for episodes in sorted(short_runs)]
     table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, title=title, caption="\n".join(notes))
     short = {axis: shortened(getattr(cell, axis) for cell in cells) for axis in _NAMES}
+    finals = {} if results is None else _finals(results)
     for cell in cells[:_MOST_ROWS]:
         names = (short[axis][getattr(cell, axis)] for axis in _NAMES)
         final, failed = finals.get(cell.id, (np.nan, -1))
         state, reward, lost = _progress(folder, cell)
-        scores = _number(reward, decimals([reward])), _number(final, 2), f"{max(failed, lost)}".replace("-1", "–")
+        scores = [f"{value:.{digits}f}" if np.isfinite(value) else "–" for value, digits in
+                  ((reward, decimals([reward])), (final, 2))]  # fmt: skip
+        scores.append(f"{max(failed, lost)}".replace("-1", "–"))
         table.add(cell.id, *names, f"{cell.noise:g}", f"{cell.frequency:g}", cell.seed_range, state, *scores)
     return table
+
+
+def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
+    """Return the mean final score over the seeds of each cell and the number of its failed runs, by id."""
+    if "cell" not in data.coords:
+        return {}
+    blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
+    found = {}
+    for place in np.ndindex(data["cell"].shape):
+        seeds = slice(blocks[place[-1]], blocks[place[-1] + 1])
+        scores, runs = (data[name].values[place[:-1]][seeds] for name in ("mu_final", "reward"))
+        there = ~np.isnan(runs).all(axis=-1)
+        if there.any():
+            sound = scores[np.isfinite(scores)]
+            failed = int((there & ~np.isfinite(runs).all(axis=-1)).sum())
+            found[str(data["cell"].values[place])] = float(sound.mean()) if sound.size else np.nan, failed
+    return found
 
 
 def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
@@ -82,10 +99,6 @@ def reached(folder: RunFolder, cell: Cell) -> str:
 def _counted(cell: Cell) -> int:
     """Return the number of last episodes that make a cell's final reward."""
     return last_episodes(cell.episodes, cell.update_every > 0)
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if np.isfinite(value) else "–"
 
 
 _PLAN_ROWS: Final = 200

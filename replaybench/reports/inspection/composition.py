@@ -39,14 +39,13 @@ class Piece:
     rows: slice
     own: NDArray[np.bool_]
 
-    def of_steps(self, name: str) -> NDArray[Any]:
-        """Return a column `[own steps, width]`."""
-        column = self.file.record.read(name, self.m, self.rows)
-        return column.reshape(*self.own.shape, -1)[self.own]
-
     def of_slots(self, name: str) -> NDArray[Any]:
         """Return an annotation `[n]`."""
         return self.file.record.read(name, self.m, self.rows)
+
+    def of_steps(self, name: str) -> NDArray[Any]:
+        """Return a column `[own steps, width]`."""
+        return self.of_slots(name).reshape(*self.own.shape, -1)[self.own]
 
     def ages(self) -> Integers:
         """Return the number of experiences that the member has collected since each own step."""
@@ -267,13 +266,7 @@ class Composition:
 
 
 def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None = None) -> Composition:
-    """Count the contents of a buffer.
-
-    Args:
-        file: an open buffer file.
-        member: place of a single member; None for all, pooled.
-        axes: the states; None if the plant is not known.
-    """
+    """Count the contents of a buffer, of one or all members; `axes` are its states, None if they are not known."""
     members, shapes = choose(file, member), file.shapes
     collected = file.collected[members]
     found = Composition(members, file.steps, collected, file.offers[members], file.count[members], Ages(collected))

@@ -122,17 +122,6 @@ QUANTITIES: Final = {
 }
 
 
-def composition_tables(found: Composition, facts: BufferFacts, plant: Plant | None) -> Iterator[RenderableType]:
-    """Yield the composition of a buffer with a known or unknown plant, part by part, for a console."""
-    yield Text(whose(found, facts), style="bold")
-    yield _counts(found)
-    if found.stored:
-        yield from _ages(found)
-        yield from _quantiles(found)
-        if found.visits is not None:
-            yield from coverage(found.visits, facts, plant)
-
-
 def whose(found: Composition, facts: BufferFacts) -> str:
     """Return a title: strategy and members."""
     title = f"composition of {facts.strategy or 'a recording'}"
@@ -144,21 +133,20 @@ def whose(found: Composition, facts: BufferFacts) -> str:
 
 
 def _counts(found: Composition) -> Table:
+    def each(counts: Integers) -> str:
+        ends = dict.fromkeys((f"{counts.min():,}", f"{counts.max():,}"))
+        return f" ({' to '.join(ends)} each)" if len(counts) > 1 else ""
+
     table = Table(show_header=False, box=None)
     steps, share = found.unit_steps, found.stored / max(1, int(found.collected.sum()))
     offered = f" units of up to {steps} steps" if steps > 1 else ""
     units = f" in {found.slots.sum():,} units" if steps > 1 else ""
-    table.add_row("collected", f"{found.collected.sum():,}{_each(found.collected)}")
-    table.add_row("offered", f"{found.offers.sum():,}{offered}{_each(found.offers)}")
-    table.add_row("stored", f"{found.stored:,}{units}{_each(found.slots)}: {percent(share)} of those collected")
+    table.add_row("collected", f"{found.collected.sum():,}{each(found.collected)}")
+    table.add_row("offered", f"{found.offers.sum():,}{offered}{each(found.offers)}")
+    table.add_row("stored", f"{found.stored:,}{units}{each(found.slots)}: {percent(share)} of those collected")
     if found.synthetic is not None:
         table.add_row("synthetic", f"{found.synthetic:,}: {percent(found.synthetic / max(1, found.slots.sum()))}")
     return table
-
-
-def _each(counts: Integers) -> str:
-    ends = dict.fromkeys((f"{counts.min():,}", f"{counts.max():,}"))
-    return f" ({' to '.join(ends)} each)" if len(counts) > 1 else ""
 
 
 def _ages(found: Composition) -> Iterator[Table | Text]:
@@ -193,30 +181,22 @@ def _quantiles(found: Composition) -> Iterator[Table | Text]:
     table = plain_table(("", "unit", *shares, "not counted"), shares, "quantiles")
     for name, counted in found.quantities.items():
         quantity = QUANTITIES[name]
-        values = (number(value, quantity.whole) for value in counted.quantiles(SHARES))
-        apart = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
-        words = ", ".join(f"{count:,} {what}" for count, what in apart if count)
-        table.add_row(quantity.label, quantity.unit, *values, words)
+        values = counted.quantiles(SHARES)
+        cells = [format(v, ",.0f" if quantity.whole else ".3g") if np.isfinite(v) else "–" for v in values]
+        table.add_row(quantity.label, quantity.unit, *cells, _apart(quantity, counted))
     yield table
     yield Text(" over all stored experiences, with a relative error of 1/2000\n", style="dim")
 
 
-def number(value: float, whole: bool) -> str:
-    """Write a quantile."""
-    if not np.isfinite(value):
-        return "–"
-    return f"{value:,.0f}" if whole else f"{value:.3g}"
+def _apart(quantity: Quantity, counted: FloatHistogram) -> str:
+    """Return how many values are infinite or NaN."""
+    apart = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
+    return ", ".join(f"{count:,} {what}" for count, what in apart if count)
 
 
 _BINS: Final = 40
 _LOGARITHMIC: Final = ("td_error", "priority")
 _HEIGHT: Final = 2.35
-
-
-def draw_composition(found: Composition, facts: BufferFacts, plant: Plant | None, path: Path) -> None:
-    """Draw the result of `measure` for a known or unknown plant, and write it to `path`, atomically."""
-    with style():
-        write_figure(_draw(found, facts, plant), path)
 
 
 def _draw(found: Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
@@ -280,10 +260,8 @@ def _draw_histogram(axes: Axes, name: str, counted: FloatHistogram) -> None:
     edges = histogram_edges(float(numbers[0]), float(numbers[-1]), quantity.whole, logarithmic)
     heights, _ = np.histogram(numbers, edges, weights=counts)
     axes.stairs(100 * heights / counts.sum(), edges, fill=True, color=PALETTE[0])
-    if counted.infinite or counted.undefined:
-        words = [f"{counted.infinite:,} {quantity.infinite}"] * bool(counted.infinite)
-        words += [f"{counted.undefined:,} NaN"] * bool(counted.undefined)
-        axes.set_title(f"not shown: {', '.join(words)}", color=GREY, size=8)
+    if words := _apart(quantity, counted):
+        axes.set_title(f"not shown: {words}", color=GREY, size=8)
 
 
 def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> NDArray[np.float64]:
@@ -318,17 +296,19 @@ def _draw_plane(figure: Figure, axes: Axes, visits: Visits, plane: int, plant: P
 def show_composition(
     console: Console, path: Path, member: int | None, plant_name: str | None, figure: Path | None
 ) -> None:
-    """Print the composition of a buffer file, and draw it if `figure` names a file.
-
-    Arguments are those of `show_file`.
-    """
+    """Print the composition of a buffer file, and draw it if `figure` names a file."""
     with open_buffer(path) as file:
         plant, axes = _known_plant(file, plant_name)
         found, facts = measure(file, member, axes), file.facts
-    for part in composition_tables(found, facts, plant):
+    parts: list[RenderableType] = [Text(whose(found, facts), style="bold"), _counts(found)]
+    if found.stored:
+        parts += [*_ages(found), *_quantiles(found)]
+        parts += coverage(found.visits, facts, plant) if found.visits is not None else []
+    for part in parts:
         console.print(part, highlight=False)
     if figure is not None:
-        draw_composition(found, facts, plant, figure)
+        with style():
+            write_figure(_draw(found, facts, plant), figure)
         print(f"figure   {figure}")
 
 

@@ -57,14 +57,6 @@ def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]])
     return (name, " × ".join(map(str, shape)), dtype, *values)
 
 
-def check_buffer(file: BufferFile) -> None:
-    """Check that serial numbers are distinct and within the range of those collected."""
-    for m, (stored, collected) in enumerate(zip(file.count, file.collected, strict=True)):
-        serial = file.record.read("serial", m, slice(0, int(stored)))
-        if len(np.unique(serial)) != stored or (stored and (serial.min() < 1 or serial.max() > collected)):
-            raise UserError(f"{file.path}: member {m} has repeated or impossible serial numbers")
-
-
 _MOST_SIGNALS: Final = 8
 _FEW_SIGNALS: Final = 4
 
@@ -96,12 +88,10 @@ def show_file(
         from replaybench.reports.inspection.composition_report import check_choice, show_composition
 
         check_choice(path, member, plant)
-    if path.is_dir():
-        _show_folder(console, path, verify)
-    else:
         _show_one(console, path, verify)
-    if buffer:
         show_composition(console, path, member, plant, figure)
+    else:
+        (_show_folder if path.is_dir() else _show_one)(console, path, verify)
     if verify:
         console.print("verified: checksums and structure are sound", style="green")
 
@@ -127,7 +117,11 @@ def _show_one(console: Console, path: Path, verify: bool) -> None:
             rows = [array_row(name, shape, parts(record, name)) for name, shape in header.shapes.items()]
             record.verify()
             if verify and header.kind == "buffer":
-                check_buffer(BufferFile(record))
+                file = BufferFile(record)
+                for m, (stored, collected) in enumerate(zip(file.count, file.collected, strict=True)):
+                    serial = record.read("serial", m, slice(0, int(stored)))
+                    if len(np.unique(serial)) != stored or (stored and (serial.min() < 1 or serial.max() > collected)):
+                        raise UserError(f"{path}: member {m} has repeated or impossible serial numbers")
         _show(console, path, header.kind, header.facts, rows)
 
 
@@ -170,24 +164,6 @@ def _show_results(console: Console, path: Path) -> xr.Dataset:
     return data
 
 
-def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
-    """Return the mean final score over the seeds of each cell and the number of its failed runs, by id."""
-    if "cell" not in data.coords:
-        return {}
-    blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
-    found = {}
-    for place in np.ndindex(data["cell"].shape):
-        seeds = slice(blocks[place[-1]], blocks[place[-1] + 1])
-        scores = data["mu_final"].values[place[:-1]][seeds]
-        runs = data["reward"].values[place[:-1]][seeds]
-        there = ~np.isnan(runs).all(axis=-1)
-        if there.any():
-            sound = scores[np.isfinite(scores)]
-            failed = int((there & ~np.isfinite(runs).all(axis=-1)).sum())
-            found[str(data["cell"].values[place])] = float(sound.mean()) if sound.size else np.nan, failed
-    return found
-
-
 def _show_folder(console: Console, path: Path, verify: bool) -> None:
     folder = RunFolder(path)
     if not folder.study.is_file():
@@ -199,7 +175,7 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
     console.print(state, style="bold", markup=False, soft_wrap=True)
     console.print(folder.study.read_text(encoding="utf-8"), highlight=False, markup=False, soft_wrap=True)
     results = _show_results(console, folder.results) if folder.results.is_file() else None
-    console.print(cell_table(folder, {} if results is None else _finals(results)))
+    console.print(cell_table(folder, results))
     if verify:
         for suffix in (".h5", ".safetensors"):  # the folders of cells may hold exported files too
             for file in sorted(folder.path.glob(f"cells/*/[!.]*{suffix}")):
@@ -223,21 +199,17 @@ def _plants() -> Table:
             table.add_row(name, f"not available here: {escape(lacking)}", end_section=True)
             continue
         plant = plant_class(name)()
-        signals = [
-            *_abridged(plant.state_names, plant.state_units, "states"),
-            *_abridged(plant.action_names, plant.action_units, "actions"),
-        ]
+        signals: list[str] = []
+        for what in ("state", "action"):
+            named = zip(getattr(plant, f"{what}_names"), getattr(plant, f"{what}_units"), strict=True)
+            lines = [f"{label} [{unit}]" for label, unit in named]
+            few = [*lines[:_FEW_SIGNALS], f"… {len(lines)} {what}s in all"]
+            signals += lines if len(lines) <= _MOST_SIGNALS else few
         values = {f.name: getattr(plant, f.name) for f in dataclasses.fields(plant)}
         parameters = [f"{key} = {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items()]
         episode = f"{plant.steps_per_episode(plant.frequency)} steps\nat {plant.frequency:.4g} Hz"
         table.add_row(name, escape("\n".join(signals)), "\n".join(parameters), episode, end_section=True)
     return table
-
-
-def _abridged(names: Sequence[str], units: Sequence[str], what: str) -> list[str]:
-    """Return names with units; if there are very many, the first few and their number."""
-    lines = [f"{name} [{unit}]" for name, unit in zip(names, units, strict=True)]
-    return lines if len(lines) <= _MOST_SIGNALS else [*lines[:_FEW_SIGNALS], f"… {len(lines)} {what} in all"]
 
 
 def _strategies() -> Table:
