@@ -20,7 +20,7 @@ from rich.console import Console
 from replaybench.api import sweep
 from replaybench.envs.registry import make_plant
 from replaybench.evidence.advice.advise import advise
-from replaybench.evidence.advice.probes import Question, condition
+from replaybench.evidence.advice.probes import Question
 from replaybench.evidence.advice.proposal import Advice, scores_of
 from replaybench.experiments.effects import paired
 from replaybench.experiments.study import Grid, Study, read_study
@@ -59,13 +59,11 @@ def judged(study: Study, judges: xr.Dataset, advice: Advice) -> dict[str, Any]:
     grid = Grid(plants=(advice.plant,), noise=(advice.noise,), strategies=(advice.chosen.name,))
     chosen = dataclasses.replace(study, name="chosen", plants=(), strategies=(), grid=(grid,))
     own = sweep(chosen, RUNS / f"{plant_name(advice.plant)}-chosen").data
-    place = advice.plant, advice.learner, advice.noise, advice.frequency
+    place = {axis: getattr(advice, axis) for axis in ("plant", "learner", "noise", "frequency")}
     both = xr.concat(
         [
-            condition(judges, *place).drop_vars(set(judges.variables) - _NEEDED, errors="ignore"),
-            condition(own, *place)
-            .drop_vars(set(own.variables) - _NEEDED, errors="ignore")
-            .assign_coords(strategy=["advised"]),
+            judges.sel(place).drop_vars(set(judges.variables) - _NEEDED, errors="ignore"),
+            own.sel(place).drop_vars(set(own.variables) - _NEEDED, errors="ignore").assign_coords(strategy=["advised"]),
         ],
         "strategy",
         data_vars="minimal",

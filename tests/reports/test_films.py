@@ -73,7 +73,7 @@ def test_a_policy_keeps_its_state_within_an_episode() -> None:
 
     def predict(observation: Any, state: Any) -> tuple[Any, Any]:
         given.append(state)
-        return observation[:, :1], (state or 0) + 1
+        return observation[:, :3], (state or 0) + 1
 
     list(shots(Scene(make_plant("MujocoHopper"), 125.0, 0.0, (), 0, 1000, 200), predict))
     begins = [step for step, state in enumerate(given) if state is None]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import numpy as np
 import xarray as xr
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from replaybench.data.documents import read_toml
@@ -37,7 +38,6 @@ from replaybench.evidence.advice.rules import (
     RETENTIONS,
     SAMPLINGS,
     Candidate,
-    Rule,
     Traits,
     authority_of,
     candidates,
@@ -68,11 +68,10 @@ def show(advices: Advice | Sequence[Advice], form: str, console: Console) -> Non
 
 
 def _print_advice(console: Console, advice: Advice) -> None:
-
     def line(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=False)
 
-    chosen = advice.chosen
+    chosen, found = advice.chosen, advice.capacity
     noise = "noise not known" if advice.noise is None else f"noise {advice.noise:g}"
     where = f"{advice.plant}, {advice.frequency:g} Hz, {noise}, {advice.learner}"
     if chosen is None:
@@ -82,16 +81,32 @@ def _print_advice(console: Console, advice: Advice) -> None:
             line(f"  {place}. {cause}")
     else:
         line(f"{where}: use {chosen.name}", "bold")
-        line(f"capacity: {_capacity_words(advice, chosen)}")
-    if advice.capacity is not None:
-        found = advice.capacity
+        if chosen.candidate.retention != "FULL":
+            line(f"capacity: {chosen.capacity} experiences")
+        else:
+            here = f" ({found.stored} here); {rounded(found.steps)} by the 90 % rule" if found is not None else ""
+            line(f"capacity: all experiences{here}")
+    if found is not None:
         line(
             f"the 90 % rule (section 9.1): the learning curve is at nine tenths of {found.start:.4g} … "
             f"{found.final:.4g} after {found.steps} of {found.stored} experiences; {found.state}"
         )
     if chosen is not None:
-        _print_reasons(line, advice, chosen)
-    console.print(_table(advice) if advice.probes else _ranking(advice))
+        line("reasons", "bold")
+        for favours, rule in chosen.candidate.rules():
+            line(f"  {'for' if favours else 'against'} it: {rule.because}")
+            value = rule.value(advice.traits)
+            measured = "without limit" if value is not None and math.isinf(value) else f"{value:.3g}"
+            line(f"      {rule.trait} = {measured} ({rule.ends()}); section {rule.section}; rule {rule.id}", "dim")
+            line(f"      claims: {', '.join(rule.claims)}", "dim")
+            for stored in map(stored_evidence().__getitem__, rule.evidence):
+                low, high = stored["interval"]
+                effect = f"{stored['contrast']} = {stored['effect']:+.3f} [{low:+.3f}, {high:+.3f}]"
+                after = f"n = {stored['n']} after {stored['episodes']} episodes"
+                line(f"      stored: {effect}, {after}, {stored['stored']}", "dim")
+        if not chosen.candidate.rules():
+            line(f"  no rule speaks for or against it{': it did best' if advice.probes else ''}")
+    console.print(_table(advice))
     if advice.changes:
         line("what would change it", "bold")
     for said in advice.changes:
@@ -100,128 +115,79 @@ def _print_advice(console: Console, advice: Advice) -> None:
         line(f"caution: {said}", "yellow")
 
 
-def _print_reasons(line: Callable[..., None], advice: Advice, chosen: Probe) -> None:
-    line("reasons", "bold")
-    for verb, rules in (("for", chosen.candidate.for_), ("against", chosen.candidate.against)):
-        for rule in rules:
-            line(f"  {verb} it: {rule.because}")
-            value = rule.value(advice.traits)
-            measured = "without limit" if value is not None and math.isinf(value) else f"{value:.3g}"
-            line(f"      {rule.trait} = {measured} ({rule.ends()}); section {rule.section}; rule {rule.id}", "dim")
-            line(f"      claims: {', '.join(rule.claims)}", "dim")
-            for name in rule.evidence:
-                line(f"      stored: {_evidence_words(name)}", "dim")
-    if not (chosen.candidate.for_ or chosen.candidate.against):
-        line(f"  no rule speaks for or against it{': it did best' if advice.probes else ''}")
-
-
-def _capacity_words(advice: Advice, chosen: Probe) -> str:
-    if chosen.candidate.retention == "FULL":
-        if advice.capacity is None:
-            return "all experiences"
-        return f"all experiences ({advice.capacity.stored} here); {rounded(advice.capacity.steps)} by the 90 % rule"
-    return f"{chosen.capacity} experiences"
-
-
-def _evidence_words(name: str) -> str:
-    found = stored_evidence()[name]
-    low, high = found["interval"]
-    effect = f"{found['contrast']} = {found['effect']:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return f"{effect}, n = {found['n']} after {found['episodes']} episodes, {found['stored']}"
-
-
 def _table(advice: Advice) -> Table:
-    table = Table(title=f"tried with {advice.seeds} seeds × {advice.episodes} episodes", box=box.SIMPLE_HEAD)
+    """Return a table of the strategies that were tried, or else of the first by the votes of rules."""
+    if not advice.probes:
+        table = Table("strategy", Column("votes", justify="right"), title="by rules alone", box=box.SIMPLE_HEAD)
+        for each in advice.ranked[:_FIRST]:
+            table.add_row(Text(each.name), f"{each.candidate.votes:+d}")
+        return table
+    headings = ("votes", "score", "failed", "− FULL[Uniform] [95 %]", "p")
+    columns = [Column("strategy", no_wrap=True), *(Column(heading, justify="right") for heading in headings)]
+    title = f"tried with {advice.seeds} seeds × {advice.episodes} episodes"
+    table = Table(*columns, title=title, box=box.SIMPLE_HEAD, caption_justify="left")
     table.caption = (
         f"score: {advice.unit}; differences are of paired seeds with BCa intervals; p by sign-flip tests, Holm's"
     )
-    table.caption_justify = "left"
-    for heading in ("strategy", "votes", "score", "failed", "− FULL[Uniform] [95 %]", "p"):
-        table.add_column(heading, justify="left" if heading == "strategy" else "right", no_wrap=heading == "strategy")
     for probe in advice.probes:
+        difference = "", ""
+        if probe.beyond is not None and probe.beyond.n:
+            low, high = probe.beyond.interval()
+            ends = f" [{low:+z.3f}, {high:+z.3f}]" if math.isfinite(low) else ""
+            difference = f"{probe.beyond.estimate:+z.3f}{ends}", p_text(probe.chance)
         counts = f"{probe.candidate.votes:+d}", f"{probe.mean:z.3f}", f"{probe.failed}"
-        table.add_row(Text(probe.name), *counts, *_difference(probe))
+        table.add_row(Text(probe.name), *counts, *difference)
     table.add_section()
     for label, score in advice.known.items():
         table.add_row(label, "", f"{score:z.3f}", "", "", "")
     return table
 
 
-def _ranking(advice: Advice) -> Table:
-    table = Table(title="by rules alone", box=box.SIMPLE_HEAD)
-    table.add_column("strategy")
-    table.add_column("votes", justify="right")
-    for each in advice.ranked[:_FIRST]:
-        table.add_row(Text(each.name), f"{each.candidate.votes:+d}")
-    return table
-
-
-def _difference(probe: Probe) -> tuple[str, str]:
-    if probe.beyond is None or not probe.beyond.n:
-        return "", ""
-    low, high = probe.beyond.interval()
-    ends = f" [{low:+z.3f}, {high:+z.3f}]" if math.isfinite(low) else ""
-    return f"{probe.beyond.estimate:+z.3f}{ends}", p_text(probe.chance)
-
-
 def as_record(advice: Advice) -> dict[str, Any]:
     """Return advice as plain values; null for unknown or infinite ones."""
+
+    def finite(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    def tried(probe: Probe) -> dict[str, Any]:
+        row: dict[str, Any] = {"strategy": probe.name, "capacity": probe.capacity, "votes": probe.candidate.votes}
+        row |= {"score": probe.mean, "scores": [finite(value) for value in probe.scores.tolist()]}
+        if probe.beyond is not None and probe.beyond.n:
+            ends = probe.beyond.interval()
+            row |= {"beyond_full": probe.beyond.estimate, "interval": list(ends) if math.isfinite(ends[0]) else None}
+            row |= {"n": probe.beyond.n, "p": probe.chance}
+        return row
+
+    chosen, capacity = advice.chosen, advice.capacity
     return {
         **{name: getattr(advice, name) for name in ("plant", "frequency", "noise", "learner", "episodes", "seeds")},
-        "strategy": None if advice.chosen is None else advice.chosen.name,
-        "capacity": None if advice.chosen is None else advice.chosen.capacity,
+        "strategy": None if chosen is None else chosen.name,
+        "capacity": None if chosen is None else chosen.capacity,
         "headline": advice.headline,
         "causes": list(advice.causes),
-        "ninety_percent": None if advice.capacity is None else _plain(vars(advice.capacity)),
-        "traits": _plain(vars(advice.traits)),
+        "ninety_percent": None if capacity is None else {key: finite(each) for key, each in vars(capacity).items()},
+        "traits": {name: finite(value) for name, value in vars(advice.traits).items()},
         "reasons": [
-            _reason(rule, advice, favours)
-            for favours in (True, False)
-            for rule in (_rules_on(advice.chosen, favours) if advice.chosen else ())
+            {
+                "rule": rule.id,
+                "for": favours,
+                "because": rule.because,
+                "trait": rule.trait,
+                "measured": finite(rule.value(advice.traits)),
+                "holds": rule.ends(),
+                "section": rule.section,
+                "claims": list(rule.claims),
+                "evidence": {name: stored_evidence()[name] for name in rule.evidence},
+            }
+            for favours, rule in (chosen.candidate.rules() if chosen else ())
         ],
         "unit": advice.unit,
         "references": dict(advice.known),
-        "tried": [_probe_facts(probe) for probe in advice.probes],
+        "tried": [tried(probe) for probe in advice.probes],
         "ranked": [{"strategy": each.name, "votes": each.candidate.votes} for each in advice.ranked],
         "changes": list(advice.changes),
         "cautions": list(advice.cautions),
     }
-
-
-def _rules_on(chosen: Probe, favours: bool) -> Sequence[Rule]:
-    return chosen.candidate.for_ if favours else chosen.candidate.against
-
-
-def _reason(rule: Rule, advice: Advice, favours: bool) -> dict[str, Any]:
-    return {
-        "rule": rule.id,
-        "for": favours,
-        "because": rule.because,
-        "trait": rule.trait,
-        "measured": _finite(rule.value(advice.traits)),
-        "holds": rule.ends(),
-        "section": rule.section,
-        "claims": list(rule.claims),
-        "evidence": {name: stored_evidence()[name] for name in rule.evidence},
-    }
-
-
-def _probe_facts(probe: Probe) -> dict[str, Any]:
-    row: dict[str, Any] = {"strategy": probe.name, "capacity": probe.capacity, "votes": probe.candidate.votes}
-    row |= {"score": probe.mean, "scores": [_finite(value) for value in probe.scores.tolist()]}
-    if probe.beyond is not None and probe.beyond.n:
-        ends = probe.beyond.interval()
-        row |= {"beyond_full": probe.beyond.estimate, "interval": list(ends) if math.isfinite(ends[0]) else None}
-        row |= {"n": probe.beyond.n, "p": probe.chance}
-    return row
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: _finite(value) for name, value in values.items()}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 FULL: Final = "FULL[Uniform]"
@@ -242,7 +208,7 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     study = question.study([FULL], budget.episodes, _ROOM)
     settings = study.cells()[0].settings
     first = run(study, folder / "1-full", workers, console)
-    here = condition(first, question.plant, question.learner, question.noise, question.frequency)
+    here = condition(first, question)
     collected = experiences(here, plant)
     assert collected is not None
     length = int(collected.sel(strategy=FULL).sum("episode").median())
@@ -304,7 +270,11 @@ def advise_from(
             name, learner, level, rate = (there[axis].values[i].item() for axis, i in zip(axes, place, strict=True))
             if noise in (None, level) and frequency in (None, rate) and plant in (None, name):
                 known = stored_plant(name, plant, _part(table, "plant", name))
-                found.append(_advise_stored(data, table, memory, known, name, learner, level, rate))
+                question = Question(
+                    plant=name, learner=learner, frequency=rate, noise=level, seeds=0, root_seed=0, memory=memory,
+                    minutes=0.0,
+                )  # fmt: skip
+                found.append(_advise_stored(data, table, question, known))
     if not found:
         raise UserError(
             f"{path} holds no finished {FULL} there, from whose curve advice begins; run it, or use --plant"
@@ -317,35 +287,22 @@ def _batch(question: Question) -> int:
     return int(settings["batch_size"]) * int(settings.get("segment", 1))
 
 
-def _advise_stored(
-    data: xr.Dataset,
-    table: dict[str, Any],
-    memory: int,
-    known: Plant | None,
-    plant: str,
-    learner: str,
-    noise: float,
-    rate: float,
-) -> Advice:
-    here = condition(data, plant, learner, noise, rate)
-    capacity = _capacity(here, experiences(here, known))
-    settings = _part(table, "learner", learner)
+def _advise_stored(data: xr.Dataset, table: dict[str, Any], question: Question, plant: Plant | None) -> Advice:
+    here = condition(data, question)
+    capacity = _capacity(here, experiences(here, plant))
+    settings, memory = _part(table, "learner", question.learner), question.memory
     traits = Traits(
-        noise=noise,
-        authority=None if known is None else authority_of(known, rate),
+        noise=question.noise,
+        authority=None if plant is None else authority_of(plant, question.frequency),
         decay=decay_of(settings, data.sizes["episode"]) if settings else None,
-        symmetry=None if known is None else symmetry_of(known, rate),
+        symmetry=None if plant is None else symmetry_of(plant, question.frequency),
         memory=memory / rounded(capacity.steps) if memory and capacity is not None else float("inf"),
     )
-    room = table.get("capacity")
-    done = runs_there(here)
+    room, done = table.get("capacity"), runs_there(here)
     names = [str(name) for name in here["strategy"].values if done.sel(strategy=name).any()]
-    seeds = int(done.sel(strategy=FULL).sum())
-    question = Question(
-        plant=plant, learner=learner, frequency=rate, noise=noise, seeds=seeds, root_seed=0, memory=memory, minutes=0.0
-    )
+    question = dataclasses.replace(question, seeds=int(done.sel(strategy=FULL).sum()))
     tried = _tried(names, room if isinstance(room, int) else None)
-    return _conclude(question, known, data.sizes["episode"], data, traits, capacity, tried)
+    return _conclude(question, plant, data.sizes["episode"], data, traits, capacity, tried)
 
 
 def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -405,12 +362,16 @@ def _conclude(
     tried: Sequence[tuple[str, str, str, int | None]],
 ) -> Advice:
     """Compare the tried strategies; propose one that fits into the memory, or none if none beats random control."""
-    here = condition(data, question.plant, question.learner, question.noise, question.frequency)
+    here = condition(data, question)
     scores, known, unit = scores_of(here)
     judged = {(each.retention, each.sampling): each for each in candidates(traits)}
     done, collected = runs_there(here), experiences(here, plant)
     missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
-    never = [each for each in tried if collected is not None and _never_full(collected, *each[2:])]
+    never = [  # their buffers hold all experiences of each run
+        each
+        for each in tried
+        if collected is not None and each[3] is not None and each[3] >= _most(collected.sel(strategy=each[2]))
+    ]
     others = [each for each in tried if each not in never]
     probes = probes_of(scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in others])
     sizes = {each.name: each.capacity or _most(collected) for each in probes}
@@ -420,11 +381,7 @@ def _conclude(
             f"nothing that was run on {question.plant} fits into --memory {question.memory}, the least keeps "
             f"{min(sizes.values()):.0f}; raise it, or run FIFO({question.memory})[Uniform] there too"
         )
-    place: dict[str, Any] = {
-        "learner": [question.learner],
-        "noise": [question.noise],
-        "frequency": [question.frequency],
-    }
+    place: dict[str, Any] = {axis: [getattr(question, axis)] for axis in ("learner", "noise", "frequency")}
     headline, causes = no_learning(data.sel(plant=question.plant, **place))
     chosen = None if headline else choose(affordable)
     return Advice(
@@ -448,11 +405,6 @@ def _conclude(
         headline=headline,
         causes=causes,
     )
-
-
-def _never_full(collected: xr.DataArray, name: str, capacity: int | None) -> bool:
-    """Return whether a buffer of this capacity holds all experiences of each run."""
-    return capacity is not None and capacity >= float(collected.sel(strategy=name).sum("episode").max())
 
 
 def _about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> list[str]:

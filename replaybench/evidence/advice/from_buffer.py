@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from replaybench.evidence.advice.proposal import (
     LEAST_EPISODES,
     Advice,
-    Capacity,
     Probe,
     capacity_change,
     edges_of,
@@ -20,7 +20,6 @@ from replaybench.evidence.advice.proposal import (
 )
 from replaybench.evidence.advice.rules import Traits, authority_of, candidates, decay_of, symmetry_of
 from replaybench.exchange.recorded_buffer import Recording, curves, read_recording
-from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
 _START = 20
@@ -31,7 +30,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
     """Advise by a buffer file.
 
     Args:
-        plant: the plant, in place of the one that the file names; one in a Python file is loaded only if named here.
+        plant: in place of the one that the file names; one in a Python file is loaded only if it is named here.
         memory: most experiences that may be kept; no limit if 0.
         noise: standard deviation of sensor and actuator noise, normalised; that of the file if None.
     """
@@ -40,7 +39,10 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
     if memory and memory < batch:
         raise UserError(f"--memory {memory} is smaller than a batch of {batch}; ask for {batch} or more")
     rewards, steps = curves(recording)
-    capacity = _capacity(rewards, steps.astype(np.float64))
+    capacity = None  # for fewer than 20 episodes, or where they do not significantly improve
+    if rewards.shape[1] >= LEAST_EPISODES and improves(rewards):
+        start = float(rewards[:, : rewards.shape[1] // _START].mean())
+        capacity = ninety_percent(rewards, steps.astype(np.float64), start)
     asked = None if capacity is None else rounded(capacity.steps)
     authority = symmetry = None
     with contextlib.suppress(UserError):  # a dataset's rate may be none that the plant can have
@@ -76,24 +78,9 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
         changes=[*edges_of(traits, ranked[0].candidate), *capacity_change(capacity)],
         cautions=[
             f"nothing was tried; `replaybench advise --plant {plant or recording.facts.plant}` tries them",
-            *_about_the_file(recording, noise),
-            *_about_the_curve(recording, rewards.shape[1], capacity),
-            *_about_capacities(collected, room, asked),
-            *_about_traits(traits),
+            *_cautions(recording, noise, rewards.shape[1], collected, room, asked, traits),
         ],
     )
-
-
-def _capacity(rewards: Floats, steps: Floats) -> Capacity | None:
-    """Apply the 90 % rule to episodes `[recordings, E]`; learning begins in the first twentieth.
-
-    Returns:
-        None for fewer than 20 episodes, or where they do not significantly improve.
-    """
-    episodes = rewards.shape[1]
-    if episodes < LEAST_EPISODES or not improves(rewards):
-        return None
-    return ninety_percent(rewards, steps, float(rewards[:, : episodes // _START].mean()))
 
 
 def _decay(recording: Recording) -> float | None:
@@ -111,48 +98,35 @@ def _decay(recording: Recording) -> float | None:
     return 1.0 if first == last else float("inf") if last == 0 else first / last
 
 
-def _about_the_file(recording: Recording, noise: float | None) -> list[str]:
-    sentences = []
+def _cautions(
+    recording: Recording, noise: float | None, episodes: int, collected: int, room: int, asked: int | None,
+    traits: Traits,
+) -> Iterator[str]:  # fmt: skip
+    """Yield sentences about what the file, its curve and its plant do not show."""
     if recording.changed:
-        sentences.append(f"{recording.plant.name} has changed since this buffer was filled")
+        yield f"{recording.plant.name} has changed since this buffer was filled"
     if recording.failed:
-        sentences.append(f"{recording.failed} recording(s) hold NaN or infinity and are left out")
+        yield f"{recording.failed} recording(s) hold NaN or infinity and are left out"
     if noise is None and recording.facts.noise is None:
-        sentences.append("the plant's noise is not known, and taken as 0; state it with --noise")
-    return sentences
-
-
-def _about_the_curve(recording: Recording, episodes: int, capacity: Capacity | None) -> list[str]:
-    if capacity is not None:
-        return []
-    turns = zip(recording.members, recording.orders, strict=True)
-    if "episode" not in recording.arrays:
-        why = "the file does not say where episodes begin"
-    elif any(len(order) < recording.arrays["collected"][m] for m, order in turns):
-        why = "not all that was collected is stored, so that there is no learning curve"
-    elif episodes < LEAST_EPISODES:
-        why = f"{episodes} whole episodes are too few"
-    else:
-        why = "its episodes do not significantly improve"
-    return [f"the 90 % rule gives no capacity: {why}"]
-
-
-def _about_capacities(collected: int, room: int, asked: int | None) -> list[str]:
-    if room < collected:
-        return []
-    why = "gives no capacity" if asked is None else f"asks for {asked}"
-    return [
-        f"bounded retentions are left out: the 90 % rule {why}, and all {collected} experiences are kept; with "
-        f"--memory below {collected} they are ranked, too"
-    ]
-
-
-def _about_traits(traits: Traits) -> list[str]:
-    sentences = []
+        yield "the plant's noise is not known, and taken as 0; state it with --noise"
+    if asked is None:
+        turns = zip(recording.members, recording.orders, strict=True)
+        if "episode" not in recording.arrays:
+            why = "the file does not say where episodes begin"
+        elif any(len(order) < recording.arrays["collected"][m] for m, order in turns):
+            why = "not all that was collected is stored, so that there is no learning curve"
+        elif episodes < LEAST_EPISODES:
+            why = f"{episodes} whole episodes are too few"
+        else:
+            why = "its episodes do not significantly improve"
+        yield f"the 90 % rule gives no capacity: {why}"
+    if room >= collected:
+        why = "gives no capacity" if asked is None else f"asks for {asked}"
+        kept = f"bounded retentions are left out: the 90 % rule {why}, and all {collected} experiences are kept"
+        yield f"{kept}; with --memory below {collected} they are ranked, too"
     if traits.authority is None:
-        sentences.append("how far single actions move the plant was not measured: it cannot have the recording's rate")
+        yield "how far single actions move the plant was not measured: it cannot have the recording's rate"
     elif traits.symmetry is None:
-        sentences.append("whether the plant is its own mirror image is not known: it has no equations")
+        yield "whether the plant is its own mirror image is not known: it has no equations"
     if traits.decay is None:
-        sentences.append("which part of its actions was exploration is not known")
-    return sentences
+        yield "which part of its actions was exploration is not known"

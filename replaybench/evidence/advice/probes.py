@@ -59,21 +59,11 @@ class Question:
     def study(self, strategies: Sequence[str], episodes: int, capacity: int) -> Study:
         """Return the study of some strategies."""
         return Study(
-            name="advice",
-            plants=(self.plant,),
-            learners=(self.learner,),
-            strategies=tuple(strategies),
-            noise=(self.noise,),
-            frequency=(self.frequency,),
-            seeds=self.seeds,
-            block=self.seeds,
-            episodes=episodes,
-            capacity=capacity,
-            root_seed=self.root_seed,
-            buffers="none",
-            greedy_every=max(1, episodes // 20),
+            name="advice", plants=(self.plant,), learners=(self.learner,), strategies=tuple(strategies),
+            noise=(self.noise,), frequency=(self.frequency,), seeds=self.seeds, block=self.seeds, episodes=episodes,
+            capacity=capacity, root_seed=self.root_seed, buffers="none", greedy_every=max(1, episodes // 20),
             learner={self.learner: self._settings(episodes)},
-        )
+        )  # fmt: skip
 
     def _settings(self, episodes: int) -> dict[str, Any]:
         """Return the learner's settings: exploration that decays does so over the first third, unless it was set."""
@@ -140,9 +130,9 @@ def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Datase
     return outcome.data
 
 
-def condition(data: xr.Dataset, plant: str, learner: str, noise: float, frequency: float) -> xr.Dataset:
-    """Return the results of one plant, learner, noise and rate."""
-    return data.sel(plant=plant, learner=learner, noise=noise, frequency=frequency)
+def condition(data: xr.Dataset, asked: Question) -> xr.Dataset:
+    """Return the results of the plant, learner, noise and rate of a question."""
+    return data.sel(plant=asked.plant, learner=asked.learner, noise=asked.noise, frequency=asked.frequency)
 
 
 def experiences(here: xr.Dataset, plant: Plant | None) -> xr.DataArray | None:

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from replaybench.evidence.advice.rules import SAMPLINGS, Candidate, Rule, Traits, candidates, rules
+from replaybench.evidence.advice.rules import SAMPLINGS, Candidate, Traits, candidates, rules
 from replaybench.experiments.comparison import final_scores, reference_rows, scaled
 from replaybench.experiments.dataset import runs_there
 from replaybench.experiments.effects import SIGNIFICANT, Effect, flipped, holm, paired
@@ -185,23 +185,10 @@ class Advice:
     causes: Sequence[str] = ()
 
 
-class Scores(NamedTuple):
-    """Final scores of one condition.
+def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], str]:
+    """Return the final scores of one plant, learner, noise and rate, those of known controllers, and their unit.
 
-    Attributes:
-        of: by strategy that was run, `[seed]`; all have the same seeds, NaN where a run failed or was not done.
-        known: of the controllers that learn nothing, by name.
-        unit: unit of scores.
-    """
-
-    of: dict[str, Floats]
-    known: dict[str, float]
-    unit: str
-
-
-def scores_of(here: xr.Dataset) -> Scores:
-    """Return the final scores of one plant, learner, noise and rate.
-
+    Scores `[seed]` are by strategy that was run; all have the same seeds, NaN where a run failed or was not done.
     Without μ_r, 0 is the random controller, or the worst single run where that is not known either, and 1 the best
     single run. Where no run beats the random controller, scores are rewards less that controller's.
     """
@@ -211,7 +198,7 @@ def scores_of(here: xr.Dataset) -> Scores:
     by_name = {str(name): found.sel(strategy=name).values for name in here["strategy"].values[run.values]}
     known = reference_rows(here)
     if bool(scaled(data).values.all()):
-        return Scores(by_name, {row.label: row.mu for row in known}, "μ_r (0 = random, 1 = dynamic programming)")
+        return by_name, {row.label: row.mu for row in known}, "μ_r (0 = random, 1 = dynamic programming)"
     low, least = float(here["reference_random"]), "random control"
     single = [float(value) for values in by_name.values() for value in values if np.isfinite(value)]
     if not np.isfinite(low):  # of a sweep that was stopped before its references, or random control that diverges
@@ -219,7 +206,7 @@ def scores_of(here: xr.Dataset) -> Scores:
     high = max(single, default=low)
     beaten = high > low
     span = high - low if beaten else 1.0
-    return Scores(
+    return (
         {name: (values - low) / span for name, values in by_name.items()},
         {row.label: (row.reward - low) / span for row in known},
         f"0 = {least}, 1 = best single run" if beaten else f"final reward less that of {least}, {low:.4g}",
@@ -274,7 +261,11 @@ def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
     for rule in rules():
         value = rule.value(traits)
         if value is not None and np.isfinite(value) and not parts.isdisjoint((*rule.for_, *rule.against)):
-            said.append(_edge(rule, value, parts))
+            state = "speaks" if rule.least <= value <= rule.most else "would speak"
+            sides = (("for", rule.for_), ("against", rule.against))
+            verbs = [f"{verb} {' and '.join(named)}" for verb, side in sides if (named := sorted(parts & {*side}))]
+            known = f"{rule.trait} is {value:.3g}: rule {rule.id} {state} {', and '.join(verbs)}"
+            said.append(f"{known} where it is {rule.ends()}")
     return said
 
 
@@ -308,13 +299,6 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
         f"{rival.name} is next: {chosen.name} − {rival.name} = {between.estimate:+z.3f}{ends} over {between.n} seeds, "
         f"{sure}; {why}: to be proposed it would have to {turn} over more seeds"
     ]
-
-
-def _edge(rule: Rule, value: float, parts: set[str]) -> str:
-    state = "speaks" if rule.least <= value <= rule.most else "would speak"
-    sides = (("for", rule.for_), ("against", rule.against))
-    said = [f"{verb} {' and '.join(named)}" for verb, side in sides if (named := sorted(parts & set(side)))]
-    return f"{rule.trait} is {value:.3g}: rule {rule.id} {state} {', and '.join(said)} where it is {rule.ends()}"
 
 
 def cautions_of(

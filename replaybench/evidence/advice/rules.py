@@ -170,8 +170,7 @@ class Rule:
 
     def value(self, traits: Traits) -> float | None:
         """Return the value of its trait."""
-        found: float | None = getattr(traits, self.trait)
-        return found
+        return vars(traits)[self.trait]  # type: ignore[no-any-return]
 
     def holds(self, traits: Traits) -> bool:
         """Return whether its trait is known and within its bounds."""
@@ -197,6 +196,10 @@ class Candidate(NamedTuple):
     def votes(self) -> int:
         """Number of rules for it less those against."""
         return len(self.for_) - len(self.against)
+
+    def rules(self) -> list[tuple[bool, Rule]]:
+        """Return the rules, and whether each is for it."""
+        return [(favours, rule) for favours in (True, False) for rule in (self.for_ if favours else self.against)]
 
     def strategy(self, capacity: int | None = None) -> str:
         """Return its notation, with a capacity if one is given."""
