@@ -78,23 +78,14 @@ class Claim:
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property
-    def in_scores(self) -> bool:
-        """Whether its measure is of μ_r, which depends on references."""
-        return self.measure in ("final", "best", "rise", "greedy")
-
-    @property
     def upwards(self) -> int:
         """−1 if less is expected, else 1."""
         return -1 if self.expects.endswith("less") else 1
 
-    @property
-    def denies(self) -> bool:
-        """Whether it expects "not more" or "not less"."""
-        return self.expects.startswith("not ")
-
-    def denied(self) -> Claim:
-        """Return the claim without its "not"."""
-        return replace(self, expects="less" if self.upwards < 0 else "more")
+    def denied(self) -> Claim | None:
+        """Return the claim without its "not"; None if it has none."""
+        direction: Literal["less", "more"] = "less" if self.upwards < 0 else "more"
+        return replace(self, expects=direction) if self.expects.startswith("not ") else None
 
     def places(self) -> Iterator[dict[str, Any]]:
         """Yield the axes that name each cell, `plus` first."""
@@ -205,8 +196,8 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
 
 
 def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word:
-    if claim.denies:
-        word = _word(claim.denied(), effect, refutes, supports)
+    if denied := claim.denied():
+        word = _word(denied, effect, refutes, supports)
         return _OF_A_DENIAL.get(word, word)
     sides, least = _relevant(claim, effect), claim.relevance
     low, high = _along(claim, effect).interval()
@@ -233,8 +224,8 @@ def _relevant(claim: Claim, effect: Effect) -> set[bool]:
 
 def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
     """Return the p values if the claim were false, and if it were true."""
-    if claim.denies:
-        doubt, trust = _chances(claim.denied(), effect)
+    if denied := claim.denied():
+        doubt, trust = _chances(denied, effect)
         return trust, doubt
     if claim.expects == "same":
         doubt = max(effect.chance_below(-claim.relevance), effect.chance_above(claim.relevance))

@@ -94,13 +94,6 @@ class Evidence:
         """Return whether a cell's results are there, under the same settings."""
         return _place(cell) in self.places and not list(self.differences(cell))
 
-    def shortcoming(self, cell: Cell) -> str:
-        """Return why a cell of the run's own preset is not evidence; empty if it is."""
-        if _place(cell) not in self.places:
-            return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {self.path.name}"
-        difference = next(self.differences(cell), "")
-        return difference and f"{self.path.name}: {'' if difference.startswith('version') else 'another '}{difference}"
-
     def version(self, cell: Cell) -> int:
         """Return the version of the numerics of the run's cell at the same place; of several blocks the oldest."""
         whole = int(self.data.attrs["numerics_version"])
@@ -160,18 +153,13 @@ def read_evidence(path: Path) -> Evidence:
     named = all(isinstance(table, dict) and all(isinstance(t, dict) for t in table.values()) for table in tables)
     if not named or not all(isinstance(study.get(key, 0), int) for key in ("root_seed", "capacity")):
         raise UserError(f"{folder.study} is no study that `sweep` wrote")
-    return Evidence(folder.path, read_results(folder.results), study, _numerics(folder))
-
-
-def _numerics(folder: RunFolder) -> dict[str, int]:
-    """Return the version of the numerics of each cell, by its id, where it is known."""
+    versions = {}  # of the numerics of each cell, where it is known
     cells = read_json(folder.provenance).get("cells") if folder.provenance.is_file() else None
-    versions = {}
     for key, entry in cells.items() if isinstance(cells, dict) else ():
         cell = entry.get("cell") if isinstance(entry, dict) else None
         if isinstance(cell, dict) and isinstance(version := cell.get("numerics"), int):
             versions[key] = version
-    return versions
+    return Evidence(folder.path, read_results(folder.results), study, versions)
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
@@ -247,9 +235,12 @@ def why_not(claim: Claim, runs: Sequence[Evidence]) -> str:
     own = {str(run.study.get("name")): run for run in runs}
     plus, minus = claim.cells()
     for preset, cell in zip(claim.presets(), (*plus, *minus), strict=True):
-        run = own.get(preset.replace("/", "-"))
-        if run is not None and (reason := run.shortcoming(cell)):
-            return reason
+        if (run := own.get(preset.replace("/", "-"))) is None:
+            continue
+        if _place(cell) not in run.places:
+            return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {run.path.name}"
+        if difference := next(run.differences(cell), ""):
+            return f"{run.path.name}: {'' if difference.startswith('version') else 'another '}{difference}"
     return ""
 
 
@@ -261,7 +252,7 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
     if not all(places):
         return None
     samples = [_sample(cell, there, claim) for cell, there in zip((*plus, *minus), places, strict=True)]
-    if claim.in_scores:
+    if claim.measure in ("final", "best", "rise", "greedy"):  # μ_r depends on references
         _check_scale([(cell, run) for cell, (_, _, run) in zip((*plus, *minus), samples, strict=True)])
     seeds = min(len(sample) for sample, _, _ in samples)
     values = [sample[:seeds] for sample, _, _ in samples]

@@ -50,10 +50,8 @@ class Paper:
     Attributes:
         title: authors, year, title and journal.
         seeds: learners of each cell in the paper.
-        reduced: reductions of every study at any scale.
-        reduced_on: the same for studies on a plant, by its name.
-        scales: study keys that each scale sets, for all figures.
-        study: study keys that all figures share.
+        scales, study: study keys that each scale sets and that all figures share.
+        reduced, reduced_on: reductions of every study at any scale, and of those on a plant, by its name.
     """
 
     title: str
@@ -66,15 +64,13 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure or table.
+    """One figure or table; its study keys, those of a scale too, take precedence over its paper's.
 
     Attributes:
         figure: name in the paper.
         shows: what is compared, in a line.
         seeds: learners of each cell in the paper, if not `Paper.seeds`.
         reduced: further reductions at any scale.
-        scales: study keys that a scale sets for this figure, over the paper's.
-        study: the figure's study keys, over the paper's.
     """
 
     figure: str
@@ -166,11 +162,10 @@ def _no_preset(name: str, known: list[str]) -> UserError:
     if not paper and (same := [each for each in known if each.endswith(f"/{asked}")]):
         return UserError(f"no preset {name!r}; name its paper, too: {' or '.join(same)}")
     same_paper = [each for each in known if paper and each.startswith(f"{paper}/")]
-    wanted = re.fullmatch(r"(fig|table)\D*(\d+)", asked)
-    figures = {each: read_preset(each).figure.figure for each in same_paper}
-    for each, figure in figures.items():
-        if wanted and wanted.groups() in _shown(figure):
-            return UserError(f"no preset {name!r}; {each} shows it ({figure})")
+    if wanted := re.fullmatch(r"(fig|table)\D*(\d+)", asked):
+        for each in same_paper:
+            if wanted.groups() in _shown(figure := read_preset(each).figure.figure):
+                return UserError(f"no preset {name!r}; {each} shows it ({figure})")
     return unknown("preset", name, same_paper or known)
 
 
@@ -234,10 +229,11 @@ def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> No
 
 
 def _time(console: Console, cells: list[Cell], workers: int) -> None:
-    tried = [0, 1]
+    tried = 0, 1
 
     def report(done: int, due: int) -> None:
-        tried[:] = done, due
+        nonlocal tried
+        tried = done, due
         progress.update(task, completed=done, total=due)
 
     with (
@@ -263,23 +259,22 @@ def announce(console: Console, preset: Preset, scale: Scale) -> None:
 
 def take_over(study: Study, folder: Path) -> int:
     """Copy finished cells of a study, by their ids, from run folders next to its own; return how many."""
+
+    def finished(neighbour: RunFolder) -> bool:
+        with contextlib.suppress(OSError):  # a folder that is somebody else's
+            return (neighbour.cell(cell.id) / "scores.h5").is_file()
+        return False
+
     neighbours = [RunFolder(other) for other in sorted(folder.parent.glob("*")) if other != folder]
     taken = 0
     for cell in study.cells():
         mine = RunFolder(folder).cell(cell.id)
-        finished = (other.cell(cell.id) for other in neighbours if _finished(other, cell))
-        there = None if mine.exists() else next(finished, None)
+        there = None if mine.exists() else next(filter(finished, neighbours), None)
         if there is None:
             continue
         with atomic_folder(mine) as temporary:
-            for path in there.iterdir():
+            for path in there.cell(cell.id).iterdir():
                 if path.is_file() and path.name != "buffer.h5":
                     shutil.copyfile(path, temporary / path.name)
         taken += 1
     return taken
-
-
-def _finished(other: RunFolder, cell: Cell) -> bool:
-    with contextlib.suppress(OSError):  # a folder that is somebody else's
-        return (other.cell(cell.id) / "scores.h5").is_file()
-    return False
