@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
+from rich.table import Column, Table
 
 from replaybench.baselines.grid_choice import Rule, check_effort
 from replaybench.baselines.references import Reference, no_score, normalise, reference
@@ -23,7 +22,7 @@ from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import spelled
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.envs.interface.plant import Parameter, Plant
-from replaybench.envs.ode.plant import OdePlant, with_equations
+from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import PLANTS, make_plant
 from replaybench.exchange.offline import Changes
 from replaybench.exchange.offline_scores import OfflineScores
@@ -58,6 +57,7 @@ def show_baseline(
     output: Path | None,
 ) -> None:
     """Solve a plant, print convergence and scores, draw value and policy."""
+    from replaybench.baselines.controllers import linear_quadratic_regulator
     from replaybench.baselines.fuzzy_q_iteration import Variant, solve
     from replaybench.baselines.grid_choice import reference_solution
     from replaybench.reports.figures.style import save, style
@@ -68,9 +68,9 @@ def show_baseline(
         raise UserError(f"{plant.name} declares no grid_nodes, so dynamic programming has no grid to work on")
     frequency = frequency or plant.frequency
     check_effort(plant, frequency, noise)
-    changed = (
-        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in parameters.items()
-    )
+    changed = [
+        f"{key}={format(value, 'g') if isinstance(value, float) else value}" for key, value in parameters.items()
+    ]
     name = "-".join([plant.name, f"{frequency:g}Hz", *changed])
     folder = output or Path("runs") / f"baseline-{_file_name(name)}"
     stage = "fuzzy Q-iteration"
@@ -89,12 +89,20 @@ def show_baseline(
         found = reference(plant, frequency, noise, rule)
     nodes = " × ".join(map(str, plant.grid_nodes))
     console.print(f"fuzzy Q-iteration on the declared {nodes} nodes: ‖Δθ‖∞ after each sweep")
-    console.print(_convergence(*sweeps))
+    convergence = Table(*(Column(heading, justify="right") for heading in ("sweep", *variants)), box=box.SIMPLE_HEAD)
+    ends = set(map(len, sweeps))
+    for sweep in sorted({1, 2, 5, 10, 20, 50, *range(100, max(ends), 100), *ends}):
+        shown = [f"{changes[sweep - 1]:.3g}" if sweep <= len(changes) else "" for changes in sweeps]
+        if any(shown):
+            convergence.add_row(str(sweep), *shown)
+    console.print(convergence)
     console.print(f"{plant.name} at {frequency:g} Hz: {found.grid}, γ = {found.discount:.4g}")
     if note := no_score(found.dp, found.random):
         console.print(note)
     console.print(reference_table(plant, frequency, noise, found))
-    if why := no_regulator(plant, frequency):
+    try:
+        linear_quadratic_regulator(plant, frequency)
+    except UserError as why:
         console.print(f"no row of linear-quadratic control: {why}", markup=False, highlight=False)
     if len(plant.state_names) < 2:
         print(f"figure   none: a map shows two states, {plant.name} has one")
@@ -103,34 +111,9 @@ def show_baseline(
         print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
 
 
-def no_regulator(plant: OdePlant, frequency: float) -> str:
-    """Return why a plant has no linear-quadratic regulator; empty if it has one."""
-    from replaybench.baselines.controllers import linear_quadratic_regulator
-
-    try:
-        linear_quadratic_regulator(plant, frequency)
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-def _convergence(synchronous: NDArray[np.float64], asynchronous: NDArray[np.float64]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("sweep", "synchronous", "asynchronous"):
-        table.add_column(heading, justify="right")
-    ends = {len(synchronous), len(asynchronous)}
-    for sweep in sorted({1, 2, 5, 10, 20, 50, *range(100, max(ends), 100), *ends}):
-        shown = [f"{c[sweep - 1]:.3g}" if sweep <= len(c) else "" for c in (synchronous, asynchronous)]
-        if any(shown):
-            table.add_row(str(sweep), *shown)
-    return table
-
-
 def reference_table(plant: Plant, frequency: float, noise: float, found: Reference) -> Table:
     """Return a table of the reference controllers' rewards."""
-    table = Table(title=f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(found)}", box=box.SIMPLE_HEAD)
-    for heading in ("controller", "reward", "μ_r"):
-        table.add_column(heading, justify="left" if heading == "controller" else "right")
+    table = _score_table("controller", f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(found)}")
     zero, one = (" (μ_r = 0)", " (μ_r = 1)") if found.usable else ("", "")
     best = f"DP, best of {plant.reference_episodes:,} episodes" if noise else "DP, greedy policy"
     interpolated = "DP, interpolated policy"
@@ -152,6 +135,11 @@ def reference_table(plant: Plant, frequency: float, noise: float, found: Referen
             score = f"{float(normalise(reward, found)):.3f}" if found.usable else "–"
             table.add_row(controller, f"{reward:.{digits}f}", score)
     return table
+
+
+def _score_table(first: str, title: str) -> Table:
+    numbers = (Column(heading, justify="right") for heading in ("reward", "μ_r"))
+    return Table(first, *numbers, title=title, box=box.SIMPLE_HEAD)
 
 
 def show_replay(
@@ -209,10 +197,20 @@ def show_replay(
         "root_seed": root_seed,
         "version": VERSION,
     }
-    _check_unfinished(policy, about)
+    if policy.exists():  # only the same command, stopped before its end, replaces it
+        facts, _ = read_policy(policy)
+        if {name: facts.get(name) for name in about} != json.loads(json.dumps(about)):
+            refuse_existing(policy)
     check_effort(recording.plant, recording.frequency, noise)
     learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
     begin, done = time.monotonic(), 0
+
+    def stage() -> str:
+        if done == updates:
+            return "references"
+        seconds = time.monotonic() - begin
+        left = f", {duration(seconds * (updates - done) / done)} left" if done else ""
+        return f"{done} of {updates} updates{left}"
 
     def advance(count: int) -> None:
         nonlocal done
@@ -221,7 +219,7 @@ def show_replay(
 
     with (
         Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
-        plain_lines(console, lambda: _of_updates(done, updates, time.monotonic() - begin)),
+        plain_lines(console, stage),
     ):
         task = progress.add_task(f"{escape(label)} offline, {learners} learners", total=updates)
         try:
@@ -234,12 +232,11 @@ def show_replay(
             raise type(stop)("stopped; nothing is written, the same command begins anew") from stop
         progress.update(task, description="references")
         found = reference(recording.plant, recording.frequency, noise)
-    facts = recording.facts
     online = {}
     if noise == recording.noise:  # otherwise they have different scales
         chosen = slice(None) if member is None else slice(member, member + 1)
-        kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
-        online = {f"{kind}: {facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
+        kinds = {"online": recording.facts.reward_greedy, "online, exploring": recording.facts.reward_final}
+        online = {f"{kind}: {recording.facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
     scores_of = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, found)
     print_offline(console, scores_of)
     beyond = extrapolation(recording, outcome.agent, learners, updates)
@@ -255,21 +252,6 @@ def show_replay(
     return scores_of
 
 
-def _check_unfinished(policy: Path, about: Mapping[str, Any]) -> None:
-    """Refuse a policy that exists, unless the same command wrote it and was stopped before its end."""
-    if policy.exists():
-        facts, _ = read_policy(policy)
-        if {name: facts.get(name) for name in about} != json.loads(json.dumps(about)):
-            refuse_existing(policy)
-
-
-def _of_updates(done: int, updates: int, seconds: float) -> str:
-    if done == updates:
-        return "references"
-    left = f", {duration(seconds * (updates - done) / done)} left" if done else ""
-    return f"{done} of {updates} updates{left}"
-
-
 def metric_words(found: Reference) -> str:
     """Name the number that measures an episode."""
     return "return" if found.episode_metric == "return" else "mean reward per step"
@@ -279,9 +261,7 @@ def print_offline(console: Console, scores: OfflineScores) -> None:
     """Print the scores of an offline replay and of what they are compared with."""
     found = scores.reference
     title = f"{found.plant}, {found.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    for heading in ("", "reward", "μ_r"):
-        table.add_column(heading, justify="right" if heading else "left")
+    table = _score_table("", title)
     for name, reward, score in scores.rows():
         table.add_row(escape(name), reward, score)
     console.print(table)
@@ -307,24 +287,14 @@ def advice(
 
     plant = None if plant is None else PLANTS.spelled(plant)
     if run is not None:
-        by_file = run.is_file()
-        return (
-            [advise_on_buffer(run, plant, memory, noise)]
-            if by_file
-            else advise_from(run, plant, memory, frequency, noise)
-        )
+        if run.is_file():
+            return [advise_on_buffer(run, plant, memory, noise)]
+        return advise_from(run, plant, memory, frequency, noise)
     assert plant is not None
     rate = make_plant(plant).frequency if frequency is None else frequency
-    given = {
-        "seeds": 10,
-        "root_seed": 0,
-        "settings": {},
-        "episodes": 0,
-        "probes": 0,
-        **options,
-        "learner": spelled(learner),
-    }
+    given = {"seeds": 10, "root_seed": 0, "settings": {}, "episodes": 0, "probes": 0, **options}
     given |= {"plant": plant, "frequency": rate, "noise": noise or 0.0, "memory": memory, "minutes": minutes}
+    given["learner"] = spelled(learner)
     question = build(Question, given, "advise")
     return [advise(question, folder or Path("runs") / f"advice-{file_names([plant])[0]}", workers or cores(), console)]
 

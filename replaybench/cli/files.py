@@ -110,9 +110,7 @@ def export_policy(
     from replaybench.exchange.policy_export import export_policy
     from replaybench.experiments.cells import find_policy
 
-    named = (
-        learner if policy.is_dir() else None
-    )  # for a file it is not a choice of a cell: it allows a file of one's own
-    chosen, place = find_policy(policy, member, plant=plant, learner=named, **cell)
+    # Of a file, a learner does not choose a cell: it allows a file of one's own.
+    chosen, place = find_policy(policy, member, plant=plant, learner=learner if policy.is_dir() else None, **cell)
     export_policy(chosen, place, format, output, plant, learner)
     return 0

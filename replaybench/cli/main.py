@@ -13,7 +13,6 @@ from typing import Final, NoReturn
 from replaybench.cli.files import export, export_policy, import_log
 from replaybench.cli.options import (
     check,
-    check_options,
     examples,
     init,
     list_names,
@@ -125,13 +124,11 @@ def _run(words: list[str]) -> int:
         return 0
     if not words[0].startswith("-") and words[0] not in COMMANDS:
         raise unknown("command", words[0], COMMANDS)
-    parameters: dict[str, str] = {}
     if words[0] in COMMANDS:
-        words = long_options(words, COMMANDS[words[0]])
-        parameters = plant_parameters(words, COMMANDS[words[0]])
-        words = take_plant_parameters(words, parameters)
-        check_options(words, COMMANDS[words[0]], parameters)
-        words = merged_options(words, COMMANDS[words[0]])
+        named = COMMANDS[words[0]]
+        words = long_options(words, named)
+        parameters = plant_parameters(words, named)
+        words = merged_options(take_plant_parameters(words, parameters), named, parameters)
     command = parse(words, COMMANDS, _DESCRIPTION)
     check_address_space()
     if words[0] in _RUNS_STUDIES:

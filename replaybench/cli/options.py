@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -69,8 +70,7 @@ def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str,
 
 def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[str]:
     """Turn options that are parameters of the plant (see `plant_parameters`) into entries of `--parameters`."""
-    kept: list[str] = []
-    taken: list[str] = []
+    kept, taken = list[str](), list[str]()
     rest = iter(words)
     for word in rest:
         option, equals, value = word.partition("=")
@@ -112,8 +112,7 @@ def is_positional(parameter: inspect.Parameter) -> bool:
 
 def kinds_and_bounds(hint: Any) -> tuple[list[Any], list[Within]]:
     """Return the types that a value may have, and the bounds of its numbers."""
-    kinds: list[Any] = []
-    bounds: list[Within] = []
+    kinds, bounds = list[Any](), list[Within]()
     for kind in typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,):
         bounded = typing.get_origin(kind) is typing.Annotated
         kinds.append(typing.get_args(kind)[0] if bounded else kind)
@@ -121,39 +120,31 @@ def kinds_and_bounds(hint: Any) -> tuple[list[Any], list[Within]]:
     return kinds, bounds
 
 
-def check_options(words: Sequence[str], command: Callable[..., int], also: Iterable[str] = ()) -> None:
-    """Refuse an option that the command does not have, naming the nearest, and a value that cannot be one of it.
+def merged_options(words: Sequence[str], command: Callable[..., int], also: Iterable[str] = ()) -> list[str]:
+    """Check options and their values, and merge the values of one that is given more than once.
+
+    An option that the command does not have is refused, and the nearest one named; so is one that is given twice and
+    takes a single value, of which the parser would use the last.
 
     Args:
         also: options by parameters of the plant, which are taken out already.
     """
     parameters = [each for each in signature_of(command).parameters.values() if not is_positional(each)]
-    valid = {f"--{each.name.replace('_', '-')}": each.annotation for each in parameters}
-    valid["--help"] = bool
-    for word, after in itertools.pairwise([*words[1:], ""]):
-        option, equals, value = word.partition("=")
-        option = option.replace("_", "-")
-        if not option.startswith("--"):
-            continue
-        if option not in valid:
-            raise unknown(f"option of {words[0]}:", option, [*valid, *also])
-        _check_value(option, value if equals else after, valid[option])
-
-
-def merged_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
-    """Merge the values of an option that is given more than once, as if they had followed it at once."""
-    hints = {name: each.annotation for name, each in signature_of(command).parameters.items()}
+    hints = {f"--{each.name.replace('_', '-')}": each.annotation for each in parameters}
+    hints["--help"] = bool
     found: dict[str, list[str]] = {"": []}
     option = ""
-    for word in words:
+    for word, after in itertools.pairwise([*words, ""]):
         if not word.startswith("--"):
             found[option].append(word)
             continue
         option, equals, value = word.partition("=")
         option = option.replace("_", "-")
-        hint = hints.get(option[2:].replace("-", "_"))
-        several = any(typing.get_origin(kind) is tuple for kind in kinds_and_bounds(hint)[0])
-        if option in found and hint is not bool and not several:
+        if option not in hints:
+            raise unknown(f"option of {words[0]}:", option, [*hints, *also])
+        _check_value(option, value if equals else after, hints[option])
+        several = any(typing.get_origin(kind) is tuple for kind in kinds_and_bounds(hints[option])[0])
+        if option in found and hints[option] is not bool and not several:
             raise UserError(f"{option} is given twice; leave one out")
         found.setdefault(option, []).extend([value] if equals else [])
     return [word for option, values in found.items() for word in ([option] if option else []) + values]
@@ -183,10 +174,9 @@ def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
         name = name.replace("-", "_")
         if name in values:
             raise UserError(f"{name} is given twice; leave one out")
-        try:
+        values[name] = value
+        with contextlib.suppress(ValueError):
             values[name] = float(value)
-        except ValueError:
-            values[name] = value
     return values
 
 
@@ -210,15 +200,11 @@ def setting_values(entries: Sequence[str]) -> dict[str, Any]:
                 raise UserError(f"--set gives {inner!r} a value and entries of its own; leave one out")
         if key in table:
             raise UserError(f"--set gives {name!r} twice; leave one out")
-        table[key] = _toml_value(text)
+        table[key] = text
+        if "\n" not in text:
+            with contextlib.suppress(tomllib.TOMLDecodeError, RecursionError, ValueError):
+                table[key] = tomllib.loads(f"value = {text}")["value"]
     return settings
-
-
-def _toml_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-        return text
 
 
 def list_names(

@@ -37,6 +37,7 @@ _SHARED: Final = {
 """Descriptions of options that several commands have, used where a command's docstring has none."""
 _WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "na": "WORD …", "set": "NAME=VALUE …"}
 """Options that take several values in a form of their own."""
+_AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 
 def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], description: str) -> functools.partial[int]:
@@ -90,19 +91,16 @@ def _readable_hints(signature: inspect.Signature) -> dict[str, Any]:
     """
     hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     for name, parameter in signature.parameters.items():
+        short = [short for short, option in SHORT.items() if option == f"--{name}"]
         if hints[name] is bool:
-            hints[name] = typing.Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(aliases=_short(name))]
+            hints[name] = typing.Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(aliases=short)]
             continue
         hint, metavar = "" if parameter.default in (None, ()) else None, _metavar(name, hints[name])
         if is_positional(parameter) and parameter.default is not parameter.empty:
             metavar = f"[{metavar}]"
-        described = tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, aliases=_short(name))
+        described = tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, aliases=short)
         hints[name] = typing.Annotated[_union(hints[name]), described]
     return hints
-
-
-def _short(name: str) -> list[str]:
-    return [short for short, option in SHORT.items() if option == f"--{name}"]
 
 
 def _union(hint: Any) -> Any:
@@ -124,13 +122,7 @@ def _metavar(name: str, hint: Any) -> str:
         return "N"
     if float in kinds:
         return next((bound.unit.upper() for bound in bounds if bound.unit in ("Hz", "s")), "X")
-    if any(typing.get_origin(kind) is tuple for kind in kinds) and name in (
-        "plant",
-        "learner",
-        "strategy",
-        "noise",
-        "frequency",
-    ):
+    if any(typing.get_origin(kind) is tuple for kind in kinds) and name in _AXES:
         return f"{name.upper()} …"
     return _WRITTEN.get(name) or ("PATH" if name in ("output", "figure") else name.upper())
 
