@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from commands import call, refused
+from commands import Capsys, Patch, call, refused
 
 import replaybench
 from replaybench.cli.main import COMMANDS
@@ -85,7 +85,7 @@ def buffers(run: Path) -> dict[tuple[str, str], Path]:
 
 
 @pytest.mark.parametrize("words", [["--help"], []])
-def test_help_names_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_command(words: list[str], capsys: Capsys) -> None:
     assert call(*words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(any(line.startswith(f"  {command} ") for line in lines) for command in COMMANDS)
@@ -105,7 +105,7 @@ def test_help_imports_nothing_that_takes_long(words: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_a_command_describes_its_options(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_describes_its_options(command: str, capsys: Capsys) -> None:
     """Nothing of Python's: no types in capitals, no None, no negated flags."""
     assert call(command, "--help") == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -118,7 +118,7 @@ def test_help_of_a_command_describes_its_options(command: str, capsys: pytest.Ca
             assert shown in out
 
 
-def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_bash_completes(capsys: Capsys, tmp_path: Path) -> None:
     """The script is given to a shell, which then completes a command and an option."""
     assert call("--tyro-print-completion", "zsh") == 0
     script = capsys.readouterr().out
@@ -141,9 +141,7 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
         assert done.stdout.split() == [completed], done
 
 
-def test_examples_are_copied_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_examples_are_copied_once(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert call("examples") == 0
     assert {path.name for path in (tmp_path / "examples").iterdir()} >= {"cart_pole.py", "rig_log.csv"}
@@ -152,9 +150,7 @@ def test_examples_are_copied_once(
     assert (tmp_path / "examples" / "cart_pole.py").read_text() == "mine"
 
 
-def test_a_study_that_comes_along_runs_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_that_comes_along_runs_by_its_name(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """Unless there is a file of that name; a folder is none."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").mkdir()
@@ -193,7 +189,7 @@ def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -
     assert facts["seconds"] > 0
 
 
-def test_figures_are_drawn_again_for_print(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_are_drawn_again_for_print(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     assert call("figures", run, "--style", "paper", "--output", tmp_path / "paper") == 0
     drawn = {path.stem for path in (run / "figures").glob("*.svg")}
     assert {path.stem for path in (tmp_path / "paper").glob("*.pdf")} == drawn
@@ -210,9 +206,7 @@ def test_figures_are_drawn_again_for_print(run: Path, tmp_path: Path, capsys: py
     assert "holds no results.nc" in refused(capsys, "figures", tmp_path / "empty")
 
 
-def test_figures_of_a_killed_sweep_show_its_finished_cells(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_figures_of_a_killed_sweep_show_its_finished_cells(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     """SIGKILL leaves no results.nc; here one cell is not finished, either."""
     killed = tmp_path / "killed"
     shutil.copytree(run, killed, ignore=shutil.ignore_patterns("figures", "results.nc", "buffer.h5"))
@@ -231,16 +225,14 @@ def stopped(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_stopped_while_drawing_it_says_where_the_scores_are(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stopped_while_drawing_it_says_where_the_scores_are(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", stopped)
     assert call("sweep", run.parent / "study.toml", "--output", run) == 130
     assert f"scores are in {run / 'results.nc'}, the same command again draws" in capsys.readouterr().err
 
 
 def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     words = ("replay", next(run.glob("cells/*/buffer.h5")), "--seeds", 2, "--output", tmp_path / "off")
     with monkeypatch.context() as patch:
@@ -257,7 +249,7 @@ def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
     assert (tmp_path / "off" / "scores.h5").is_file()
 
 
-def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     assert call("sweep", run.parent / "study.toml", "--output", tmp_path / "none", "--dry-run") == 0
     told = capsys.readouterr().out
     assert "4 cells, 4 to run" in told
@@ -270,7 +262,7 @@ def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     study = tmp_path / "huge.toml"
     study.write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\nseeds = 50\nepisodes = 100000000\n')
@@ -284,7 +276,7 @@ def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
 
 @pytest.mark.parametrize("strategy", ["FULL[PER]", "FIFO[Uniform]", "Resv[PER+IS]"])
 def test_replay_learns_from_a_sweeps_buffer(
-    strategy: str, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    strategy: str, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
 ) -> None:
     source = buffers["PendulumDCSC", "FULL[PER]"]
     assert call("replay", source, "--strategy", strategy, "--updates", 60, "--output", tmp_path / "out") == 0
@@ -304,8 +296,8 @@ def test_replay_learns_from_a_sweeps_buffer(
 def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
     buffers: dict[tuple[str, str], Path],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capsys,
+    monkeypatch: Patch,
 ) -> None:
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     path = buffers["PendulumDCSC", "FIFO[Uniform]"]
@@ -344,7 +336,7 @@ def test_a_strategy_that_needs_more_than_a_recording_is_refused(
     strategy: str,
     part: str,
     buffers: dict[tuple[str, str], Path],
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     assert part in refused(capsys, "replay", buffers[source], "--strategy", strategy)
 
@@ -370,7 +362,7 @@ class Timed(Pendulum):
     assert take_plant_parameters(words, of_baseline) == [*words[:4], "--parameters", "time=4"]
 
 
-def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_then_replay(tmp_path: Path, capsys: Capsys) -> None:
     log = shutil.copy(EXAMPLES / "rig_log.csv", tmp_path / "rig_log.csv")
     words = ("import", log, "--plant", "Pendulum", "--columns", "angular_velocity=velocity", "--time", "time")
     assert call(*words) == 0
@@ -384,9 +376,7 @@ def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "was recorded on 'Pendulum', not on PendulumDCSC; leave --plant out" in told
 
 
-def test_baseline_takes_the_plants_own_parameters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     assert call("baseline", "Pendulum", "--inertia", "1.91e-4", "--reference", "paper", "--output", tmp_path / "b") == 0
     told = capsys.readouterr().out
@@ -401,7 +391,7 @@ def test_baseline_takes_the_plants_own_parameters(
     assert "must be a finite number" in refused(capsys, "baseline", "Pendulum", "--inertia", "heavy")
 
 
-def test_inspect_and_verify(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_and_verify(run: Path, capsys: Capsys) -> None:
     cell = next(run.glob("cells/*"))
     assert call("export-policy", cell / "policy.safetensors") == 0
     for path in (run, run / "results.nc", *(path for path in cell.iterdir() if path.suffix != ".h")):
@@ -425,7 +415,7 @@ def test_the_interface_takes_paths_as_text(run: Path) -> None:
     assert len(replaybench.load_replay(f"{buffer}").members) == len(replaybench.load_replay(buffer).members)
 
 
-def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     cell = next(run.glob("cells/*"))
     for source in (cell / "buffer.h5", cell / "policy.safetensors", run / "results.nc"):
         damaged = tmp_path / source.name
@@ -447,7 +437,7 @@ def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsy
 
 
 def test_a_buffer_of_another_plant_or_of_none_is_refused(
-    buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
 ) -> None:
     header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
@@ -499,11 +489,11 @@ def test_a_buffer_of_another_plant_or_of_none_is_refused(
         (["inspect", "x.h5", "y.h5"], "y.h5; see replaybench inspect --help"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(words: list[str], told: str, capsys: Capsys) -> None:
     assert told in refused(capsys, *words)
 
 
-def test_list_names_everything_that_studies_can_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_everything_that_studies_can_name(capsys: Capsys) -> None:
     assert call("list") == 0
     told = capsys.readouterr().out
     names = (
@@ -514,7 +504,7 @@ def test_list_names_everything_that_studies_can_name(capsys: pytest.CaptureFixtu
         assert name in told
 
 
-def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "file").write_text("x")
     told = refused(capsys, "sweep", run.parent / "study.toml", "--output", tmp_path / "file" / "run")
     assert "cannot use" in told
@@ -522,7 +512,7 @@ def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: pyt
 
 
 def test_a_users_plant_of_one_state_is_solved_imported_and_replayed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     """In a folder whose name a shell would split; the next command of an import runs as it is printed."""
     folder = tmp_path / "my rig"
@@ -541,7 +531,7 @@ def test_a_users_plant_of_one_state_is_solved_imported_and_replayed(
     assert call(*words, "--updates", 4, "--seeds", 2, "--output", tmp_path / "out") == 0
 
 
-def test_a_cell_is_found_by_what_it_is(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_is_found_by_what_it_is(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     """Instead of by the id of its folder; what is still open is asked for."""
     capsys.readouterr()
     assert call("inspect", run) == 0
@@ -564,7 +554,7 @@ def test_a_cell_is_found_by_what_it_is(run: Path, tmp_path: Path, capsys: pytest
     )
 
 
-def test_a_film_leaves_no_option_without_effect(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_film_leaves_no_option_without_effect(run: Path, capsys: Capsys, tmp_path: Path) -> None:
     film = ("show", "PendulumDCSC", "--output", tmp_path / "film.gif")
     told = refused(capsys, *film, "--strategy", "FULL[PER]", "--member", 1)
     assert "there is no policy for --strategy, --member; name its file or run folder with --policy" in told
@@ -576,9 +566,7 @@ def test_a_film_leaves_no_option_without_effect(run: Path, capsys: pytest.Captur
     assert (tmp_path / "film.gif").read_text() == "precious"
 
 
-def test_what_shows_results_says_where_there_are_none(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     with xr.open_dataset(run / "results.nc", engine="h5netcdf") as data:
         nothing = data.load()
     nothing = nothing.drop_vars("episode_steps")
@@ -590,7 +578,7 @@ def test_what_shows_results_says_where_there_are_none(
 
 
 def test_replay_of_a_runs_cell_with_changed_settings(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     chosen = (run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1, "--updates", 20)
     drawn = []
@@ -631,7 +619,7 @@ def test_a_run_folders_policy_is_loaded_by_what_it_is(run: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_buffers_and_tables_are_written_for_other_programs(
-    suffix: str, run: Path, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    suffix: str, run: Path, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
 ) -> None:
     pandas: Any = pytest.importorskip("pandas")
     read = pandas.read_csv if suffix == ".csv" else pandas.read_parquet
@@ -662,7 +650,7 @@ def test_buffers_and_tables_are_written_for_other_programs(
     assert "must end in .csv, .json, .md or .parquet" in refused(capsys, "table", run, "--output", "x.xls")
 
 
-def test_keys_of_a_study_are_changed_by_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_of_a_study_are_changed_by_set(tmp_path: Path, capsys: Capsys) -> None:
     words = ("sweep", "demo", "--dry-run", "--output", tmp_path / "x", "--set", "noise=0.05", "learner.DDPG.tau=0.5")
     assert call(*words, "plants=Magman", "episodes=20") == 0
     told = capsys.readouterr().out
@@ -673,9 +661,7 @@ def test_keys_of_a_study_are_changed_by_set(tmp_path: Path, capsys: pytest.Captu
     assert "--output" in refused(capsys, "reproduce", "debruin2018/fig12", "--set", "seeds=2")
 
 
-def test_curves_from_elsewhere_are_drawn_over_environment_steps(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_curves_from_elsewhere_are_drawn_over_environment_steps(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     monitor = tmp_path / "monitor.csv"
     monitor.write_text('#{"t_start": 1}\nr,l,t\n-3e4,200,1\n-2e4,200,2\n')
     told = refused(capsys, "figures", run, "--overlay", f"SB3={monitor}")
@@ -684,7 +670,7 @@ def test_curves_from_elsewhere_are_drawn_over_environment_steps(
     assert call("figures", run, "--axis", "steps", "--format", "png", "--output", tmp_path / "drawn") == 0
 
 
-def test_short_options_stand_for_long_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_options_stand_for_long_ones(tmp_path: Path, capsys: Capsys) -> None:
     words = ("sweep", "demo", "--dry-run", "--no-measure", "--set", "seeds=2")
     for short in (("-o", tmp_path / "x", "-j", 3), (f"-o={tmp_path / 'x'}", "-j3", "-q")):
         assert call(*words, *short) == 0
@@ -698,7 +684,7 @@ def test_short_options_stand_for_long_ones(tmp_path: Path, capsys: pytest.Captur
     assert all(shown in told for shown in ("-o PATH, --output PATH", "-j N, --workers N", "-q, --quiet"))
 
 
-def test_verbose_prints_the_traceback_of_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_prints_the_traceback_of_an_error(capsys: Capsys) -> None:
     assert call("-v", "table", "nowhere") == 2
     told = capsys.readouterr().err
     assert told.startswith("Traceback")
@@ -707,7 +693,7 @@ def test_verbose_prints_the_traceback_of_an_error(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("command", ["table", "table --compare strategy", "list", "inspect", "claims"])
 @pytest.mark.parametrize("form", ["json", "csv", "md"])
-def test_tables_are_printed_in_formats(command: str, form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_are_printed_in_formats(command: str, form: str, run: Path, capsys: Capsys) -> None:
     name, *options = command.split()
     capsys.readouterr()
     assert call(name, *([run] if name in ("table", "inspect") else []), *options, "--format", form) == 0
@@ -726,7 +712,7 @@ def test_tables_are_printed_in_formats(command: str, form: str, run: Path, capsy
         assert found == [data["mu_final_mean"].sel(plant="Magman", strategy=word).item()]
 
 
-def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     assert call("table", run, "--format", "json", "--output", tmp_path / "scores.md") == 0
     out, err = capsys.readouterr()
     assert len(json.loads(out)) == 4
@@ -738,9 +724,7 @@ def test_other_lines_do_not_disturb_a_format(run: Path, tmp_path: Path, capsys: 
     assert "again.json" not in capsys.readouterr().out
 
 
-def test_init_writes_a_study_that_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_writes_a_study_that_runs(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert call("init") == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next")]
@@ -751,7 +735,7 @@ def test_init_writes_a_study_that_runs(
     assert (tmp_path / "study.toml").read_text() == "mine"
 
 
-def test_sweep_needs_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_needs_no_file(capsys: Capsys) -> None:
     described = ("--plant", "Magman", "PendulumDCSC", "--strategy", "FIFO[Uniform]", "FULL[PER]")
     dry = ("--dry-run", "--no-measure")
     assert call("sweep", *described, "--noise", 0, 0.02, "--frequency", 50, "--seeds", 3, "--episodes", 20, *dry) == 0
@@ -766,7 +750,7 @@ def test_sweep_needs_no_file(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_finished_sweep_ends_with_its_verdict_and_the_next_command(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", lambda *_: [])
     assert call("sweep", run.parent / "study.toml", "--output", run) == 0
@@ -812,9 +796,7 @@ def test_results_show_in_notebooks(run: Path) -> None:
         found.mu_finl  # noqa: B018
 
 
-def test_the_interface_replays_advises_solves_and_reports(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_interface_replays_advises_solves_and_reports(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     chosen = {"strategy": "FIFO[Uniform]", "seed": 1}
     scores = replaybench.replay_offline(
         run, "FULL[PER]", tmp_path / "off", plant="PendulumDCSC", cell=chosen, updates=20, seeds=2

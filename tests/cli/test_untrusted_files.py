@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Capsys, Patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +71,7 @@ def test_no_stored_name_imports_anything(name: str, tmp_path_factory: pytest.Tem
 
 @pytest.mark.parametrize("command", sorted(set(cli.COMMANDS) - {"sweep", "reproduce"}))
 def test_commands_import_only_what_the_user_names(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     stranger(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -86,7 +87,7 @@ def test_commands_import_only_what_the_user_names(
     assert "--plant evil.py:Foo" in capsys.readouterr().err
 
 
-def test_what_the_user_names_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_names_is_imported(tmp_path: Path, monkeypatch: Patch) -> None:
     stranger(tmp_path)
     monkeypatch.chdir(tmp_path)
     with imports_only("FIFO[./evil.py:Foo(3)+IS]"), pytest.raises(UserError, match="unknown sampling"):
@@ -96,9 +97,7 @@ def test_what_the_user_names_is_imported(tmp_path: Path, monkeypatch: pytest.Mon
         make_plant("evil.py:Foo")
 
 
-def test_a_file_beside_a_study_is_not_the_one_that_the_user_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_beside_a_study_is_not_the_one_that_the_user_named(tmp_path: Path, monkeypatch: Patch) -> None:
     """Paths count from the study's folder first; the user meant the file where the command runs."""
     folder = tmp_path / "got"
     stranger(folder)
@@ -153,7 +152,7 @@ def forge(folder: Path, old: str, new: str) -> Path:
     ("old", "new"), [("Pendulum", BROKEN), ("DDPG", "evil.py:Foo"), ("FULL[Uniform]", "FULL[evil.py:Foo]")]
 )
 def test_commands_that_read_run_no_code_of_a_run_folder(
-    old: str, new: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    old: str, new: str, run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     shutil.copytree(run, tmp_path / "got")
     stranger(tmp_path)
@@ -178,7 +177,7 @@ def test_commands_that_read_run_no_code_of_a_run_folder(
 TITLE = "\x1b]0;renamed\x07\x1b[2J\x9b1mbold"
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+def said(capsys: Capsys, *words: object) -> str:
     with pytest.raises(SystemExit):
         main([str(word) for word in words])
     told = capsys.readouterr()
@@ -190,7 +189,7 @@ def test_what_a_terminal_would_obey_is_printed_as_an_escape() -> None:
     assert printable("a\x1b[31m\x9b\u202eb\x00\udcff\n") == r"a\x1b[31m\x9b\u202eb\x00\udcff\n"
 
 
-def test_inspect_shows_escape_sequences_and_sends_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_shows_escape_sequences_and_sends_none(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "s\x1b[8m.h5"
     write_record(path, "offline scores" + TITLE, {"a" + TITLE: {"b" + TITLE: TITLE}}, {"x" + TITLE: np.zeros(3)})
     (tmp_path / "study.toml").write_text(f'name = "x"\n# {TITLE}\n')

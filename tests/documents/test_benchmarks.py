@@ -12,6 +12,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from commands import Patch
 
 from benchmarks.speed.peers.process import Peer
 from benchmarks.tables import claims_picture, coverage, pages
@@ -39,7 +40,7 @@ def test_tables_and_sentences_are_as_the_stored_files_say(page: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_changed_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_number_is_noticed(monkeypatch: Patch) -> None:
     readme = pages.ROOT / "README.md"
     pattern = next(pattern for pattern, name in pages.patterns()["README.md"].items() if name == "findings.furthest")
     monkeypatch.setattr(pages, "patterns", lambda: {"README.md": {pattern: "findings.furthest"}})

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from commands import call
+from commands import Patch, call
 
 import replaybench
 from benchmarks.tables.marks import markdown, prose
@@ -116,7 +116,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_code_blocks_are_valid(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_blocks_are_valid(page: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     if save_files(page, tmp_path):
         monkeypatch.chdir(tmp_path)
     for text in blocks(page, "toml"):
@@ -147,9 +147,7 @@ def test_every_command_is_shown_and_listed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("guide", "files"), [("plant", 7), ("strategy", 3), ("learner", 2)])
-def test_the_guides_are_followed_literally(
-    guide: str, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_guides_are_followed_literally(guide: str, files: int, tmp_path: Path, monkeypatch: Patch) -> None:
     """Save the files of a guide as it says, and run its commands there."""
     page = ROOT / "docs" / GUIDES[guide]
     assert save_files(page, tmp_path)

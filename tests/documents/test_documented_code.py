@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from commands import Patch
 
 from benchmarks.tables.marks import markdown
 from replaybench.cli.main import main
@@ -150,9 +151,7 @@ def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[tuple
 
 
 @pytest.mark.parametrize("page", pages()[len(FIRST) :])
-def test_what_a_page_shows_runs(
-    page: str, kept_runs: tuple[Path, set[tuple[str, ...]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_page_shows_runs(page: str, kept_runs: tuple[Path, set[tuple[str, ...]]], monkeypatch: Patch) -> None:
     folder, done = kept_runs
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / f"minari-{Path(page).stem}"))

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from commands import call
+from commands import Capsys, Patch, call
 from PIL.GifImagePlugin import GifImageFile
 
 from replaybench.cli.main import main
@@ -32,12 +32,12 @@ def load(name: str, folder: Path = EXAMPLES) -> ModuleType:
     return module
 
 
-def test_from_python_learns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_python_learns(capsys: Capsys) -> None:
     assert np.isfinite(load("from_python").main(episodes=20, members=2))
     assert capsys.readouterr().out.count("episode") == 2
 
 
-def test_stable_baselines3_learns_from_our_buffers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stable_baselines3_learns_from_our_buffers(capsys: Capsys) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # networks this small are slower on more
     try:
@@ -49,13 +49,13 @@ def test_stable_baselines3_learns_from_our_buffers(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.count("return after 60 steps") == 4
 
 
-def test_studies_that_come_along_are_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_studies_that_come_along_are_not_warned_of(monkeypatch: Patch) -> None:
     monkeypatch.chdir(ROOT / "replaybench")
     studies = [*Path("studies").glob("*.toml"), Path("examples/own_plant.toml")]
     assert {str(path): told for path in studies if (told := plan_warnings(read_study(path).cells()))} == {}
 
 
-def test_a_study_of_an_own_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_of_an_own_plant(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(ROOT / "replaybench")
     words = ["sweep", "examples/own_plant.toml", "--seeds", "2", "--episodes", "4", "--workers", "1"]
     assert call(*words, "--output", tmp_path / "run") == 0
@@ -120,7 +120,7 @@ def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_own_strategies_and_learners_run_on_two_workers_and_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     """Named in a study and on the command line; legends and tables leave out the paths."""
     monkeypatch.chdir(ROOT / "replaybench")

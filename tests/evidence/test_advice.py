@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import call
+from commands import Capsys, Patch, call
 from made_results import made_results
 from rich.console import Console
 
@@ -270,9 +270,7 @@ def test_a_failed_run_counts_as_nothing_learned() -> None:
     assert failed.mean == pytest.approx(0.6, abs=0.01)
 
 
-def test_advice_from_the_command_line_and_again_from_what_it_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_advice_from_the_command_line_and_again_from_what_it_left(tmp_path: Path, capsys: Capsys) -> None:
     words = "advise --plant PendulumDCSC --seeds 2 --episodes 20 --budget-minutes 9 --probes 1 --workers 1"
     asked = (*words.split(), "--set", "replays_per_experience=0.5", "--output", tmp_path / "advice")
     assert call(*asked, "--format", "json") == 0
@@ -335,7 +333,7 @@ def said(sentences: Sequence[str], *parts: str) -> bool:
     return any(all(part in each for part in parts) for each in sentences)
 
 
-def test_capacities_hold_a_batch_and_what_is_proposed_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capacities_hold_a_batch_and_what_is_proposed_fits(tmp_path: Path, monkeypatch: Patch) -> None:
     """A batch has 4 segments of 50 steps, and the 90 % rule asks for fewer experiences."""
     tried: list[str] = []
 
@@ -370,7 +368,7 @@ def test_a_capacity_is_below_the_run_within_the_memory_and_at_least_a_batch(
     assert procedure.room_of(asked, 2000, batch, memory) == room
 
 
-def test_without_an_answer_of_the_rule_half_of_the_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_answer_of_the_rule_half_of_the_run_is_kept(tmp_path: Path, monkeypatch: Patch) -> None:
     """With 10,000 slots all probes of 8,000 steps would be the same run."""
     tried: list[str] = []
 
@@ -399,9 +397,7 @@ def test_runs_that_overwrote_nothing_are_not_judged(capacity: int, judged: bool,
 
 
 @pytest.mark.parametrize("solved", [True, False], ids=["with μ_r", "without"])
-def test_where_nothing_beats_random_control_nothing_is_proposed(
-    solved: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_nothing_beats_random_control_nothing_is_proposed(solved: bool, tmp_path: Path, capsys: Capsys) -> None:
     data = made(tmp_path)
     data["reward"] -= 3.0
     data["reference_zero"] = data["reference_random"] - 0.5
@@ -488,8 +484,8 @@ def test_decay_is_that_of_the_study_or_not_known(study: str | None, decay: float
     ],
 )
 def test_bad_input_is_one_line(
-    words: tuple[str, ...], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], part: str, tmp_path: Path, capsys: Capsys,
+    monkeypatch: Patch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     assert call("advise", *words) == 2
@@ -497,7 +493,7 @@ def test_bad_input_is_one_line(
     assert part in line
 
 
-def test_the_budget_pays_for_references_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_pays_for_references_too(tmp_path: Path, monkeypatch: Patch) -> None:
     question = Question(
         plant="PendulumDCSC", learner="DDPG", frequency=50.0, noise=0.0, seeds=6, root_seed=0, minutes=2.0
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Capsys, Patch
 from recorded import Arrays, buffer, collect
 
 from replaybench.cli.main import main
@@ -191,8 +192,8 @@ def test_bad_input_is_one_line(
     said: str,
     learned: Arrays,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: Patch,
+    capsys: Capsys,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     buffer(Path("b.h5"), learned, parameters={})
@@ -204,7 +205,7 @@ def test_bad_input_is_one_line(
     assert said in line
 
 
-def test_text_and_json_agree(tmp_path: Path, learned: Arrays, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_and_json_agree(tmp_path: Path, learned: Arrays, capsys: Capsys) -> None:
     path = buffer(tmp_path / "b.h5", learned, noise=None)
     outputs = []
     for form in ("text", "json"):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from commands import Capsys, Patch
 from made_results import made_results
 from rich.console import Console
 
@@ -378,9 +379,7 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
         read_evidence(folder)
 
 
-def test_verdicts_are_printed_and_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdicts_are_printed_and_written(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     other = replace(BETTER, id="y", plus=BETTER.minus, minus=BETTER.plus)
     absent = replace(BETTER, id="z", where={"plant": "Magman"})
     monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(BETTER, other, absent)))
@@ -403,7 +402,7 @@ def test_verdicts_are_printed_and_written(
     assert "effect" not in verdicts["z"]
 
 
-def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path, monkeypatch: Patch) -> None:
     study = read_preset(PRESET).study("quick")
     cells: list[Cell] = study.cells()
     done = RunFolder(tmp_path / "done").cell(cells[1].id)
@@ -441,7 +440,7 @@ def test_scores_of_other_references_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_claims_of_which_every_run_failed_are_undecided_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     run = read_evidence(store(tmp_path / "run"))
     data = run.data.copy(deep=True)
@@ -458,7 +457,7 @@ def test_claims_of_which_every_run_failed_are_undecided_and_counted(
     assert (verdict["effect"], verdict["n"], verdict["failed"]) == (None, 0, 20)
 
 
-def test_one_claim_is_shown_by_its_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_claim_is_shown_by_its_name(capsys: Capsys, monkeypatch: Patch) -> None:
     claims = (BETTER, replace(BETTER, id="another", statement="something else"))
     monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=claims))
     show.show_claims(Console(width=160), [], ["a"], None, None, "another")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Capsys, Patch
 
 from replaybench.cli.main import main
 from replaybench.envs.population import PopulationEnv
@@ -181,9 +182,7 @@ def test_an_angle_that_nothing_wraps_is_found_however_slow_it_is(wraps: bool, tm
     assert ("x gets to 3.24 rad" in problem) is not wraps
 
 
-def test_a_sound_plant_keeps_every_promise_and_wrong_noise_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sound_plant_keeps_every_promise_and_wrong_noise_is_reported(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "own.py"
     path.write_text(PLANT_SOURCE.format(step="pass", periodic=False))
     plant = make_plant(f"{path}:Mine")
@@ -197,7 +196,7 @@ def test_a_sound_plant_keeps_every_promise_and_wrong_noise_is_reported(
     assert {*BROKEN_PLANTS, "noise has the stated spread"} == set(PLANT)
 
 
-def test_the_command_tells_each_promise_and_its_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_each_promise_and_its_exit_status(tmp_path: Path, capsys: Capsys) -> None:
     def run(name: str) -> tuple[Any, str, str]:
         with pytest.raises(SystemExit) as ended:
             main(["check", name])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from commands import Patch
 from rich.console import Console
 
 from replaybench.evidence import preset as reproduce
@@ -98,7 +99,7 @@ def test_a_figure_that_another_preset_shows_leads_there(name: str, said: str) ->
 
 
 @pytest.fixture
-def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def listed(tmp_path: Path, monkeypatch: Patch) -> Callable[..., str]:
     """Returns the printed list of some presets."""
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
 
@@ -118,7 +119,7 @@ def test_the_list_counts_grid_points_not_blocks_of_seeds(listed: Callable[..., s
 
 
 def test_a_preset_whose_plants_are_not_installed_is_listed_with_what_it_needs(
-    listed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    listed: Callable[..., str], monkeypatch: Patch
 ) -> None:
     needed = 'pip install "replaybench[dm]"'
     monkeypatch.setattr(f"{Preset.__module__}.missing", lambda plant: needed if "Acer" in plant else "")
@@ -127,7 +128,7 @@ def test_a_preset_whose_plants_are_not_installed_is_listed_with_what_it_needs(
     assert "run once: 4 in all" in out
 
 
-def test_the_list_times_nothing_unless_asked(listed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_times_nothing_unless_asked(listed: Callable[..., str], monkeypatch: Patch) -> None:
     out = listed()
     assert all(name in out for name in SOME)
     assert "--list --time" in out
@@ -137,7 +138,7 @@ def test_the_list_times_nothing_unless_asked(listed: Callable[..., str], monkeyp
     assert listed() == timed
 
 
-def test_the_list_shows_progress_while_it_times(listed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_shows_progress_while_it_times(listed: Callable[..., str], monkeypatch: Patch) -> None:
     def tried(cell: Cell) -> float:
         time.sleep(0.02)
         return 1.0

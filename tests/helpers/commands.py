@@ -6,6 +6,9 @@ import pytest
 
 from replaybench.cli.main import main
 
+Capsys = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
 
 def call(*words: object) -> int:
     """Run a command; return its exit status."""
@@ -14,7 +17,7 @@ def call(*words: object) -> int:
     return int(ended.value.code or 0)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+def refused(capsys: Capsys, *words: object) -> str:
     """Run a command that must be refused: exit status 2 and one line on stderr, which is returned."""
     capsys.readouterr()
     assert call(*words) == 2

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Capsys, Patch
 from PIL import Image, ImageSequence
 
 from replaybench.controllers.interface.agent import LearnerSetting, Task
@@ -36,7 +37,7 @@ def stored(folder: Path, plant: str) -> Path:
 
 
 @pytest.mark.parametrize("plant", ["Magman", "MujocoHopper", f"{EXAMPLES / 'cart_pole.py'}:CartPole"])
-def test_plants_move_in_a_film(plant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plants_move_in_a_film(plant: str, tmp_path: Path, capsys: Capsys) -> None:
     show(plant, tmp_path / "film.gif", seconds=0.4)
     with Image.open(tmp_path / "film.gif") as film:
         pictures = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(film)]
@@ -56,7 +57,7 @@ def test_speed_and_length_of_a_film(tmp_path: Path) -> None:
     assert sum(durations[:-1]) / (len(durations) - 1) == pytest.approx(1000 / 15, rel=0.01)
 
 
-def test_a_policy_acts_at_its_rate_on_what_it_observes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_acts_at_its_rate_on_what_it_observes(tmp_path: Path, capsys: Capsys) -> None:
     path = stored(tmp_path, "PendulumDCSC")
     show("pendulumdcsc", tmp_path / "film.mp4", (path, 2), seconds=0.4)
     assert "PendulumDCSC under DDPG FULL[PER], member 2" in capsys.readouterr().out
@@ -92,7 +93,7 @@ def test_pictures_are_taken_every_so_many_steps_and_at_the_end() -> None:
     np.testing.assert_array_equal(some[-1].picture, every[-1].picture)
 
 
-def test_short_episodes_follow_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_episodes_follow_each_other(tmp_path: Path, capsys: Capsys) -> None:
     """Those of a hopper under random actions end after a tenth of a second."""
     show("MujocoHopper", tmp_path / "film.gif")
     text = capsys.readouterr().out
@@ -104,7 +105,7 @@ def test_short_episodes_follow_each_other(tmp_path: Path, capsys: pytest.Capture
     assert lasts == [*[False] * 4, True] * 2, "an episode is completed, and none begins after the least steps"
 
 
-def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path, capsys: Capsys) -> None:
     show("Drafting", tmp_path / "film.gif")
     text = capsys.readouterr().out
     assert "10 times as fast" in text
@@ -113,7 +114,7 @@ def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path, capsys: p
         assert film.info["duration"] == 100
 
 
-def test_impossible_formats_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_impossible_formats_are_refused(monkeypatch: Patch, tmp_path: Path) -> None:
     for name in ("film.avi", "film"):
         with pytest.raises(UserError, match=r"must end in \.gif or \.mp4"):
             check_output(tmp_path / name)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cells import small_study
-from commands import call, refused
+from commands import Capsys, Patch, call, refused
 from numpy.typing import NDArray
 
 from replaybench.data.record import read_record, write_record
@@ -115,7 +115,7 @@ def test_composition_is_that_of_plain_numpy(
     member: int | None,
     stored: Callable[[str], Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     monkeypatch.setattr(buffer_pieces, "PIECE", 257)  # many pieces, that no chunk is a multiple of
     packed = member is None and strategy == "TDE[PER+FIS]"
@@ -219,7 +219,7 @@ def test_bars_show_eighths_and_never_nothing_for_something() -> None:
 
 @pytest.mark.parametrize("strategy", ["TDE(1.0)[PER]", "TDE[PER+FIS]", "Drop(0.5)*FIFO[Uniform]"])
 def test_inspect_prints_and_draws_a_composition(
-    strategy: str, stored: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    strategy: str, stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys
 ) -> None:
     path, figure = stored(strategy), tmp_path / "new" / "composition.png"
     assert call("inspect", path, "--verify", "--member", 1, "--figure", figure) == 0
@@ -237,9 +237,7 @@ def test_inspect_prints_and_draws_a_composition(
     assert "3 members pooled" in capsys.readouterr().out
 
 
-def test_wrong_options_are_refused_in_one_line(
-    stored: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_options_are_refused_in_one_line(stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys) -> None:
     path, scores = stored("Resv[Uniform]"), tmp_path / "scores.h5"
     write_record(scores, "scores", {}, {"reward": np.zeros((2, 3))})
     wrong: dict[str, tuple[object, ...]] = {
@@ -257,9 +255,7 @@ def test_wrong_options_are_refused_in_one_line(
     assert call("inspect", scores) == 0
 
 
-def test_a_file_does_not_run_a_python_file(
-    stored: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_does_not_run_a_python_file(stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys) -> None:
     plant, mark = tmp_path / "trap.py", tmp_path / "mark"
     plant.write_text(
         f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
@@ -278,7 +274,7 @@ def test_a_file_does_not_run_a_python_file(
 
 @pytest.mark.parametrize("parameters", [{"mass": -1}, {"name": 1}, {"mass": 1e-320}, {"inertia": "x"}])
 def test_impossible_parameters_leave_states_normalised(
-    parameters: object, stored: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    parameters: object, stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys
 ) -> None:
     path = rewrite(stored("Resv[Uniform]"), tmp_path / "b.h5", parameters=parameters)
     assert call("inspect", path) == 0
@@ -286,7 +282,7 @@ def test_impossible_parameters_leave_states_normalised(
 
 
 def test_a_buffer_without_experiences_or_with_nan_is_shown(
-    stored: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys
 ) -> None:
     header, arrays = read_record(stored("TDE(1.0)[PER]"))
     for name in ("reward", "observation", "td_error"):
@@ -408,9 +404,7 @@ def test_all_readers_accept_a_sound_file_and_facts_of_a_later_version(sound: Pat
 
 
 @pytest.mark.parametrize("fact", REFUSED)
-def test_a_wrong_fact_is_one_line_for_every_reader(
-    fact: str, sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_fact_is_one_line_for_every_reader(fact: str, sound: Path, tmp_path: Path, capsys: Capsys) -> None:
     header, arrays = read_record(sound)
     path = tmp_path / "forged.h5"
     for value in REFUSED[fact]:
@@ -456,7 +450,7 @@ def run(tmp_path: Path) -> Path:
     [("replay", "--from-learner", "--from-strategy"), ("export-policy", "--learner", "--strategy")],
 )
 def test_the_remedy_is_an_option_of_the_command(
-    command: str, learner: str, strategy: str, run: Path, capsys: pytest.CaptureFixture[str]
+    command: str, learner: str, strategy: str, run: Path, capsys: Capsys
 ) -> None:
     told = f"say which: {learner} DDPG or TD3; {strategy} 'FULL[Uniform]' or 'FIFO[PER]'; --noise 0 or 0.02"
     given = f"{strategy} chooses among the cells of a run folder"

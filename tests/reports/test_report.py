@@ -14,6 +14,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import xarray as xr
+from commands import Patch
 from made_results import HOSTILE, made_results
 from made_snapshots import ROUNDS, add_snapshots
 
@@ -268,7 +269,7 @@ def test_a_page_is_small_escapes_names_and_names_nothing_outside(report: Path) -
     assert not re.findall(r"<(?:link|img|iframe|script)[^>]+(?:src|href)=", html)
 
 
-def test_a_page_that_would_be_too_large_has_no_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_would_be_too_large_has_no_pictures(tmp_path: Path, monkeypatch: Patch) -> None:
     path = study(tmp_path, 0.6, 0.9, seeds=5)
     data = read_results(path)
     add_snapshots(tmp_path, data)
