@@ -10,36 +10,21 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
+from replaybench.cli import options
 from replaybench.cli.files import export, export_policy, import_log
-from replaybench.cli.options import (
-    check,
-    examples,
-    init,
-    list_names,
-    long_options,
-    merged_options,
-    plant_parameters,
-    take_plant_parameters,
-)
 from replaybench.cli.parser import parse
 from replaybench.cli.results import figures, inspect, report, show, watch
 from replaybench.cli.running import advise, baseline, claims, replay, reproduce, sweep, table
-from replaybench.experiments.interruption import (
-    check_address_space,
-    exit_status,
-    prepare_streams,
-    printable,
-    stopping_raises,
-)
+from replaybench.experiments import interruption
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import imports_only
 
 _GROUPS: Final[dict[str, dict[str, Callable[..., int]]]] = {
-    "run": {"init": init, "sweep": sweep, "reproduce": reproduce, "baseline": baseline, "replay": replay},
+    "run": {"init": options.init, "sweep": sweep, "reproduce": reproduce, "baseline": baseline, "replay": replay},
     "look": {"watch": watch, "report": report, "figures": figures, "show": show, "inspect": inspect},
     "compare": {"table": table, "claims": claims, "advise": advise},
     "exchange": {"import": import_log, "export": export, "export-policy": export_policy},
-    "extend": {"list": list_names, "check": check, "examples": examples},
+    "extend": {"list": options.list_names, "check": options.check, "examples": options.examples},
 }
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
@@ -66,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one line on stderr and exit status 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word not in ("-v", "--verbose")]
-    prepare_streams()
+    interruption.prepare_streams()
     try:
-        with stopping_raises(to_the_end=arguments is None):
+        with interruption.stopping_raises(to_the_end=arguments is None):
             status = _run(words)
             sys.stdout.flush()
         sys.exit(status)
@@ -83,12 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(2, f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError as error:
         _fail(2, " ".join(f"not enough memory; ask for fewer seeds, episodes or slots. {error}".split()))
-    except KeyboardInterrupt as interruption:
-        _fail(exit_status(interruption), str(interruption) or "stopped")
+    except KeyboardInterrupt as stop:
+        _fail(interruption.exit_status(stop), str(stop) or "stopped")
 
 
 def _fail(status: int, *lines: str) -> NoReturn:
-    print("replaybench:", "\n".join(map(printable, lines)), file=sys.stderr)
+    print("replaybench:", "\n".join(map(interruption.printable, lines)), file=sys.stderr)
     sys.exit(status)
 
 
@@ -126,11 +111,11 @@ def _run(words: list[str]) -> int:
         raise unknown("command", words[0], COMMANDS)
     if words[0] in COMMANDS:
         named = COMMANDS[words[0]]
-        words = long_options(words, named)
-        parameters = plant_parameters(words, named)
-        words = merged_options(take_plant_parameters(words, parameters), named, parameters)
+        words = options.long_options(words, named)
+        parameters = options.plant_parameters(words, named)
+        words = options.merged_options(options.take_plant_parameters(words, parameters), named, parameters)
     command = parse(words, COMMANDS, _DESCRIPTION)
-    check_address_space()
+    interruption.check_address_space()
     if words[0] in _RUNS_STUDIES:
         return command()
     with imports_only(*(command.keywords.get(name) for name in _NAMES)):

@@ -20,31 +20,8 @@ from replaybench.data.documents import read_toml
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import make_plant, stored_plant
+from replaybench.evidence.advice import proposal, rules
 from replaybench.evidence.advice.probes import LEAST_EPISODES, Question, condition, experiences, planned, run
-from replaybench.evidence.advice.proposal import (
-    Advice,
-    Capacity,
-    Probe,
-    cautions_of,
-    changes_of,
-    choose,
-    improves,
-    ninety_percent,
-    probes_of,
-    rounded,
-    scores_of,
-)
-from replaybench.evidence.advice.rules import (
-    RETENTIONS,
-    SAMPLINGS,
-    Candidate,
-    Traits,
-    authority_of,
-    candidates,
-    decay_of,
-    stored_evidence,
-    symmetry_of,
-)
 from replaybench.experiments.comparison import no_learning
 from replaybench.experiments.dataset import runs_there
 from replaybench.experiments.effects import p_text
@@ -57,17 +34,17 @@ _FIRST: Final = 6
 """Strategies that are named where none was tried."""
 
 
-def show(advices: Advice | Sequence[Advice], form: str, console: Console) -> None:
+def show(advices: proposal.Advice | Sequence[proposal.Advice], form: str, console: Console) -> None:
     """Print advice, as text or as JSON: an object, of a run folder a list."""
     if form == "json":
-        record = as_record(advices) if isinstance(advices, Advice) else [as_record(each) for each in advices]
+        record = as_record(advices) if isinstance(advices, proposal.Advice) else [as_record(each) for each in advices]
         print(json.dumps(record, ensure_ascii=False, indent=1))
         return
-    for each in [advices] if isinstance(advices, Advice) else advices:
+    for each in [advices] if isinstance(advices, proposal.Advice) else advices:
         _print_advice(console, each)
 
 
-def _print_advice(console: Console, advice: Advice) -> None:
+def _print_advice(console: Console, advice: proposal.Advice) -> None:
     def line(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=False)
 
@@ -84,7 +61,9 @@ def _print_advice(console: Console, advice: Advice) -> None:
         if chosen.candidate.retention != "FULL":
             line(f"capacity: {chosen.capacity} experiences")
         else:
-            here = f" ({found.stored} here); {rounded(found.steps)} by the 90 % rule" if found is not None else ""
+            here = (
+                f" ({found.stored} here); {proposal.rounded(found.steps)} by the 90 % rule" if found is not None else ""
+            )
             line(f"capacity: all experiences{here}")
     if found is not None:
         line(
@@ -99,7 +78,7 @@ def _print_advice(console: Console, advice: Advice) -> None:
             measured = "without limit" if value is not None and math.isinf(value) else f"{value:.3g}"
             line(f"      {rule.trait} = {measured} ({rule.ends()}); section {rule.section}; rule {rule.id}", "dim")
             line(f"      claims: {', '.join(rule.claims)}", "dim")
-            for stored in map(stored_evidence().__getitem__, rule.evidence):
+            for stored in map(rules.stored_evidence().__getitem__, rule.evidence):
                 low, high = stored["interval"]
                 effect = f"{stored['contrast']} = {stored['effect']:+.3f} [{low:+.3f}, {high:+.3f}]"
                 after = f"n = {stored['n']} after {stored['episodes']} episodes"
@@ -115,7 +94,7 @@ def _print_advice(console: Console, advice: Advice) -> None:
         line(f"caution: {said}", "yellow")
 
 
-def _table(advice: Advice) -> Table:
+def _table(advice: proposal.Advice) -> Table:
     """Return a table of the strategies that were tried, or else of the first by the votes of rules."""
     if not advice.probes:
         table = Table("strategy", Column("votes", justify="right"), title="by rules alone", box=box.SIMPLE_HEAD)
@@ -143,13 +122,13 @@ def _table(advice: Advice) -> Table:
     return table
 
 
-def as_record(advice: Advice) -> dict[str, Any]:
+def as_record(advice: proposal.Advice) -> dict[str, Any]:
     """Return advice as plain values; null for unknown or infinite ones."""
 
     def finite(value: Any) -> Any:
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    def tried(probe: Probe) -> dict[str, Any]:
+    def tried(probe: proposal.Probe) -> dict[str, Any]:
         row: dict[str, Any] = {"strategy": probe.name, "capacity": probe.capacity, "votes": probe.candidate.votes}
         row |= {"score": probe.mean, "scores": [finite(value) for value in probe.scores.tolist()]}
         if probe.beyond is not None and probe.beyond.n:
@@ -177,7 +156,7 @@ def as_record(advice: Advice) -> dict[str, Any]:
                 "holds": rule.ends(),
                 "section": rule.section,
                 "claims": list(rule.claims),
-                "evidence": {name: stored_evidence()[name] for name in rule.evidence},
+                "evidence": {name: rules.stored_evidence()[name] for name in rule.evidence},
             }
             for favours, rule in (chosen.candidate.rules() if chosen else ())
         ],
@@ -194,7 +173,7 @@ FULL: Final = "FULL[Uniform]"
 _ROOM: Final = 10_000
 
 
-def advise(question: Question, folder: Path, workers: int, console: Console) -> Advice:
+def advise(question: Question, folder: Path, workers: int, console: Console) -> proposal.Advice:
     """Advise by runs in a folder; finished runs are reused."""
     plant, batch = make_plant(question.plant), _batch(question)
     if question.memory and question.memory < batch:
@@ -213,23 +192,23 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     assert collected is not None
     length = int(collected.sel(strategy=FULL).sum("episode").median())
     capacity = _capacity(here, collected)
-    asked = rounded(capacity.steps if capacity is not None else length // 2)
-    traits = Traits(
+    asked = proposal.rounded(capacity.steps if capacity is not None else length // 2)
+    traits = rules.Traits(
         noise=question.noise,
-        authority=authority_of(plant, question.frequency),
-        decay=decay_of(settings, budget.episodes),
-        symmetry=symmetry_of(plant, question.frequency),
+        authority=rules.authority_of(plant, question.frequency),
+        decay=rules.decay_of(settings, budget.episodes),
+        symmetry=rules.symmetry_of(plant, question.frequency),
         memory=question.memory / asked if question.memory else float("inf"),
     )
     room = room_of(asked, length, batch, question.memory)
     most = _most(collected)
     useful = {True: not question.memory or question.memory >= most, False: room < most}  # FULL, and others
-    ranked = [each for each in candidates(traits) if each.strategy() != FULL and useful[each.retention == "FULL"]]
+    ranked = [each for each in rules.candidates(traits) if each.strategy() != FULL and useful[each.retention == "FULL"]]
     picked = ranked[: budget.probes]
     say(f"2 of 3: {', '.join(each.strategy(room) for each in picked)}")
     names = [FULL, *(each.strategy(room) for each in picked)]
 
-    def concluded(name: str) -> Advice:
+    def concluded(name: str) -> proposal.Advice:
         data = run(question.study(names, budget.episodes, _ROOM), folder / name, workers, console)
         return _conclude(question, plant, budget.episodes, data, traits, capacity, _tried(names, None))
 
@@ -245,7 +224,7 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
 
 def advise_from(
     path: Path, plant: str | None, memory: int, frequency: float | None, noise: float | None
-) -> list[Advice]:
+) -> list[proposal.Advice]:
     """Advise by the results of a run folder, for each plant, learner, noise and rate that ran FULL[Uniform].
 
     Args:
@@ -287,16 +266,16 @@ def _batch(question: Question) -> int:
     return int(settings["batch_size"]) * int(settings.get("segment", 1))
 
 
-def _advise_stored(data: xr.Dataset, table: dict[str, Any], question: Question, plant: Plant | None) -> Advice:
+def _advise_stored(data: xr.Dataset, table: dict[str, Any], question: Question, plant: Plant | None) -> proposal.Advice:
     here = condition(data, question)
     capacity = _capacity(here, experiences(here, plant))
     settings, memory = _part(table, "learner", question.learner), question.memory
-    traits = Traits(
+    traits = rules.Traits(
         noise=question.noise,
-        authority=None if plant is None else authority_of(plant, question.frequency),
-        decay=decay_of(settings, data.sizes["episode"]) if settings else None,
-        symmetry=None if plant is None else symmetry_of(plant, question.frequency),
-        memory=memory / rounded(capacity.steps) if memory and capacity is not None else float("inf"),
+        authority=None if plant is None else rules.authority_of(plant, question.frequency),
+        decay=rules.decay_of(settings, data.sizes["episode"]) if settings else None,
+        symmetry=None if plant is None else rules.symmetry_of(plant, question.frequency),
+        memory=memory / proposal.rounded(capacity.steps) if memory and capacity is not None else float("inf"),
     )
     room, done = table.get("capacity"), runs_there(here)
     names = [str(name) for name in here["strategy"].values if done.sel(strategy=name).any()]
@@ -312,7 +291,7 @@ def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
     return table
 
 
-def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> Capacity | None:
+def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capacity | None:
     """Apply the 90 % rule to the curve of FULL[Uniform].
 
     None if the number of `collected` experiences is unknown or nothing was learned: all runs collapsed or, without μ_r,
@@ -324,13 +303,13 @@ def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> Capacity | No
     curves = here["reward"].sel(strategy=FULL), collected.sel(strategy=FULL)
     rewards, steps = (curve.transpose("seed", "episode").values[there] for curve in curves)
     has_scores = np.isfinite(here["mu_final"].sel(strategy=FULL)).any()
-    learned = int(here["dead"].sel(strategy=FULL)) < there.sum() if has_scores else improves(rewards)
+    learned = int(here["dead"].sel(strategy=FULL)) < there.sum() if has_scores else proposal.improves(rewards)
     if not learned:
         return None
     start = float(here["reference_random"])
     if not np.isfinite(start):
         start = float(np.nanmean(rewards[:, : max(1, rewards.shape[1] // 20)]))
-    return ninety_percent(rewards, steps, start)
+    return proposal.ninety_percent(rewards, steps, start)
 
 
 def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, int | None]]:
@@ -345,9 +324,9 @@ def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, 
         whole, own = str(strategy), strategy.retention.capacity
         retention = whole.partition("[")[0].partition("(")[0]
         sampling = whole.partition("[")[2].removesuffix("]")
-        kept = Candidate(retention, sampling, (), ())
+        kept = rules.Candidate(retention, sampling, (), ())
         plain = kept.strategy() if own is None else kept.strategy(own)
-        if retention in RETENTIONS and sampling in SAMPLINGS and str(parse(plain)) == whole:
+        if retention in rules.RETENTIONS and sampling in rules.SAMPLINGS and str(parse(plain)) == whole:
             found.append((retention, sampling, name, None if retention == "FULL" else own or room))
     return found
 
@@ -357,14 +336,14 @@ def _conclude(
     plant: Plant | None,
     episodes: int,
     data: xr.Dataset,
-    traits: Traits,
-    capacity: Capacity | None,
+    traits: rules.Traits,
+    capacity: proposal.Capacity | None,
     tried: Sequence[tuple[str, str, str, int | None]],
-) -> Advice:
+) -> proposal.Advice:
     """Compare the tried strategies; propose one that fits into the memory, or none if none beats random control."""
     here = condition(data, question)
-    scores, known, unit = scores_of(here)
-    judged = {(each.retention, each.sampling): each for each in candidates(traits)}
+    scores, known, unit = proposal.scores_of(here)
+    judged = {(each.retention, each.sampling): each for each in rules.candidates(traits)}
     done, collected = runs_there(here), experiences(here, plant)
     missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
     never = [  # their buffers hold all experiences of each run
@@ -373,7 +352,9 @@ def _conclude(
         if collected is not None and each[3] is not None and each[3] >= _most(collected.sel(strategy=each[2]))
     ]
     others = [each for each in tried if each not in never]
-    probes = probes_of(scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in others])
+    probes = proposal.probes_of(
+        scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in others]
+    )
     sizes = {each.name: each.capacity or _most(collected) for each in probes}
     affordable = [each for each in probes if not question.memory or sizes[each.name] <= question.memory]
     if not affordable:
@@ -383,8 +364,8 @@ def _conclude(
         )
     place: dict[str, Any] = {axis: [getattr(question, axis)] for axis in ("learner", "noise", "frequency")}
     headline, causes = no_learning(data.sel(plant=question.plant, **place))
-    chosen = None if headline else choose(affordable)
-    return Advice(
+    chosen = None if headline else proposal.choose(affordable)
+    return proposal.Advice(
         plant=question.plant,
         frequency=question.frequency,
         noise=question.noise,
@@ -396,9 +377,9 @@ def _conclude(
         capacity=capacity,
         probes=probes,
         chosen=chosen,
-        changes=[] if chosen is None else changes_of(traits, probes, affordable, chosen, capacity),
+        changes=[] if chosen is None else proposal.changes_of(traits, probes, affordable, chosen, capacity),
         cautions=[
-            *cautions_of(capacity, chosen, question.seeds, episodes, traits, counted=collected is not None),
+            *proposal.cautions_of(capacity, chosen, question.seeds, episodes, traits, counted=collected is not None),
             *_about_capacities(capacity, probes, [name for _, _, name, _ in never]),
         ],
         known=known,
@@ -407,7 +388,9 @@ def _conclude(
     )
 
 
-def _about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> list[str]:
+def _about_capacities(
+    capacity: proposal.Capacity | None, probes: Sequence[proposal.Probe], never: Sequence[str]
+) -> list[str]:
     """Return sentences about runs that are not judged, because no experience was overwritten, and about capacities."""
     sentences = []
     if never:
@@ -416,8 +399,8 @@ def _about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never:
             "run them longer, or with a smaller capacity"
         )
     sizes = sorted({each.capacity for each in probes if each.capacity is not None})
-    if sizes and (capacity is None or rounded(capacity.steps) > sizes[-1]):
-        asked = "gives none" if capacity is None else f"asks for {rounded(capacity.steps)}"
+    if sizes and (capacity is None or proposal.rounded(capacity.steps) > sizes[-1]):
+        asked = "gives none" if capacity is None else f"asks for {proposal.rounded(capacity.steps)}"
         sentences.append(f"bounded retentions were tried with {sizes[-1]} experiences; the 90 % rule {asked}")
     return sentences
 
@@ -427,7 +410,7 @@ def room_of(asked: int, collected: int, batch: int, memory: int) -> int:
 
     It is the `asked` capacity or half of the run, at most the memory and at least a batch.
     """
-    room = asked if asked < collected else rounded(collected // 2)
+    room = asked if asked < collected else proposal.rounded(collected // 2)
     return max(batch, min(room, memory or room))
 
 

@@ -8,16 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from replaybench.evidence.advice.proposal import (
-    LEAST_EPISODES,
-    Advice,
-    Probe,
-    capacity_change,
-    edges_of,
-    improves,
-    ninety_percent,
-    rounded,
-)
+from replaybench.evidence.advice import proposal
 from replaybench.evidence.advice.rules import Traits, authority_of, candidates, decay_of, symmetry_of
 from replaybench.exchange.recorded_buffer import Recording, curves, read_recording
 from replaybench.runtime.errors import UserError
@@ -26,7 +17,7 @@ _START = 20
 """Learning begins in the first of this number of parts of a recording."""
 
 
-def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> Advice:
+def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> proposal.Advice:
     """Advise by a buffer file.
 
     Args:
@@ -40,10 +31,10 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
         raise UserError(f"--memory {memory} is smaller than a batch of {batch}; ask for {batch} or more")
     rewards, steps = curves(recording)
     capacity = None  # for fewer than 20 episodes, or where they do not significantly improve
-    if rewards.shape[1] >= LEAST_EPISODES and improves(rewards):
+    if rewards.shape[1] >= proposal.LEAST_EPISODES and proposal.improves(rewards):
         start = float(rewards[:, : rewards.shape[1] // _START].mean())
-        capacity = ninety_percent(rewards, steps.astype(np.float64), start)
-    asked = None if capacity is None else rounded(capacity.steps)
+        capacity = proposal.ninety_percent(rewards, steps.astype(np.float64), start)
+    asked = None if capacity is None else proposal.rounded(capacity.steps)
     authority = symmetry = None
     with contextlib.suppress(UserError):  # a dataset's rate may be none that the plant can have
         authority = authority_of(recording.plant, recording.frequency)
@@ -58,11 +49,11 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
     collected = int(recording.arrays["collected"][recording.members].max())
     room = max(batch, min(size for size in (asked, memory, collected) if size))
     ranked = [
-        Probe(each, each.strategy(room), None if each.retention == "FULL" else room, np.empty(0), None, 1.0)
+        proposal.Probe(each, each.strategy(room), None if each.retention == "FULL" else room, np.empty(0), None, 1.0)
         for each in candidates(traits)
         if (not memory or memory >= collected if each.retention == "FULL" else room < collected)
     ]
-    return Advice(
+    return proposal.Advice(
         plant=recording.plant.name,
         frequency=recording.frequency,
         noise=recording.facts.noise if noise is None else noise,
@@ -75,7 +66,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
         probes=(),
         ranked=ranked,
         chosen=ranked[0],
-        changes=[*edges_of(traits, ranked[0].candidate), *capacity_change(capacity)],
+        changes=[*proposal.edges_of(traits, ranked[0].candidate), *proposal.capacity_change(capacity)],
         cautions=[
             f"nothing was tried; `replaybench advise --plant {plant or recording.facts.plant}` tries them",
             *_cautions(recording, noise, rewards.shape[1], collected, room, asked, traits),
@@ -115,7 +106,7 @@ def _cautions(
             why = "the file does not say where episodes begin"
         elif any(len(order) < recording.arrays["collected"][m] for m, order in turns):
             why = "not all that was collected is stored, so that there is no learning curve"
-        elif episodes < LEAST_EPISODES:
+        elif episodes < proposal.LEAST_EPISODES:
             why = f"{episodes} whole episodes are too few"
         else:
             why = "its episodes do not significantly improve"

@@ -18,28 +18,9 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import stored_plant
 from replaybench.experiments.text_table import plain_table
 from replaybench.replay.storage.schema import BufferFacts, BufferFile, open_buffer
-from replaybench.reports.figures.style import (
-    GREY,
-    PALETTE,
-    label_angle,
-    new_figure,
-    plant_name,
-    style,
-    write_figure,
-    write_note,
-)
+from replaybench.reports.figures import style
 from replaybench.reports.figures.surfaces import draw_ends
-from replaybench.reports.inspection.composition import (
-    BINS,
-    FINE,
-    Axis,
-    Composition,
-    FloatHistogram,
-    Visits,
-    choose,
-    measure,
-    plant_axes,
-)
+from replaybench.reports.inspection import composition
 from replaybench.runtime.arrays import Integers
 from replaybench.runtime.errors import UserError
 
@@ -50,7 +31,7 @@ if TYPE_CHECKING:
 _SHADES: Final = "░▒▓█"
 
 
-def coverage(visits: Visits, facts: BufferFacts, plant: Plant | None) -> Iterator[Table | Text]:
+def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None) -> Iterator[Table | Text]:
     """Yield the coverage of each state as a table, and for two states a picture of their plane."""
     numbers = ("from", "to", "visited", "outside")
     title = "states in which stored experiences begin, as observed"
@@ -73,16 +54,16 @@ def coverage(visits: Visits, facts: BufferFacts, plant: Plant | None) -> Iterato
         yield _picture(visits.plane[0], *visits.axes)
 
 
-def _picture(counts: Integers, across: Axis, up: Axis) -> Text:
+def _picture(counts: Integers, across: composition.Axis, up: composition.Axis) -> Text:
     """Return the density over the plane in shades of a logarithmic scale."""
-    rows = counts.reshape(BINS, BINS // FINE, FINE).sum(axis=2).T[::-1]
+    rows = counts.reshape(composition.BINS, composition.BINS // composition.FINE, composition.FINE).sum(axis=2).T[::-1]
     most = max(1, int(rows.max()))
     limits = [int(np.ceil(most ** (level / len(_SHADES)))) for level in range(len(_SHADES))]
     shade: NDArray[Any] = np.array(list(" " + _SHADES))[np.searchsorted(limits, rows, side="right")]
     top, middle, bottom = (f"{value:.3g}" for value in (up.high, (up.low + up.high) / 2, up.low))
     labels = {0: top, len(rows) // 2: middle, len(rows) - 1: bottom}
     margin = max(map(len, labels.values())) + 2
-    blank, line = " " * margin, "─" * BINS
+    blank, line = " " * margin, "─" * composition.BINS
     lines = [f"{blank}{up.label}, upwards; {across.label}, to the right", f"{blank}┌{line}┐"]
     lines += [f"{labels.get(i, ''):>{margin - 1}} │{''.join(row)}│" for i, row in enumerate(shade)]
     low, middle, high = (f"{value:.3g}" for value in (across.low, (across.low + across.high) / 2, across.high))
@@ -122,7 +103,7 @@ QUANTITIES: Final = {
 }
 
 
-def whose(found: Composition, facts: BufferFacts) -> str:
+def whose(found: composition.Composition, facts: BufferFacts) -> str:
     """Return a title: strategy and members."""
     title = f"composition of {facts.strategy or 'a recording'}"
     if len(found.members) > 1:
@@ -132,7 +113,7 @@ def whose(found: Composition, facts: BufferFacts) -> str:
     return f"{title}, member {member}{'' if number == member else f' (seed {number})'}"
 
 
-def _counts(found: Composition) -> Table:
+def _counts(found: composition.Composition) -> Table:
     def each(counts: Integers) -> str:
         ends = dict.fromkeys((f"{counts.min():,}", f"{counts.max():,}"))
         return f" ({' to '.join(ends)} each)" if len(counts) > 1 else ""
@@ -149,7 +130,7 @@ def _counts(found: Composition) -> Table:
     return table
 
 
-def _ages(found: Composition) -> Iterator[Table | Text]:
+def _ages(found: composition.Composition) -> Iterator[Table | Text]:
     title, headings = "age: experiences that the member has collected since", ("age", "share of stored", "", "retained")
     table = plain_table(headings, ("age", "", "retained"), title)
     table.columns[1].min_width = _BAR
@@ -176,7 +157,7 @@ def bar(share: float, width: int) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _quantiles(found: Composition) -> Iterator[Table | Text]:
+def _quantiles(found: composition.Composition) -> Iterator[Table | Text]:
     shares = [f"{share:.0%}" for share in SHARES]
     table = plain_table(("", "unit", *shares, "not counted"), shares, "quantiles")
     for name, counted in found.quantities.items():
@@ -188,7 +169,7 @@ def _quantiles(found: Composition) -> Iterator[Table | Text]:
     yield Text(" over all stored experiences, with a relative error of 1/2000\n", style="dim")
 
 
-def _apart(quantity: Quantity, counted: FloatHistogram) -> str:
+def _apart(quantity: Quantity, counted: composition.FloatHistogram) -> str:
     """Return how many values are infinite or NaN."""
     apart = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
     return ", ".join(f"{count:,} {what}" for count, what in apart if count)
@@ -199,15 +180,15 @@ _LOGARITHMIC: Final = ("td_error", "priority")
 _HEIGHT: Final = 2.35
 
 
-def _draw(found: Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
+def _draw(found: composition.Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
     """Draw the histograms, and a single map right of them or several maps in rows below them."""
     planes = found.visits.planes if found.visits is not None else []
     single, histograms = len(planes) == 1, len(found.quantities)
     across = (1 if histograms <= 3 else 2) if single else 3
     above = -(-histograms // across)
     rows = max(2, above) if single else above - (-len(planes) // across)
-    title = f"{plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")  # not a formula
-    figure = new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(found, plant is not None))
+    title = f"{style.plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")  # not a formula
+    figure = style.new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(found, plant is not None))
     cells = figure.add_gridspec(rows, across + single, width_ratios=[1.0] * across + [2.0] * single)
     for place, (name, counted) in enumerate(found.quantities.items()):
         axes = figure.add_subplot(cells[divmod(place, across)])
@@ -222,7 +203,7 @@ def _draw(found: Composition, facts: BufferFacts, plant: Plant | None) -> Figure
     return figure
 
 
-def _caption(found: Composition, known: bool) -> str:
+def _caption(found: composition.Composition, known: bool) -> str:
     share = found.stored / max(1, int(found.collected.sum()))
     each = f"units of up to {found.unit_steps} steps, " if found.unit_steps > 1 else ""
     text = (
@@ -235,23 +216,23 @@ def _caption(found: Composition, known: bool) -> str:
     return text
 
 
-def _draw_ages(axes: Axes, found: Composition) -> None:
+def _draw_ages(axes: Axes, found: composition.Composition) -> None:
     ages = found.ages
     edges = np.arange(len(ages.stored) + 1) * ages.width
     even = 100 * ages.collected / max(1, ages.collected.sum())
-    axes.stairs(100 * ages.stored / max(1, found.stored), edges, fill=True, color=PALETTE[0])
-    axes.stairs(even, edges, color=GREY, linewidth=1.0, baseline=None)
+    axes.stairs(100 * ages.stored / max(1, found.stored), edges, fill=True, color=style.PALETTE[0])
+    axes.stairs(even, edges, color=style.GREY, linewidth=1.0, baseline=None)
     axes.set(xlabel="age [experiences]", ylabel="share [%]", xlim=(0, edges[-1]))
     axes.locator_params(axis="x", nbins=4)
 
 
-def _draw_histogram(axes: Axes, name: str, counted: FloatHistogram) -> None:
+def _draw_histogram(axes: Axes, name: str, counted: composition.FloatHistogram) -> None:
     quantity = QUANTITIES[name]
     unit = f" [{quantity.unit}]" if quantity.unit else ""
     axes.set(xlabel=f"{quantity.label}{unit}", ylabel="share [%]")
     numbers, counts = counted.numbers.astype(np.float64), counted.counts
     if not numbers.size:
-        write_note(axes, "none is finite" if counted.infinite + counted.undefined else "nothing is stored")
+        style.write_note(axes, "none is finite" if counted.infinite + counted.undefined else "nothing is stored")
         return
     logarithmic = name in _LOGARITHMIC and numbers[-1] > 0
     if logarithmic:
@@ -259,9 +240,9 @@ def _draw_histogram(axes: Axes, name: str, counted: FloatHistogram) -> None:
         axes.set_xscale("log")
     edges = histogram_edges(float(numbers[0]), float(numbers[-1]), quantity.whole, logarithmic)
     heights, _ = np.histogram(numbers, edges, weights=counts)
-    axes.stairs(100 * heights / counts.sum(), edges, fill=True, color=PALETTE[0])
+    axes.stairs(100 * heights / counts.sum(), edges, fill=True, color=style.PALETTE[0])
     if words := _apart(quantity, counted):
-        axes.set_title(f"not shown: {words}", color=GREY, size=8)
+        axes.set_title(f"not shown: {words}", color=style.GREY, size=8)
 
 
 def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> NDArray[np.float64]:
@@ -275,7 +256,7 @@ def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> 
     return np.linspace(low - room, high + room, _BINS + 1)
 
 
-def _draw_plane(figure: Figure, axes: Axes, visits: Visits, plane: int, plant: Plant | None) -> None:
+def _draw_plane(figure: Figure, axes: Axes, visits: composition.Visits, plane: int, plant: Plant | None) -> None:
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import LogLocator
 
@@ -287,7 +268,7 @@ def _draw_plane(figure: Figure, axes: Axes, visits: Visits, plane: int, plant: P
     image = axes.imshow(counts, extent=(across.low, across.high, up.low, up.high), norm=norm, **look)
     figure.colorbar(image, ax=axes, label="experiences", pad=0.015, ticks=LogLocator(subs=(1, 2, 5)), format="%d")
     axes.set(xlabel=across.label, ylabel=up.label)
-    label_angle(axes, across.periodic, 5)
+    style.label_angle(axes, across.periodic, 5)
     if isinstance(plant, OdePlant):
         draw_ends(axes, plant, pair)
         axes.set(xlim=(across.low, across.high), ylim=(up.low, up.high))
@@ -299,7 +280,7 @@ def show_composition(
     """Print the composition of a buffer file, and draw it if `figure` names a file."""
     with open_buffer(path) as file:
         plant, axes = _known_plant(file, plant_name)
-        found, facts = measure(file, member, axes), file.facts
+        found, facts = composition.measure(file, member, axes), file.facts
     parts: list[RenderableType] = [Text(whose(found, facts), style="bold"), _counts(found)]
     if found.stored:
         parts += [*_ages(found), *_quantiles(found)]
@@ -307,8 +288,8 @@ def show_composition(
     for part in parts:
         console.print(part, highlight=False)
     if figure is not None:
-        with style():
-            write_figure(_draw(found, facts, plant), figure)
+        with style.style():
+            style.write_figure(_draw(found, facts, plant), figure)
         print(f"figure   {figure}")
 
 
@@ -316,10 +297,10 @@ def check_choice(path: Path, member: int | None, plant_name: str | None) -> None
     """Check a buffer file, member and plant before anything is printed."""
     with open_buffer(path) as file:
         _known_plant(file, plant_name)
-        choose(file, member)
+        composition.choose(file, member)
 
 
-def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[Axis] | None]:
+def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[composition.Axis] | None]:
     """Return the plant of a buffer and its states, or None and None.
 
     A plant in a Python file is used only if the user names it: opening a file never executes code that it names.
@@ -327,7 +308,7 @@ def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None
     facts, states = file.facts, file.facts.fields.get("observation", 0)
     try:
         plant = stored_plant(facts.plant or "", plant_name, facts.parameters)
-        axes = None if plant is None else plant_axes(plant)
+        axes = None if plant is None else composition.plant_axes(plant)
     except (UserError, ArithmeticError) as error:
         if plant_name is not None:
             raise UserError(f"{plant_name} does not fit {file.path}: {error}") from None

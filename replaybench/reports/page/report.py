@@ -24,16 +24,8 @@ from plotly.utils import PlotlyJSONEncoder
 from replaybench.exchange.offline_scores import OfflineScores, read_scores
 from replaybench.reports.figures.all_figures import offline_series
 from replaybench.reports.figures.style import PALETTE, RAW_LABELS, plant_name
-from replaybench.reports.page import theme
+from replaybench.reports.page import curves, theme
 from replaybench.reports.page.claims import claims_section, provenance_section
-from replaybench.reports.page.curves import (
-    buffers_section,
-    curve_traces,
-    curves_section,
-    level_trace,
-    reference_traces,
-    resources_section,
-)
 from replaybench.reports.page.policies import policies_section, read_snapshots
 from replaybench.reports.page.report_data import ReportData, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
@@ -98,13 +90,13 @@ def make_report(run: Path) -> str:
     kept = list(read_snapshots(material))
     sections = [
         scores_section(material),
-        curves_section(material),
+        curves.curves_section(material),
         responses_section(material),
         strategies_section(material),
         policies_section(material, kept),
-        buffers_section(material, kept),
+        curves.buffers_section(material, kept),
         claims_section(material),
-        resources_section(material),
+        curves.resources_section(material),
         provenance_section(material),
     ]
     page = Page(material.name, summarise(material), filters(material), [], material.missing)
@@ -229,11 +221,11 @@ def _curves(scores: OfflineScores, plant: str) -> Section:
     series, runs, curve, levels, known = offline_series(scores)
     references = theme.in_reach(known, *((runs.min(), runs.max()) if curve else (-np.inf, np.inf)))
     digits = decimals([*references.values(), *runs.ravel()])
-    traces = reference_traces(references, last, digits)
+    traces = curves.reference_traces(references, last, digits)
     for (name, level), color in zip(levels.items(), PALETTE[1:], strict=False):
-        traces.append(level_trace(name, level.mean, last, {"color": color, "width": 1.3}))
+        traces.append(curves.level_trace(name, level.mean, last, {"color": color, "width": 1.3}))
     if curve:
-        traces += curve_traces({}, series, curve, digits)
+        traces += curves.curve_traces({}, series, curve, digits)
     unit = MU if found.usable else RAW_LABELS[found.episode_metric]
     figure = theme.new_figure(traces, "updates", unit, hovermode="x")
     title = f"{plant}, {found.frequency:g} Hz, noise {found.noise:g}"
