@@ -22,7 +22,7 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.registry import make_plant
 from replaybench.evidence.advice import advise as procedure
-from replaybench.evidence.advice import probes
+from replaybench.evidence.advice import probes, proposal
 from replaybench.evidence.advice.advise import advise_from
 from replaybench.evidence.advice.probes import Budget, Question
 from replaybench.evidence.advice.proposal import (
@@ -344,7 +344,7 @@ def test_capacities_hold_a_batch_and_what_is_proposed_fits(tmp_path: Path, monke
     few = Capacity(steps=120, stored=12_000, start=0.0, final=1.0, rise=0.0, rising=False, converged=True)
     monkeypatch.setattr(procedure, "run", run)
     monkeypatch.setattr(procedure, "planned", lambda *_: Budget(episodes=60, probes=2))
-    monkeypatch.setattr(procedure.proposal, "ninety_percent", lambda *_: few)
+    monkeypatch.setattr(proposal, "ninety_percent", lambda *_: few)
     for memory in (0, 250):
         tried.clear()
         question = Question(
@@ -379,7 +379,7 @@ def test_without_an_answer_of_the_rule_half_of_the_run_is_kept(tmp_path: Path, m
 
     monkeypatch.setattr(procedure, "run", run)
     monkeypatch.setattr(procedure, "planned", lambda *_: Budget(episodes=40, probes=8))
-    monkeypatch.setattr(procedure.proposal, "ninety_percent", lambda *_: None)
+    monkeypatch.setattr(proposal, "ninety_percent", lambda *_: None)
     question = Question(
         plant="PendulumDCSC", learner="DDPG", frequency=50.0, noise=0.0, seeds=6, root_seed=0, minutes=1.0
     )

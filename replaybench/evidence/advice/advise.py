@@ -58,13 +58,11 @@ def _print_advice(console: Console, advice: proposal.Advice) -> None:
             line(f"  {place}. {cause}")
     else:
         line(f"{where}: use {chosen.name}", "bold")
-        if chosen.candidate.retention != "FULL":
-            line(f"capacity: {chosen.capacity} experiences")
-        else:
-            here = (
-                f" ({found.stored} here); {proposal.rounded(found.steps)} by the 90 % rule" if found is not None else ""
-            )
-            line(f"capacity: all experiences{here}")
+        kept = f"{chosen.capacity} experiences"
+        if chosen.candidate.retention == "FULL":
+            kept = "all experiences"
+            kept += f" ({found.stored} here); {proposal.rounded(found.steps)} by the 90 % rule" if found else ""
+        line(f"capacity: {kept}")
     if found is not None:
         line(
             f"the 90 % rule (section 9.1): the learning curve is at nine tenths of {found.start:.4g} … "
@@ -351,10 +349,8 @@ def _conclude(
         for each in tried
         if collected is not None and each[3] is not None and each[3] >= _most(collected.sel(strategy=each[2]))
     ]
-    others = [each for each in tried if each not in never]
-    probes = proposal.probes_of(
-        scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in others]
-    )
+    others = [(judged[each[:2]], *each[2:]) for each in tried if each not in never]
+    probes = proposal.probes_of(scores, missing, others)
     sizes = {each.name: each.capacity or _most(collected) for each in probes}
     affordable = [each for each in probes if not question.memory or sizes[each.name] <= question.memory]
     if not affordable:
