@@ -108,8 +108,8 @@ def test_failed_seeds_are_left_out_and_no_capacity_is_given_without_learning() -
     assert ninety_percent(curves(), steps, start=0.0) is None
     assert ninety_percent(curves()[:, ::12], steps[:, ::12], start=-10.0) is None
     chosen = probe("FULL", 0.9, 0)
-    assert cautions_of(None, chosen, 10, 17, QUIET)[0].startswith("17 episodes are too few for the 90 % rule")
-    assert cautions_of(None, chosen, 10, 20, QUIET)[0].startswith("FULL[Uniform] learned nothing")
+    assert next(cautions_of(None, chosen, 10, 17, QUIET)).startswith("17 episodes are too few for the 90 % rule")
+    assert next(cautions_of(None, chosen, 10, 20, QUIET)).startswith("FULL[Uniform] learned nothing")
 
 
 def test_moving_means_and_rounding_by_hand() -> None:

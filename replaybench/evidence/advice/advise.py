@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -173,7 +175,9 @@ _ROOM: Final = 10_000
 
 def advise(question: Question, folder: Path, workers: int, console: Console) -> proposal.Advice:
     """Advise by runs in a folder; finished runs are reused."""
-    plant, batch = make_plant(question.plant), _batch(question)
+    plant = make_plant(question.plant)
+    settings = question.study([FULL], question.episodes or LEAST_EPISODES, _ROOM).cells()[0].settings
+    batch = int(settings["batch_size"]) * int(settings.get("segment", 1))
     if question.memory and question.memory < batch:
         raise UserError(f"--memory {question.memory} is smaller than a batch of {batch}; ask for {batch} or more")
     budget = planned(question, folder, workers)
@@ -191,13 +195,8 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     length = int(collected.sel(strategy=FULL).sum("episode").median())
     capacity = _capacity(here, collected)
     asked = proposal.rounded(capacity.steps if capacity is not None else length // 2)
-    traits = rules.Traits(
-        noise=question.noise,
-        authority=rules.authority_of(plant, question.frequency),
-        decay=rules.decay_of(settings, budget.episodes),
-        symmetry=rules.symmetry_of(plant, question.frequency),
-        memory=question.memory / asked if question.memory else float("inf"),
-    )
+    decay = rules.decay_of(settings, budget.episodes)
+    traits = rules.traits_of(plant, question.frequency, question.noise, decay, question.memory, asked)
     room = room_of(asked, length, batch, question.memory)
     most = _most(collected)
     useful = {True: not question.memory or question.memory >= most, False: room < most}  # FULL, and others
@@ -259,22 +258,13 @@ def advise_from(
     return found
 
 
-def _batch(question: Question) -> int:
-    settings = question.study([FULL], question.episodes or LEAST_EPISODES, _ROOM).cells()[0].settings
-    return int(settings["batch_size"]) * int(settings.get("segment", 1))
-
-
 def _advise_stored(data: xr.Dataset, table: dict[str, Any], question: Question, plant: Plant | None) -> proposal.Advice:
     here = condition(data, question)
     capacity = _capacity(here, experiences(here, plant))
-    settings, memory = _part(table, "learner", question.learner), question.memory
-    traits = rules.Traits(
-        noise=question.noise,
-        authority=None if plant is None else rules.authority_of(plant, question.frequency),
-        decay=rules.decay_of(settings, data.sizes["episode"]) if settings else None,
-        symmetry=None if plant is None else rules.symmetry_of(plant, question.frequency),
-        memory=memory / proposal.rounded(capacity.steps) if memory and capacity is not None else float("inf"),
-    )
+    settings = _part(table, "learner", question.learner)
+    decay = rules.decay_of(settings, data.sizes["episode"]) if settings else None
+    asked = None if capacity is None else proposal.rounded(capacity.steps)
+    traits = rules.traits_of(plant, question.frequency, question.noise, decay, question.memory, asked)
     room, done = table.get("capacity"), runs_there(here)
     names = [str(name) for name in here["strategy"].values if done.sel(strategy=name).any()]
     question = dataclasses.replace(question, seeds=int(done.sel(strategy=FULL).sum()))
@@ -314,18 +304,12 @@ def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, 
     """Return the tried strategies that rules cover: retention, sampling, name and capacity."""
     found = []
     for name in names:
-        try:
-            with imports_only():
-                strategy = parse(name)
-        except UserError:  # in a user's file, which must not run here, or unknown
-            continue
-        whole, own = str(strategy), strategy.retention.capacity
-        retention = whole.partition("[")[0].partition("(")[0]
-        sampling = whole.partition("[")[2].removesuffix("]")
-        kept = rules.Candidate(retention, sampling, (), ())
-        plain = kept.strategy() if own is None else kept.strategy(own)
-        if retention in rules.RETENTIONS and sampling in rules.SAMPLINGS and str(parse(plain)) == whole:
-            found.append((retention, sampling, name, None if retention == "FULL" else own or room))
+        with contextlib.suppress(UserError), imports_only():  # in a user's file, which must not run here, or unknown
+            strategy = parse(name)
+            own = strategy.retention.capacity
+            for retention, sampling in itertools.product(rules.RETENTIONS, rules.SAMPLINGS):
+                if str(parse(rules.Candidate(retention, sampling, (), ()).strategy(own))) == str(strategy):
+                    found.append((retention, sampling, name, None if retention == "FULL" else own or room))
     return found
 
 
@@ -376,29 +360,12 @@ def _conclude(
         changes=[] if chosen is None else proposal.changes_of(traits, probes, affordable, chosen, capacity),
         cautions=[
             *proposal.cautions_of(capacity, chosen, question.seeds, episodes, traits, counted=collected is not None),
-            *_about_capacities(capacity, probes, [name for _, _, name, _ in never]),
+            *proposal.about_capacities(capacity, probes, [name for _, _, name, _ in never]),
         ],
         known=known,
         headline=headline,
         causes=causes,
     )
-
-
-def _about_capacities(
-    capacity: proposal.Capacity | None, probes: Sequence[proposal.Probe], never: Sequence[str]
-) -> list[str]:
-    """Return sentences about runs that are not judged, because no experience was overwritten, and about capacities."""
-    sentences = []
-    if never:
-        sentences.append(
-            f"not judged, because their capacity holds the whole run, as FULL does: {', '.join(never)}; "
-            "run them longer, or with a smaller capacity"
-        )
-    sizes = sorted({each.capacity for each in probes if each.capacity is not None})
-    if sizes and (capacity is None or proposal.rounded(capacity.steps) > sizes[-1]):
-        asked = "gives none" if capacity is None else f"asks for {proposal.rounded(capacity.steps)}"
-        sentences.append(f"bounded retentions were tried with {sizes[-1]} experiences; the 90 % rule {asked}")
-    return sentences
 
 
 def room_of(asked: int, collected: int, batch: int, memory: int) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from replaybench.evidence.advice import proposal
-from replaybench.evidence.advice.rules import Traits, authority_of, candidates, decay_of, symmetry_of
+from replaybench.evidence.advice.rules import Traits, candidates, decay_of, traits_of
 from replaybench.exchange.recorded_buffer import Recording, curves, read_recording
 from replaybench.runtime.errors import UserError
 
@@ -35,17 +34,11 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
         start = float(rewards[:, : rewards.shape[1] // _START].mean())
         capacity = proposal.ninety_percent(rewards, steps.astype(np.float64), start)
     asked = None if capacity is None else proposal.rounded(capacity.steps)
-    authority = symmetry = None
-    with contextlib.suppress(UserError):  # a dataset's rate may be none that the plant can have
-        authority = authority_of(recording.plant, recording.frequency)
-        symmetry = symmetry_of(recording.plant, recording.frequency)
-    traits = Traits(
-        noise=recording.noise if noise is None else noise,
-        authority=authority,
-        decay=_decay(recording),
-        symmetry=symmetry,
-        memory=memory / asked if memory and asked is not None else float("inf"),
-    )
+    level, decay = recording.noise if noise is None else noise, _decay(recording)
+    try:
+        traits = traits_of(recording.plant, recording.frequency, level, decay, memory, asked)
+    except UserError:  # a dataset's rate may be none that the plant can have
+        traits = traits_of(None, recording.frequency, level, decay, memory, asked)
     collected = int(recording.arrays["collected"][recording.members].max())
     room = max(batch, min(size for size in (asked, memory, collected) if size))
     ranked = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -303,28 +303,35 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
 
 def cautions_of(
     capacity: Capacity | None, chosen: Probe | None, seeds: int, episodes: int, traits: Traits, counted: bool = True
-) -> list[str]:
-    """Return the limits of the advice; `counted`: whether the number of experiences is known."""
-    said = []
+) -> Iterator[str]:
+    """Yield the limits of the advice; `counted`: whether the number of experiences is known."""
     if not counted:
-        said.append("how many experiences an iteration gave is known by the plant's file only; name it with --plant")
+        yield "how many experiences an iteration gave is known by the plant's file only; name it with --plant"
     elif capacity is None and episodes < LEAST_EPISODES:
-        said.append(
-            f"{episodes} episodes are too few for the 90 % rule, which gives no capacity; --episodes "
-            f"{LEAST_EPISODES} or more"
-        )
+        few = f"{episodes} episodes are too few for the 90 % rule"
+        yield f"{few}, which gives no capacity; --episodes {LEAST_EPISODES} or more"
     elif capacity is None and chosen is not None:
-        said.append("FULL[Uniform] learned nothing here, or next to nothing: run longer before trusting this")
+        yield "FULL[Uniform] learned nothing here, or next to nothing: run longer before trusting this"
     if seeds < _FEW:
-        said.append(f"intervals of {seeds} seeds are too narrow (docs/explanation/statistics.md); use 10 or more")
+        yield f"intervals of {seeds} seeds are too narrow (docs/explanation/statistics.md); use 10 or more"
     if chosen is not None and chosen.beyond is not None and not chosen.chance < SIGNIFICANT:
-        said.append(f"{chosen.name} is not significantly better than FULL[Uniform] (p = {chosen.chance:.2f})")
+        yield f"{chosen.name} is not significantly better than FULL[Uniform] (p = {chosen.chance:.2f})"
     if traits.symmetry is None:
-        said.append(
-            "whether the plant is its own mirror image is not known: it has no equations, or its file was not loaded"
-        )
+        yield "whether the plant is its own mirror image is not known: it has no equations, or its file was not loaded"
     if traits.authority is None:
-        said.append("how far single actions move the plant was not measured")
+        yield "how far single actions move the plant was not measured"
     if traits.decay is None:
-        said.append("whether exploration decayed is not known: the run's study.toml lacks the learner's settings")
-    return said
+        yield "whether exploration decayed is not known: the run's study.toml lacks the learner's settings"
+
+
+def about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> Iterator[str]:
+    """Yield sentences about runs that are not judged, because no experience was overwritten, and about capacities."""
+    if never:
+        yield (
+            f"not judged, because their capacity holds the whole run, as FULL does: {', '.join(never)}; "
+            "run them longer, or with a smaller capacity"
+        )
+    sizes = sorted({each.capacity for each in probes if each.capacity is not None})
+    if sizes and (capacity is None or rounded(capacity.steps) > sizes[-1]):
+        asked = "gives none" if capacity is None else f"asks for {rounded(capacity.steps)}"
+        yield f"bounded retentions were tried with {sizes[-1]} experiences; the 90 % rule {asked}"

@@ -45,6 +45,19 @@ class Traits:
     memory: float
 
 
+def traits_of(
+    plant: Plant | None, frequency: float, noise: float, decay: float | None, memory: int, asked: int | None
+) -> Traits:
+    """Return the traits of a plant, for a `memory` (0 for no limit) where the 90 % rule `asked` for a capacity."""
+    return Traits(
+        noise=noise,
+        authority=None if plant is None else authority_of(plant, frequency),
+        decay=decay,
+        symmetry=None if plant is None else symmetry_of(plant, frequency),
+        memory=memory / asked if memory and asked is not None else float("inf"),
+    )
+
+
 def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
     """Return how far one action moves the plant, at states of random episodes.
 
