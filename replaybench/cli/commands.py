@@ -48,14 +48,9 @@ _LEAST_LEARNERS = 8
 
 
 def show_baseline(
-    console: Console,
-    name: str,
-    parameters: Mapping[str, Parameter],
-    frequency: float | None,
-    noise: float,
-    rule: Rule | None,
-    output: Path | None,
-) -> None:
+    console: Console, name: str, parameters: Mapping[str, Parameter], frequency: float | None, noise: float,
+    rule: Rule | None, output: Path | None,
+) -> None:  # fmt: skip
     """Solve a plant, print convergence and scores, draw value and policy."""
     from replaybench.baselines.controllers import linear_quadratic_regulator
     from replaybench.baselines.fuzzy_q_iteration import Variant, solve
@@ -74,10 +69,8 @@ def show_baseline(
     name = "-".join([plant.name, f"{frequency:g}Hz", *changed])
     folder = output or Path("runs") / f"baseline-{_file_name(name)}"
     stage = "fuzzy Q-iteration"
-    with (
-        console.status(stage) if console.is_terminal else contextlib.nullcontext(),
-        plain_lines(console, lambda: stage),
-    ):
+    status = console.status(stage) if console.is_terminal else contextlib.nullcontext()
+    with status, plain_lines(console, lambda: stage):
         variants: tuple[Variant, ...] = ("synchronous", "asynchronous")
         sweeps = []
         for variant in variants:
@@ -143,21 +136,10 @@ def _score_table(first: str, title: str) -> Table:
 
 
 def show_replay(
-    console: Console,
-    path: Path,
-    output: Path | None,
-    strategy_text: str,
-    learner: str,
-    *,
-    plant: str | None,
-    stream: bool,
-    updates: int,
-    capacity: int | None,
-    seeds: int | None,
-    root_seed: int,
-    member: int | None,
+    console: Console, path: Path, output: Path | None, strategy_text: str, learner: str, *, plant: str | None,
+    stream: bool, updates: int, capacity: int | None, seeds: int | None, root_seed: int, member: int | None,
     changes: Changes,
-) -> OfflineScores:
+) -> OfflineScores:  # fmt: skip
     """Train offline from a buffer file; print, store and return how that compares with online learning and DP."""
     from replaybench.exchange.offline import replay_offline
     from replaybench.exchange.offline_scores import extrapolation

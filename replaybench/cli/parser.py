@@ -46,12 +46,9 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
     try:
         with contextlib.redirect_stderr(printed):
             found = tyro.extras.subcommand_cli_from_dict(
-                {name: _deferred(command) for name, command in commands.items()},
-                prog="replaybench",
-                description=description,
-                args=words,
-                sort_subcommands=False,
-            )
+                {name: _deferred(command) for name, command in commands.items()}, prog="replaybench",
+                description=description, args=words, sort_subcommands=False,
+            )  # fmt: skip
     except SystemExit as end:
         if not end.code:
             raise

@@ -74,8 +74,8 @@ def sweep(
     axes = {"plants": plant, "learners": learner, "strategies": strategy, "noise": noise, "frequency": frequency}
     options = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-    changes = setting_values(set or ())
     given |= {key: [*values] for key, values in axes.items() if values}
+    changes = setting_values(set or ())
     if twice := [key for key in given if key in changes]:
         raise UserError(f"--set gives {twice[0]}, which an option gives, too; leave one out")
     if study is None and not (plant and strategy):
@@ -145,15 +145,9 @@ def reproduce(
 
 
 def _run_study(
-    console: Console,
-    study: Study,
-    folder: Path,
-    workers: int | None,
-    cluster: str | None,
-    dry_run: bool,
-    no_measure: bool,
-    **options: Any,
-) -> int:
+    console: Console, study: Study, folder: Path, workers: int | None, cluster: str | None, dry_run: bool,
+    no_measure: bool, **options: Any,
+) -> int:  # fmt: skip
     """Run a study, or print what it needs; return the exit status. `options` are those of `run_sweep`."""
     from replaybench.cli.commands import print_results
     from replaybench.experiments.sweep import Figures, cores, run_sweep
@@ -397,7 +391,12 @@ def advise(
     if run is not None:
         if not run.exists():
             raise no_such_file(run)
-        _check_nothing_else(given, of_file=run.is_file())
+        what = "buffer file" if run.is_file() else "run folder"
+        defaults = inspect.signature(advise).parameters
+        for name in (*_FOR_RUNS, *["frequency"] * run.is_file()):  # a file has its own rate
+            if given[name] != defaults[name].default:
+                option = name.replace("_", "-")
+                raise UserError(f"--{option} is for runs, and a {what} is only read; leave it out")
     console = make_console()
     found = advice(
         run, plant, output, workers, Console(stderr=True, emoji=False) if format == "json" else console, noise=noise,
@@ -406,12 +405,3 @@ def advise(
     )  # fmt: skip
     show(found if run is not None and run.is_dir() else found[0], format, console)
     return 0
-
-
-def _check_nothing_else(given: dict[str, Any], of_file: bool) -> None:
-    """Refuse options for runs where nothing is run, and for a file those that it answers itself."""
-    defaults = inspect.signature(advise).parameters
-    for name in (*_FOR_RUNS, "frequency") if of_file else _FOR_RUNS:
-        if given[name] != defaults[name].default:
-            option, what = name.replace("_", "-"), "buffer file" if of_file else "run folder"
-            raise UserError(f"--{option} is for runs, and a {what} is only read; leave it out")

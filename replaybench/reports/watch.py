@@ -34,23 +34,20 @@ _AROUND: Final = 8
 def watch_run(console: Console, path: Path) -> None:
     """Show a run until its sweep ends, or once if it has ended; Ctrl-C does not stop the run."""
     history = RunHistory(RunFolder(path))
-    with contextlib.suppress(KeyboardInterrupt):
-        if history.state == "running" and console.is_terminal:
-            _live(console, history)
-        else:
-            _plain(console, history)
 
-
-def _live(console: Console, history: RunHistory) -> None:
     def fitting() -> RenderableType:
         lines = max(3, console.height - _AROUND)
         return view(history, max(1, lines // cell_rows(history, lines).lines_a_row(console.width)))
 
-    with Live(fitting(), console=console, auto_refresh=False, screen=False) as live:
-        while history.state == "running":
-            time.sleep(_TICK)
-            history.update()
-            live.update(fitting(), refresh=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        if history.state != "running" or not console.is_terminal:
+            _plain(console, history)
+            return
+        with Live(fitting(), console=console, auto_refresh=False, screen=False) as live:
+            while history.state == "running":
+                time.sleep(_TICK)
+                history.update()
+                live.update(fitting(), refresh=True)
 
 
 def _plain(console: Console, history: RunHistory) -> None:

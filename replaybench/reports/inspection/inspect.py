@@ -62,13 +62,9 @@ _FEW_SIGNALS: Final = 4
 
 
 def show_file(
-    console: Console,
-    path: Path,
-    verify: bool,
-    member: int | None = None,
-    plant: str | None = None,
+    console: Console, path: Path, verify: bool, member: int | None = None, plant: str | None = None,
     figure: Path | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Print the content of a file or run folder and the composition of a buffer; every checksum is verified.
 
     Args:

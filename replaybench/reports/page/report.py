@@ -89,16 +89,10 @@ def make_report(run: Path) -> str:
     material = read_report_data(run)
     kept = list(read_snapshots(material))
     sections = [
-        scores_section(material),
-        curves.curves_section(material),
-        responses_section(material),
-        strategies_section(material),
-        policies_section(material, kept),
-        curves.buffers_section(material, kept),
-        claims_section(material),
-        curves.resources_section(material),
-        provenance_section(material),
-    ]
+        scores_section(material), curves.curves_section(material), responses_section(material),
+        strategies_section(material), policies_section(material, kept), curves.buffers_section(material, kept),
+        claims_section(material), curves.resources_section(material), provenance_section(material),
+    ]  # fmt: skip
     page = Page(material.name, summarise(material), filters(material), [], material.missing)
     html = _with(page, sections)
     for heavy in ("policies", "buffers"):
