@@ -261,8 +261,7 @@ def advice(
     minutes: float = 10.0, **options: Any,
 ) -> list[Advice]:  # fmt: skip
     """Return advice by a run folder or a buffer file, or else by runs on a plant; `options` are those of `Question`."""
-    from replaybench.evidence.advice.advise import advise, advise_from
-    from replaybench.evidence.advice.from_buffer import advise_on_buffer
+    from replaybench.evidence.advice.advise import advise, advise_from, advise_on_buffer
     from replaybench.evidence.advice.probes import Question
     from replaybench.experiments.sweep import cores
     from replaybench.reports.figures.style import file_names

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from replaybench.cli import options
-from replaybench.cli.files import export, export_policy, import_log
 from replaybench.cli.parser import parse
-from replaybench.cli.results import figures, inspect, report, show, watch
+from replaybench.cli.results import export, export_policy, figures, import_log, inspect, report, show, watch
 from replaybench.cli.running import advise, baseline, claims, replay, reproduce, sweep, table
 from replaybench.experiments import interruption
 from replaybench.runtime.errors import UserError, unknown

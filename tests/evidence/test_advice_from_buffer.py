@@ -13,7 +13,7 @@ from recorded import Arrays, buffer, collect
 
 from replaybench.cli.main import main
 from replaybench.envs.ode.pendulum import Pendulum
-from replaybench.evidence.advice.from_buffer import advise_on_buffer
+from replaybench.evidence.advice.advise import advise_on_buffer
 from replaybench.runtime.errors import UserError
 
 EPISODES, STEPS = 40, Pendulum().steps_per_episode(50)
