@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from replaybench.cli import options
-from replaybench.cli.parser import parse
 from replaybench.cli.results import export, export_policy, figures, import_log, inspect, report, show, watch
 from replaybench.cli.running import advise, baseline, claims, replay, reproduce, sweep, table
 from replaybench.experiments import interruption
@@ -113,7 +112,7 @@ def _run(words: list[str]) -> int:
         words = options.long_options(words, named)
         parameters = options.plant_parameters(words, named)
         words = options.merged_options(options.take_plant_parameters(words, parameters), named, parameters)
-    command = parse(words, COMMANDS, _DESCRIPTION)
+    command = options.parse(words, COMMANDS, _DESCRIPTION)
     interruption.check_address_space()
     if words[0] in _RUNS_STUDIES:
         return command()

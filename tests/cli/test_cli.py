@@ -21,8 +21,7 @@ from commands import Capsys, Patch, call, refused
 
 import replaybench
 from replaybench.cli.main import COMMANDS
-from replaybench.cli.options import plant_parameters, signature_of, take_plant_parameters
-from replaybench.cli.parser import _SHARED
+from replaybench.cli.options import _SHARED, plant_parameters, signature_of, take_plant_parameters
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.registry import LEARNERS
