@@ -166,36 +166,29 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
     """Return a cell's measure (see `Claim.measure`) `[seed]`, NaN where a run failed or is not there."""
     data = evidence.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
     kind, _, name = measure.partition(" ")
-    last, missing = last_of(data), np.full(data.sizes["seed"], np.nan)
+    last, episodes = last_of(data), data.sizes["episode"]
+    needed = {"evaluation": "reward_evaluation", "noise": "replayed_noise", "metric": f"metric_{name}"}.get(kind)
+    if (needed and needed not in data) or (kind == "noise" and name not in data["signal"].values):
+        return np.full(data.sizes["seed"], np.nan)
     if kind in ("final", "best", "rise"):
         found = data[score_key(kind)]
-    elif kind in ("whole", "first", "last"):
-        rounds = max(1, int(name) // cell.steps_per_episode) if name else data.sizes["episode"]
+    elif kind == "noise":
+        found = data["replayed_noise"].sel(signal=name) / (cell.noise * np.sqrt(2 / np.pi))
+    elif kind == "greedy":
+        greedy = data["reward_greedy"][..., data["greedy_episode"].values > episodes - last]
+        found = mu_r(data, greedy.mean("greedy_episode", skipna=False))
+    elif kind == "evaluation":
+        steps, end = data["evaluation_step"].values, episodes * cell.steps_per_episode
+        there = (steps <= end) & (steps > end - int(name) if name else steps >= 0)
+        found = data["reward_evaluation"][..., there].mean("evaluation_step", skipna=False)
+    elif kind == "metric":
+        metric = data[f"metric_{name}"]
+        tenth = max(1, metric.sizes["greedy_episode"] // 10)
+        found = metric.isel(greedy_episode=slice(-tenth, None)).mean("greedy_episode", skipna=False)
+    else:
+        rounds = last if kind == "reward" else max(1, int(name) // cell.steps_per_episode) if name else episodes
         which = slice(rounds) if kind == "first" else slice(-rounds, None)
         found = data["reward"].isel(episode=which).mean("episode", skipna=False)
-    elif kind == "evaluation":
-        if "reward_evaluation" not in data:
-            return missing
-        steps = data["evaluation_step"].values
-        there = steps <= data.sizes["episode"] * cell.steps_per_episode
-        if name:
-            there &= steps > data.sizes["episode"] * cell.steps_per_episode - int(name)
-        found = data["reward_evaluation"][..., there].mean("evaluation_step", skipna=False)
-    elif kind == "reward":
-        found = data["reward"].isel(episode=slice(-last, None)).mean("episode", skipna=False)
-    elif kind == "greedy":
-        greedy = data["reward_greedy"][..., data["greedy_episode"].values > data.sizes["episode"] - last]
-        found = mu_r(data, greedy.mean("greedy_episode", skipna=False))
-    elif kind == "noise":
-        if "replayed_noise" not in data or name not in data["signal"].values:
-            return missing
-        found = data["replayed_noise"].sel(signal=name) / (cell.noise * np.sqrt(2 / np.pi))
-    else:
-        if f"metric_{name}" not in data:
-            return missing
-        metric = data[f"metric_{name}"]
-        found = metric.isel(greedy_episode=slice(-max(1, metric.sizes["greedy_episode"] // 10), None))
-        found = found.mean("greedy_episode", skipna=False)
     return np.asarray(found.sel(learner=cell.learner, strategy=cell.strategy).values, float)
 
 
