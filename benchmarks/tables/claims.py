@@ -12,8 +12,8 @@ from typing import Final
 from benchmarks.tables.stored import RESULTS, cells, facts, runs
 from benchmarks.tables.text import captioned, listed, number, table
 from replaybench.controllers.registry import algorithm_of
-from replaybench.evidence.claim import Claim, Claims, Verdict, claim_files, read_claims
-from replaybench.evidence.claims_evidence import Evidence, Finding, read_evidence, why_not
+from replaybench.evidence.claim import AXES, Claim, Claims, Verdict, claim_files, read_claims
+from replaybench.evidence.claims_evidence import Evidence, Finding, read_evidence
 from replaybench.evidence.preset import Scale, preset_names, read_preset
 from replaybench.experiments.effects import p_text
 from replaybench.experiments.study import Cell
@@ -137,6 +137,20 @@ def _changed() -> str:
         if after != word:
             rows.append([f"`{name}`", word, after, _reason(name, verdict, effect, seeds)])
     return table(("claim", "before", "now", "why"), rows)
+
+
+def why_not(claim: Claim, runs: Iterable[Evidence]) -> str:
+    """Return why runs of a claim's own presets are not evidence for it; empty if they are, or if there are none."""
+    own = {str(run.study.get("name")): run for run in runs}
+    plus, minus = claim.cells()
+    for preset, cell in zip(claim.presets(), (*plus, *minus), strict=True):
+        if (run := own.get(preset.replace("/", "-"))) is None:
+            continue
+        if tuple(getattr(cell, axis) for axis in AXES) not in run.places:
+            return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {run.path.name}"
+        if difference := next(run.differences(cell), ""):
+            return f"{run.path.name}: {'' if difference.startswith('version') else 'another '}{difference}"
+    return ""
 
 
 def _reason(name: str, verdict: Verdict | None, effect: float, seeds: int) -> str:

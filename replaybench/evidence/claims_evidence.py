@@ -223,20 +223,6 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
     return Finding(Effect(differences, STATISTIC), longest, sum(each.failed for each in pooled), names)
 
 
-def why_not(claim: Claim, runs: Sequence[Evidence]) -> str:
-    """Return why runs of a claim's own presets are not evidence for it; empty if they are, or if there are none."""
-    own = {str(run.study.get("name")): run for run in runs}
-    plus, minus = claim.cells()
-    for preset, cell in zip(claim.presets(), (*plus, *minus), strict=True):
-        if (run := own.get(preset.replace("/", "-"))) is None:
-            continue
-        if _place(cell) not in run.places:
-            return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {run.path.name}"
-        if difference := next(run.differences(cell), ""):
-            return f"{run.path.name}: {'' if difference.startswith('version') else 'another '}{difference}"
-    return ""
-
-
 def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -> Finding | None:
     """Return the effect in the runs with a root seed and length; None if they lack a cell."""
     plus, minus = claim.cells()
@@ -245,28 +231,24 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
     if not all(places):
         return None
     samples = [_sample(cell, there, claim) for cell, there in zip((*plus, *minus), places, strict=True)]
-    if claim.measure in ("final", "best", "rise", "greedy"):  # μ_r depends on references
-        _check_scale([(cell, run) for cell, (_, _, run) in zip((*plus, *minus), samples, strict=True)])
+    if claim.measure in ("final", "best", "rise", "greedy"):  # μ_r of different references cannot be compared
+        known: dict[tuple[str, float, float], tuple[Floats, Evidence]] = {}
+        for cell, (_, _, run) in zip((*plus, *minus), samples, strict=True):
+            here = run.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
+            ends = np.array([float(here[name]) for name in ("reference_random", "reference_dp")])
+            theirs, other = known.setdefault((cell.plant, cell.noise, cell.frequency), (ends, run))
+            if np.abs(ends - theirs).max() > _ALIKE * abs(theirs[1] - theirs[0]):
+                raise UserError(
+                    f"μ_r on {cell.plant} is of other references in {run.path} (random {ends[0]:.4g}, dynamic "
+                    f"programming {ends[1]:.4g}) than in {other.path} ({theirs[0]:.4g}, {theirs[1]:.4g}); name only "
+                    "one of these runs"
+                )
     seeds = min(len(sample) for sample, _, _ in samples)
     values = [sample[:seeds] for sample, _, _ in samples]
     effect = paired(values[: len(plus)], values[len(plus) :], claim.level, STATISTIC)
     names = tuple(dict.fromkeys(run.path.name for _, _, run in samples))
     failed = sum(failed for _, failed, _ in samples)
     return Finding(effect, episodes, failed, names) if effect.n or failed else None
-
-
-def _check_scale(compared: Sequence[tuple[Cell, Evidence]]) -> None:
-    """Refuse to compare μ_r of different references in one condition."""
-    known: dict[tuple[str, float, float], tuple[Floats, Evidence]] = {}
-    for cell, run in compared:
-        place = {"plant": cell.plant, "noise": cell.noise, "frequency": cell.frequency}
-        mine = np.array([float(run.data[name].sel(place)) for name in ("reference_random", "reference_dp")])
-        theirs, other = known.setdefault((cell.plant, cell.noise, cell.frequency), (mine, run))
-        if np.abs(mine - theirs).max() > _ALIKE * abs(theirs[1] - theirs[0]):
-            raise UserError(
-                f"μ_r on {cell.plant} is of other references in {run.path} (random {mine[0]:.4g}, dynamic programming "
-                f"{mine[1]:.4g}) than in {other.path} ({theirs[0]:.4g}, {theirs[1]:.4g}); name only one of these runs"
-            )
 
 
 def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, Evidence]:

@@ -15,9 +15,10 @@ from commands import Capsys, Patch
 from made_results import made_results
 from rich.console import Console
 
+from benchmarks.tables.claims import why_not
 from replaybench.data.run_folder import RunFolder
 from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files, judge, read_claims
-from replaybench.evidence.claims_evidence import STATISTIC, find, measured, read_evidence, why_not
+from replaybench.evidence.claims_evidence import STATISTIC, find, measured, read_evidence
 from replaybench.evidence.preset import read_preset, take_over
 from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.effects import Effect

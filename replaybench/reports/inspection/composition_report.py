@@ -193,7 +193,12 @@ def _draw(found: composition.Composition, facts: BufferFacts, plant: Plant | Non
     for place, (name, counted) in enumerate(found.quantities.items()):
         axes = figure.add_subplot(cells[divmod(place, across)])
         if name == "age":
-            _draw_ages(axes, found)
+            edges = np.arange(len(found.ages.stored) + 1) * found.ages.width
+            even = 100 * found.ages.collected / max(1, found.ages.collected.sum())
+            axes.stairs(100 * found.ages.stored / max(1, found.stored), edges, fill=True, color=style.PALETTE[0])
+            axes.stairs(even, edges, color=style.GREY, linewidth=1.0, baseline=None)
+            axes.set(xlabel="age [experiences]", ylabel="share [%]", xlim=(0, edges[-1]))
+            axes.locator_params(axis="x", nbins=4)
         else:
             _draw_histogram(axes, name, counted)
     for plane in range(len(planes)):
@@ -214,16 +219,6 @@ def _caption(found: composition.Composition, known: bool) -> str:
         text += " Map: states in which they begin, as observed; white was never visited."
         text += " Circle: start; cross: reference." if known else ""
     return text
-
-
-def _draw_ages(axes: Axes, found: composition.Composition) -> None:
-    ages = found.ages
-    edges = np.arange(len(ages.stored) + 1) * ages.width
-    even = 100 * ages.collected / max(1, ages.collected.sum())
-    axes.stairs(100 * ages.stored / max(1, found.stored), edges, fill=True, color=style.PALETTE[0])
-    axes.stairs(even, edges, color=style.GREY, linewidth=1.0, baseline=None)
-    axes.set(xlabel="age [experiences]", ylabel="share [%]", xlim=(0, edges[-1]))
-    axes.locator_params(axis="x", nbins=4)
 
 
 def _draw_histogram(axes: Axes, name: str, counted: composition.FloatHistogram) -> None:

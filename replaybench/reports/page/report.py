@@ -21,7 +21,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from plotly.utils import PlotlyJSONEncoder
 
-from replaybench.exchange.offline_scores import OfflineScores, read_scores
+from replaybench.exchange.offline_scores import read_scores
 from replaybench.reports.figures.all_figures import offline_series
 from replaybench.reports.figures.style import PALETTE, RAW_LABELS, plant_name
 from replaybench.reports.page import curves, theme
@@ -202,16 +202,7 @@ def make_offline_report(path: Path) -> str:
     heads = ("", RAW_LABELS[found.episode_metric], MU)
     table = Table("Learners, the recording and controllers that learn nothing", heads, cells, 1, open=True)
     about = [Row((name, json.dumps(value)[:400]), {}) for name, value in scores.about.items()]
-    sections = [
-        Section("scores", "Scores", ["Means over runs, with intervals if there are several."], tables=[table]),
-        _curves(scores, plant),
-        Section("provenance", "Provenance", [], tables=[Table("Settings", ("what", "value"), about, 2, open=True)]),
-    ]
-    return render(Page(f"{scores.label}, offline on {plant}", summary, [], sections, []))
-
-
-def _curves(scores: OfflineScores, plant: str) -> Section:
-    found, last = scores.reference, int(scores.updates[-1])
+    last = int(scores.updates[-1])
     series, runs, curve, levels, known = offline_series(scores)
     references = theme.in_reach(known, *((runs.min(), runs.max()) if curve else (-np.inf, np.inf)))
     digits = decimals([*references.values(), *runs.ravel()])
@@ -225,4 +216,10 @@ def _curves(scores: OfflineScores, plant: str) -> Section:
     title = f"{plant}, {found.frequency:g} Hz, noise {found.noise:g}"
     lead = f"Greedy episodes: the mean over learners and its band. {theme.REFERENCE_WORDS}."
     lead += f" Coloured lines: {'; '.join(levels)}." if levels else ""
-    return Section("curves", "Learning curve", [lead], [Panel(title, f"Rewards over updates of {title}.", figure, {})])
+    curve_panel = Panel(title, f"Rewards over updates of {title}.", figure, {})
+    sections = [
+        Section("scores", "Scores", ["Means over runs, with intervals if there are several."], tables=[table]),
+        Section("curves", "Learning curve", [lead], [curve_panel]),
+        Section("provenance", "Provenance", [], tables=[Table("Settings", ("what", "value"), about, 2, open=True)]),
+    ]
+    return render(Page(f"{scores.label}, offline on {plant}", summary, [], sections, []))

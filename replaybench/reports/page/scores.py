@@ -13,7 +13,7 @@ from replaybench.experiments.dataset import counted_in, episode_metric
 from replaybench.experiments.statistics import RISE_LEVEL, Interval
 from replaybench.reports.figures.style import RAW_LABELS, Series, luminance, plant_name
 from replaybench.reports.page import theme
-from replaybench.reports.page.report_data import Lead, Point, ReportData, Standing
+from replaybench.reports.page.report_data import Point, ReportData, Standing
 from replaybench.reports.page.theme import MU, Panel, Row, Section, Table, Trace, number, plain, worded
 from replaybench.runtime.quantities import decimals
 from replaybench.runtime.user_file import shortened
@@ -113,6 +113,10 @@ def _table(material: ReportData) -> Table:
             if not material.started(point, one):
                 continue
             standing, best = scored.get(one), bool(ranked) and one is ranked[0].series
+            lead, behind = standing.behind if standing else None, "–"
+            if lead is not None and lead.pairs:
+                unclear = "" if lead.significant else " (not significant)"
+                behind = "same scores" if lead.same else f"{worded(lead.difference, lead_digits)}{unclear}"
             never = material.count("censored", point, one)  # runs that do not reach 0.8 count with their full length
             cells = [
                 *where,
@@ -120,7 +124,7 @@ def _table(material: ReportData) -> Table:
                 str(standing.seeds if standing else 0),
                 str(material.count("failed", point, one)),
                 worded(standing.score, score_digits) if standing else "–",
-                first if best else _behind(standing.behind if standing else None, lead_digits),
+                first if best else behind,
                 number(material.value("rise_time_mean", point, one), 0) + (f" ({never} never)" if never else ""),
             ]
             rows.append(Row(cells, material.places(one, point)))
@@ -137,15 +141,6 @@ def _digits(material: ReportData, plant: int) -> tuple[int, int]:
     scores = [theme.needed_digits(one.score) for ranked in mine.values() for one in ranked]
     digits = max([decimals(level for point in mine for level in material.levels(point).values()), *scores])
     return digits, min(digits + 1, max(map(theme.needed_digits, leads), default=2))
-
-
-def _behind(lead: Lead | None, digits: int) -> str:
-    """Write a difference; one that is not significant is marked."""
-    if lead is None or not lead.pairs:
-        return "–"
-    if lead.same:
-        return "same scores"
-    return f"{worded(lead.difference, digits)}{'' if lead.significant else ' (not significant)'}"
 
 
 _MIDDLE: Final = 0.179
