@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Capsys, Patch
+from commands import Capsys, Patch, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replaybench.cli import main as cli
-from replaybench.cli.main import main
 from replaybench.controllers.registry import load_learner
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.record import read_record, write_record
@@ -178,10 +177,8 @@ TITLE = "\x1b]0;renamed\x07\x1b[2J\x9b1mbold"
 
 
 def said(capsys: Capsys, *words: object) -> str:
-    with pytest.raises(SystemExit):
-        main([str(word) for word in words])
-    told = capsys.readouterr()
-    return told.out + told.err
+    call(*words)
+    return "".join(capsys.readouterr())
 
 
 def test_what_a_terminal_would_obey_is_printed_as_an_escape() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Capsys, Patch
+from commands import Capsys, Patch, call
 
-from replaybench.cli.main import main
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.evidence import contracts as plant_contract
@@ -197,10 +196,8 @@ def test_a_sound_plant_keeps_every_promise_and_wrong_noise_is_reported(tmp_path:
 
 
 def test_the_command_tells_each_promise_and_its_exit_status(tmp_path: Path, capsys: Capsys) -> None:
-    def run(name: str) -> tuple[Any, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["check", name])
-        return ended.value.code, *capsys.readouterr()
+    def run(name: str) -> tuple[int, str, str]:
+        return call("check", name), *capsys.readouterr()
 
     status, told, _ = run(f"{EXAMPLES / 'newest_first.py'}:NewestFirst")
     assert not status
