@@ -133,20 +133,11 @@ def buffers_section(material: ReportData, kept: Sequence[Kept]) -> Section:
 def _buffer_panel(material: ReportData, kept: Kept) -> Panel:
     total = np.maximum(kept.origin.sum(axis=1), 1)
     colors = sample_colorscale("Viridis", list(np.linspace(0.0, 1.0, len(_TENTHS))), colortype="rgb")
-    traces = [
-        {
-            "type": "scatter",
-            "x": kept.rounds,
-            "y": small(100 * kept.origin[:, tenth] / total),
-            "mode": "lines",
-            "line": {"width": 0.4, "color": colors[tenth]},
-            "fillcolor": colors[tenth],
-            "stackgroup": "all",
-            "name": f"{name} tenth",
-            "hovertemplate": "%{y:.0f} %",
-        }
-        for tenth, name in enumerate(_TENTHS)
-    ]
+    common = {"type": "scatter", "x": kept.rounds, "mode": "lines", "stackgroup": "all", "hovertemplate": "%{y:.0f} %"}
+    traces = []
+    for name, color, stored in zip(_TENTHS, colors, 100 * kept.origin.T / total, strict=True):
+        layer = {"y": small(stored), "line": {"width": 0.4, "color": color}, "fillcolor": color}
+        traces.append(common | layer | {"name": f"{name} tenth"})
     figure = new_figure(
         traces,
         EPISODE_LABELS[in_rounds(material.of_plants[kept.point.plant])],
@@ -247,18 +238,10 @@ def _cost_panel(material: ReportData, plant: int, costs: Costs) -> Panel:
     traces = []
     for (point, series), cost in sorted(mine.items(), key=lambda pair: order.index(pair[0][1].label)):
         rate, name = f", {cost.rate:,.0f} steps/s" if cost.rate else "", plain(series.label)
-        traces.append(
-            {
-                "type": "scatter",
-                "x": [cost.seconds],
-                "y": [name],
-                "mode": "markers",
-                "marker": {"color": series.color, "size": 9, "symbol": theme.symbol(series), "opacity": 0.8},
-                "name": name,
-                "hovertemplate": f"{material.condition(point)}: {duration(cost.seconds)}{rate}<extra></extra>",
-                "meta": material.places(series, point),
-            }
-        )
+        dot: Trace = {"type": "scatter", "mode": "markers", "x": [cost.seconds], "y": [name], "name": name}
+        dot["marker"] = {"color": series.color, "size": 9, "symbol": theme.symbol(series), "opacity": 0.8}
+        dot["hovertemplate"] = f"{material.condition(point)}: {duration(cost.seconds)}{rate}<extra></extra>"
+        traces.append(dot | {"meta": material.places(series, point)})
     names = {"categoryorder": "array", "categoryarray": [plain(name) for name in reversed(order)]}
     figure = new_figure(
         traces, "seconds of a cell", "", height=76 + 26 * len(order),

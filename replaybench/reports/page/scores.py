@@ -65,25 +65,18 @@ def _marks(material: ReportData, point: Point, standing: Standing) -> list[Trace
     runs = material.final(point, series)
     runs = runs[np.isfinite(runs)]
     label, places = plain(series.label), material.places(series)
-    common = {"type": "scatter", "meta": places, "name": label, "mode": "markers"}
-    dots = {
-        **common,
-        "meta": {**places, "rows": len(runs)},  # the page's script repeats `y`
-        "x": theme.small(runs),
-        "y": [label],
-        "hoverinfo": "skip",
+    common: Trace = {"type": "scatter", "meta": places, "name": label, "mode": "markers"}
+    common["y"] = [label]  # the page's script repeats it
+    dots = {**common, "x": theme.small(runs), "hoverinfo": "skip"}
+    dots |= {
+        "meta": {**places, "rows": len(runs)},
         "marker": {"color": theme.faded(series.color, theme.DOTS), "size": 5},
     }
     error: dict[str, Any] = {"type": "data", "symmetric": False, "color": theme.INK, "thickness": 1.6, "width": 4}
     error |= {"array": [score.high - score.mean], "arrayminus": [score.mean - score.low]}
-    mean = {
-        **common,
-        "x": [score.mean],
-        "y": [label],
-        "marker": {"color": series.color, "size": 10, "symbol": theme.symbol(series)},
-        "error_x": error,
-        "hovertemplate": f"{plain(worded(score))}<extra>{label}</extra>",
-    }
+    marker = {"color": series.color, "size": 10, "symbol": theme.symbol(series)}
+    hover = f"{plain(worded(score))}<extra>{label}</extra>"
+    mean = {**common, "x": [score.mean], "marker": marker, "error_x": error, "hovertemplate": hover}
     return [dots, mean] if len(runs) > 1 else [mean]
 
 
@@ -177,41 +170,23 @@ def _colour_span(material: ReportData, plant: int, normalised: bool) -> tuple[fl
 
 
 def _square_panel(
-    title: str,
-    words: str,
-    squares: Sequence[Square],
-    labels: tuple[Sequence[str], Sequence[str]],
-    axes: tuple[str, str],
-    span: tuple[float, float],
-    places: Mapping[str, int],
-) -> Panel:
+    title: str, words: str, squares: Sequence[Square], labels: tuple[Sequence[str], Sequence[str]],
+    axes: tuple[str, str], span: tuple[float, float], places: Mapping[str, int],
+) -> Panel:  # fmt: skip
     """Draw squares, a trace each; `labels` are of the columns, from the left, and of the rows, from below."""
     low, high = span[0], span[1] if span[1] > span[0] else span[0] + 1
     digits = decimals(one.score.mean for one in squares)
-    traces: list[Trace] = []
+    common: Trace = {"type": "heatmap", "colorscale": _COLORS, "showscale": False, "zmin": low, "zmax": high}
+    common |= {"dx": 1, "dy": 1, "xgap": 2, "ygap": 2, "texttemplate": "%{text}"}
+    traces = []
     for one in squares:
         shade = float(np.clip((one.score.mean - low) / (high - low), 0.0, 1.0))
         (color,) = sample_colorscale(_COLORS, [shade], colortype="tuple")
-        square: Trace = {
-            "type": "heatmap",
-            "x0": one.across,
-            "dx": 1,
-            "y0": one.up,
-            "dy": 1,
-            "z": [[one.score.mean]],
-            "zmin": low,
-            "zmax": high,
-            "colorscale": _COLORS,
-            "showscale": False,
-            "xgap": 2,
-            "ygap": 2,
-            "text": [[number(one.score.mean, digits)]],
-            "texttemplate": "%{text}",
-            "textfont": {"color": "#000000" if luminance(color) > _MIDDLE else "#ffffff"},
-            "hovertemplate": f"{plain(f'{one.label}: {worded(one.score)}')}<extra></extra>",
-            "meta": dict(one.meta),
-        }
-        traces.append(square)
+        ink = "#000000" if luminance(color) > _MIDDLE else "#ffffff"
+        hover = f"{plain(f'{one.label}: {worded(one.score)}')}<extra></extra>"
+        square = {"x0": one.across, "y0": one.up, "z": [[one.score.mean]], "text": [[number(one.score.mean, digits)]]}
+        square |= {"textfont": {"color": ink}, "hovertemplate": hover, "meta": dict(one.meta)}
+        traces.append(common | square)
     across, up = map(_labelled, labels)
     figure = theme.new_figure(traces, *axes, height=96 + 42 * len(labels[1]), xaxis=across, yaxis=up)
     scores = "; ".join(f"{one.label}: {number(one.score.mean)}" for one in squares)
