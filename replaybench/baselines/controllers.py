@@ -60,12 +60,7 @@ class LinearQuadraticRegulator:
 
 
 def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> LinearQuadraticRegulator:
-    """Design the regulator of a plant at a control rate [Hz].
-
-    Raises:
-        UserError: no action in range holds the plant at its reference, or the plant is not smooth there, or
-            it cannot be stabilised there.
-    """
+    """Design the regulator of a plant at a control rate [Hz]."""
     if plant.action_choices:
         raise UserError(f"{plant.name} takes choices, between which there is nothing to linearise")
     HERTZ.check(frequency, "frequency")

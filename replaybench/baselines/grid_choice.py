@@ -74,9 +74,6 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
     `"converged"` refines the grid by `FACTOR` per axis, with a node on the reference state, until the noise-free greedy
     return changes by less than `CLOSE`, or `MOST_PAIRS` or `MOST_SUBSTEPS` would be exceeded, and keeps the best
     solution.
-
-    Raises:
-        UserError: the plant declares no grid, or the rule is unknown.
     """
     rule, grid = rule_for(plant, rule), plant_grid(plant)
     if rule == "paper":

@@ -163,11 +163,7 @@ _LONG_UNITS: Final = {"min": 1 / 60, "h": 1 / 3600, "d": 1 / 86400}
 
 
 def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
-    """Return the rate [Hz] of a log of two rows at least: the stated one, or the roundest that fits its times.
-
-    Raises:
-        UserError: neither is known, they differ by more than 1 %, or the plant cannot have that rate.
-    """
+    """Return the rate [Hz] of a log of two rows at least: the stated one, or the roundest that fits its times."""
     if stated is not None:
         HERTZ.check(stated, "--frequency")
     if log.time is None:
@@ -247,9 +243,6 @@ def set_apart(log: Log, mapping: Mapping[str, str], frequency: float | None, len
         mapping: the log's column for each name.
         frequency: the stated sampling frequency [Hz], for logs without times.
         lenient: leave out rows without an episode, and cut where a flag is lost, instead of refusing them.
-
-    Raises:
-        UserError: an episode or a flag is not a number.
     """
     if log.time is None and (frequency is None or not {EPISODE, TRUNCATED} & mapping.keys()):
         return log

@@ -70,9 +70,6 @@ def convert(
 
     Returns:
         Arrays (see `member_arrays`), facts, and a summary.
-
-    Raises:
-        UserError: a column is missing, not finite or out of the plant's bounds, or the time column does not fit.
     """
     problems = Problems(log.problems)
     mapping = match_columns(log, plant, columns or {}, problems)

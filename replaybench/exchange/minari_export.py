@@ -151,9 +151,6 @@ def export_buffer(
         plant_name: the plant, in place of the one that the file names.
         root: folder of datasets, Minari's own if not given.
         progress: called with the number of episodes written, and of all.
-
-    Raises:
-        UserError: Minari is missing, the id is malformed or taken, the file is not a buffer, or no episode is whole.
     """
     folder = dataset_folder(dataset_id, root)
     need_minari()

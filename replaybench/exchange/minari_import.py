@@ -42,9 +42,6 @@ def convert_dataset(
         plant_name: how the user names the plant, for the facts.
         root: folder of datasets, Minari's own if not given.
         other_plant: whether it may name another environment than the plant.
-
-    Raises:
-        UserError: there is no such dataset, it is damaged, or it cannot be of this plant.
     """
     metadata, episodes = read_dataset(dataset_folder(dataset_id, root))
     written = metadata.get("replaybench")

@@ -84,9 +84,6 @@ def replay_offline(
         strategy: not used if the recording has no arrays, which is then streamed.
         capacity: slots of each buffer; None keeps every stored experience.
         progress: called with the number of updates done.
-
-    Raises:
-        UserError: the strategy needs a metric that the file lacks, or the policy that filled it.
     """
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)

@@ -115,11 +115,7 @@ class _Facts:
 
 
 def read_scores(path: Path) -> OfflineScores:
-    """Read `scores.h5` of an offline replay.
-
-    Raises:
-        UserError: it is damaged, holds something else, or an older version wrote it.
-    """
+    """Read `scores.h5` of an offline replay."""
     header, arrays = read_record(path, KIND)
     needed = [field.name for field in dataclasses.fields(_Facts)]
     if not {*needed} <= header.facts.keys() or "reward_recorded" not in arrays:

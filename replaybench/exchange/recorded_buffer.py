@@ -133,9 +133,6 @@ def read_recording(
         plant_name: the plant, in place of the one that the file names; needed for a plant in a Python file.
         whole: whether to keep the arrays in memory.
         member: place of the only recording to learn from; None for all.
-
-    Raises:
-        UserError: the file is damaged, is not a buffer, has no such recording, or does not fit its plant.
     """
     if path.suffix.lower() in SUFFIXES:
         raise UserError(

@@ -231,9 +231,6 @@ def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDA
     Returns:
         The fields float32 `[1, N, width]`; `serial` (from 1), `episode` and `step` (within it, from 0) uint32
         `[1, N]`; `offers`, `collected` and `count` int64 `[1]`.
-
-    Raises:
-        UserError: a number is too large for a buffer.
     """
     count = len(episode)
     fields = step_fields(len(plant.state_names), len(plant.action_names))

@@ -249,12 +249,7 @@ def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()
 
 
 def make_agent(cell: Cell, plant: Plant) -> Learner:
-    """Build a cell's learner.
-
-    Raises:
-        UserError: its settings are wrong, it does not support ReF-ER, there is no such device, or its source or its
-            start has changed since the cell was made.
-    """
+    """Build a cell's learner."""
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
@@ -281,9 +276,6 @@ def run_cell(
 
     Returns:
         True if the cell is complete, False if it was stopped after writing a checkpoint.
-
-    Raises:
-        UserError: the checkpoint is damaged or belongs to another cell, or the disk is full.
     """
     if (folder / "scores.h5").is_file():
         return True

@@ -32,11 +32,7 @@ _TOLERANCE: Final = 1e-9
 
 
 def cells_of(folder: RunFolder) -> list[Cell]:
-    """Return the cells of a run folder's study, in the study's order, as `provenance.json` lists them.
-
-    Raises:
-        UserError: this is not a run folder, or its list of cells is missing or damaged.
-    """
+    """Return the cells of a run folder's study, in the study's order, as `provenance.json` lists them."""
     if not folder.study.is_file():
         raise no_run_folder(folder.path)
     table = read_json(folder.provenance).get("cells")
@@ -89,9 +85,6 @@ def chosen_file(path: Path, choice: Choice, names: Sequence[str] = ("buffer",)) 
         path: the file itself, or a run folder.
         choice: which of the folder's cells, and which seed.
         names: acceptable files of a cell, the preferred one first.
-
-    Raises:
-        UserError: no cell or several cells fit, or the cell has no such file.
     """
     if not path.is_dir():
         if given := [axis for axis in choice.given() if axis != "plant"]:

@@ -215,11 +215,7 @@ def scaled(data: xr.Dataset) -> xr.DataArray:
 
 
 def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
-    """Return the baseline on an axis: the requested one, else the study's first value.
-
-    Raises:
-        UserError: it was not run.
-    """
+    """Return the baseline on an axis: the requested one, else the study's first value."""
     names = [_name(value) for value in data[axis].values]
     if asked is None:
         return names[0]
@@ -293,9 +289,6 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
         data: dataset of `results.assemble`.
         baseline: value on the axis; the first that was run there if not given.
         axis: if not given, the first of strategy, learner, noise, frequency and plant that varies.
-
-    Raises:
-        UserError: there is no such value, or nothing to compare with it.
     """
     if baseline is not None:
         axis = axis or ("learner" if baseline in data["learner"].values else "strategy")
@@ -339,9 +332,6 @@ def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
 
     Differences are means over all conditions in which both were run; p values are corrected for the number of
     strategies (Holm 1979). A learner's strategies are compared with that learner's baseline.
-
-    Raises:
-        UserError: there is no such strategy.
     """
     base, conditions = baseline_of(data, baseline), np.prod([data.sizes[axis] for axis in ("noise", "frequency")])
     plants = _plants(data)

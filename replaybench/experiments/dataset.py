@@ -75,9 +75,6 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         cells: all cells of the study.
         references: by (plant, frequency, noise).
         folders: cell id → folder.
-
-    Raises:
-        UserError: a score file is damaged.
     """
     data = _blank_dataset(cells)
     places = {name: {v: place for place, v in enumerate(data[name].values.tolist())} for name in (*AXES, "block")}
@@ -272,9 +269,6 @@ def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDAr
     Args:
         data: results of one plant, noise and control rate.
         where: learner and strategy over whose runs lengths are averaged; all if not given.
-
-    Raises:
-        UserError: the results do not hold the length of rounds.
     """
     if in_rounds(data):
         if "whole_steps" not in data:

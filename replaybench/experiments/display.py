@@ -284,9 +284,6 @@ class TensorBoard:
     """TensorBoard event files, a folder for each cell: rewards, greedy rewards, metrics and failed runs.
 
     The axis is environment steps of a member.
-
-    Raises:
-        UserError: the extra is not installed.
     """
 
     def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:

@@ -22,11 +22,7 @@ _LEAST_BYTES: Final = 3 << 30
 
 
 def check_address_space() -> None:
-    """Refuse to start if libraries would not fit.
-
-    Raises:
-        UserError: the address space of a process is limited to less than 3 GiB.
-    """
+    """Refuse to start if libraries would not fit."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit not in (resource.RLIM_INFINITY, -1) and limit < _LEAST_BYTES:
         raise UserError(

@@ -69,11 +69,7 @@ class _Probe(NamedTuple):
 
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    """Cut the study into cells and estimate memory (the largest cells and references at once) and disk.
-
-    Raises:
-        UserError: a cell cannot be run, or its references would take hours.
-    """
+    """Cut the study into cells and estimate memory (the largest cells and references at once) and disk."""
     with names_from(study.folder):
         cells = study.cells()
         same = shared(cells, folder)
@@ -134,11 +130,7 @@ def _other_bytes(cell: Cell, probe: _Probe) -> int:
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
-    """Raise `UserError` for a sweep that does not fit; memory counts only for local cells.
-
-    Raises:
-        UserError: it needs more memory or disk than there is.
-    """
+    """Raise `UserError` for a sweep that does not fit; memory counts only for local cells."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     disk, memory = shutil.disk_usage(existing).free, available_memory()
     if plan.most_disk_bytes > disk:

@@ -106,9 +106,6 @@ def write_results(path: Path, data: xr.Dataset) -> None:
 
     The names along text axes are also stored as attributes of fixed length, a line each, because Octave reads no other
     text. The file is made in memory, because the HDF5 library crashes at exit when a disk is full.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written; a file at `path` is unchanged.
     """
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
     names = {many: "\n".join(map(str, data[axis].values)) for axis, many in _NAMES.items() if axis in data.coords}
@@ -128,9 +125,6 @@ def read_results(path: Path | str) -> xr.Dataset:
 
     Args:
         path: a results file, or its run folder.
-
-    Raises:
-        UserError: the file is missing, damaged or foreign, or holds something else.
     """
     path = Path(path)
     if path.is_dir():
@@ -296,9 +290,6 @@ def rescore(
         parameters: changed parameters of plants, by name, as a study's `[plant.NAME]` tables. Plants in Python files
             must be among them: a name in a results file does not run code.
         rule: how the grids of dynamic programming are chosen; each plant's own rule if not given.
-
-    Raises:
-        UserError: a plant cannot be made here, or lies in a Python file that was not named.
     """
     found = {}
     for plant in data["plant"].values.tolist():

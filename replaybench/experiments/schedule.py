@@ -75,9 +75,6 @@ def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) 
         learner: the learner, or its settings.
         steps: of the longest episode.
         every: steps between updates, 0 for updates after each episode.
-
-    Raises:
-        UserError: a phase would be a single update.
     """
     if not strategy.sampling.needs_phase:
         return strategy

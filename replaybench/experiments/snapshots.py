@@ -277,11 +277,7 @@ def write_solved(folder: RunFolder, fingerprint: str, frequency: float, solved: 
 
 
 def read_solved(folder: RunFolder, fingerprint: str, frequency: float) -> Solved | None:
-    """Return the solution that a run folder holds for a plant and rate, or None.
-
-    Raises:
-        UserError: the file is damaged, or holds something else.
-    """
+    """Return the solution that a run folder holds for a plant and rate, or None."""
     path = _place(folder, fingerprint, frequency)
     if not fingerprint.isalnum() or not path.is_file():
         return None

@@ -418,11 +418,7 @@ class Cell:
         return self.steps_per_episode * self.members * self.episodes
 
     def make_plant(self) -> Plant:
-        """Return the plant.
-
-        Raises:
-            UserError: its source has changed.
-        """
+        """Return the plant."""
         plant = make_plant(self.plant, **self.parameters)
         if plant.fingerprint() != self.fingerprint:
             raise UserError(f"plant {self.plant} is not the one this cell was made for; its source has changed")

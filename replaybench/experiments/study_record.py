@@ -23,11 +23,7 @@ from replaybench.runtime.provenance import ComputeSession, session_facts, this_c
 
 
 def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
-    """Return the sessions in the facts of a cell's file.
-
-    Raises:
-        UserError: there are none, or they are damaged.
-    """
+    """Return the sessions in the facts of a cell's file."""
     stints = facts.get("stints")
     if not isinstance(stints, list) or not stints or not all(isinstance(stint, dict) for stint in stints):
         raise UserError(f"{path} does not say who computed it")

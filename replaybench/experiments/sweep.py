@@ -83,9 +83,6 @@ def run_sweep(
         figures: draws and removes figures; none if not given.
         progress: how it is shown; depends on the console if not given.
         tensorboard: whether to write TensorBoard event files.
-
-    Raises:
-        UserError: the sweep cannot run here, does not fit, or its folder is in use.
     """
     folder = RunFolder(output)
     planned = plan(study, folder, workers)

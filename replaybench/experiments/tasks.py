@@ -115,9 +115,6 @@ def run_cell_task(
 
     Returns:
         The contents by name of the files that were not written into `folder`; None if the cell stopped early.
-
-    Raises:
-        UserError: the cell cannot run, or a user's class raised an error.
     """
     from replaybench.experiments.cell import run_cell
 

@@ -43,13 +43,7 @@ _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 
 
 def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Run tasks in `count` processes of one thread each.
-
-    Raises:
-        Interrupted: on Ctrl-C or SIGTERM, after running cells have written their checkpoints.
-        KeyboardInterrupt: on a second Ctrl-C, at once.
-        UserError: a task's worker died several times. As after any failure, other cells write checkpoints first.
-    """
+    """Run tasks in `count` processes of one thread each."""
     with interruptions() as seen:
         with contextlib.closing(_WorkerPool(tasks, watch, finish)) as crew:
             _run(crew, count, seen)
@@ -283,12 +277,7 @@ _CLUSTER_TICK = 0.2
 
 
 def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Run tasks on the workers of the scheduler at an address; these report no progress.
-
-    Raises:
-        Interrupted: on Ctrl-C or SIGTERM.
-        UserError: the extra is not installed, no scheduler answers, the cluster is lost, or a task raised it there.
-    """
+    """Run tasks on the workers of the scheduler at an address; these report no progress."""
     futures: dict[Future[Any], str] = {}
     with _executor(address) as executor:
         try:
