@@ -237,12 +237,8 @@ _APART: Final = 10.0
 def set_apart(log: Log, mapping: Mapping[str, str], frequency: float | None, lenient: bool) -> Log:
     """Return a log with a gap in time wherever another episode begins.
 
-    Another episode begins where time decreases, where the column `episode` changes, and after a `truncated` row.
-
-    Args:
-        mapping: the log's column for each name.
-        frequency: the stated sampling frequency [Hz], for logs without times.
-        lenient: leave out rows without an episode, and cut where a flag is lost, instead of refusing them.
+    Another episode begins where time decreases, where the column `episode` changes, and after a `truncated` row. If
+    `lenient`, rows without an episode are left out, and a lost flag cuts; else both raise `UserError`.
     """
     if log.time is None and (frequency is None or not {EPISODE, TRUNCATED} & mapping.keys()):
         return log

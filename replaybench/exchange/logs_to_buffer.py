@@ -52,24 +52,12 @@ def convert(
     plant_name: str | None = None,
     missing: Missing = "refuse",
 ) -> tuple[Arrays, dict[str, Any], Summary]:
-    """Turn a log into the arrays and facts of a buffer file.
+    """Turn a log into the arrays (see `member_arrays`) and facts of a buffer file, and a summary.
 
     A row holds the state at its time, and the action, reward and `terminated` of the step to the next row. After the
     row in which a terminated step ended, a new episode begins. Steps over a gap are left out. Rewards and `terminated`
     that the log lacks are the plant's functions of the recorded x, u and x', with event 0: a log does not show events
     between samples (on Magman, collisions then cost nothing). Where the model has events, the summary warns.
-
-    Args:
-        log: the recording, in physical units.
-        columns: the log's column for a state's or action's name, `reward`, `terminated` or `episode`; others are found
-            by their names, in which case, spaces, `_` and `-` do not matter.
-        frequency: sampling frequency [Hz]; if not given, the roundest that fits the time column.
-        clip_actions: clip actions to the plant's bounds, instead of refusing them.
-        plant_name: how the user names the plant (a registered name or a file), for the facts.
-        missing: what to do with empty cells; see `empty_cells`.
-
-    Returns:
-        Arrays (see `member_arrays`), facts, and a summary.
     """
     problems = Problems(log.problems)
     mapping = match_columns(log, plant, columns or {}, problems)

@@ -35,11 +35,7 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
     """Yield the member and the slots `[T]` of each of a recording's whole episodes, in order.
 
     An episode is whole if its steps are 0 … T − 1, each follows from the one before, and it ended: by termination, at
-    the time limit, or with its log.
-
-    Args:
-        index: place among the sound recordings.
-        limit: steps after which an episode is truncated, None if it has no such limit.
+    the time `limit`, or with its log.
     """
     arrays, member = recording.arrays, recording.members[index]
     slots = recording.orders[index]
@@ -143,15 +139,7 @@ def export_buffer(
     root: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Exported:
-    """Write the whole episodes of a buffer file as a Minari dataset, one recording after the other.
-
-    Args:
-        dataset_id: `namespace/name-v0`.
-        member: the recording to write, from 0; None writes all of them.
-        plant_name: the plant, in place of the one that the file names.
-        root: folder of datasets, Minari's own if not given.
-        progress: called with the number of episodes written, and of all.
-    """
+    """Write the whole episodes of a buffer file, or of one recording, as a Minari dataset in a folder `root`."""
     folder = dataset_folder(dataset_id, root)
     need_minari()
     if folder.exists():

@@ -35,14 +35,7 @@ def convert_dataset(
     root: Path | None = None,
     other_plant: bool = False,
 ) -> tuple[Arrays, dict[str, Any], Summary]:
-    """Turn a Minari dataset into the arrays and facts of a buffer file, and a summary.
-
-    Args:
-        frequency: control rate [Hz]; needed where the dataset does not hold it.
-        plant_name: how the user names the plant, for the facts.
-        root: folder of datasets, Minari's own if not given.
-        other_plant: whether it may name another environment than the plant.
-    """
+    """Turn a Minari dataset in a folder `root` into the arrays and facts of a buffer file, and a summary."""
     metadata, episodes = read_dataset(dataset_folder(dataset_id, root))
     written = metadata.get("replaybench")
     ours = written if isinstance(written, dict) else {}

@@ -80,10 +80,7 @@ def replay_offline(
 ) -> Outcome:
     """Train a fresh population from a recording and evaluate it on the plant.
 
-    Args:
-        strategy: not used if the recording has no arrays, which is then streamed.
-        capacity: slots of each buffer; None keeps every stored experience.
-        progress: called with the number of updates done.
+    A recording without arrays is streamed, and the strategy is not used. Without a capacity everything is kept.
     """
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)

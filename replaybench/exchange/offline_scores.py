@@ -160,12 +160,7 @@ class Extrapolation(NamedTuple):
     high: float
 
     def words(self, learner: str, choices: bool = False) -> str:
-        """Return a warning with a remedy.
-
-        Args:
-            learner: its name.
-            choices: whether the plant has discrete actions, which TD3+BC does not support.
-        """
+        """Return a warning with a remedy; TD3+BC does not support discrete actions (`choices`)."""
         remedy = "a smaller --set alpha=… keeps it nearer to the recording"
         if choices:
             remedy = "a recording that tries each choice in more states corrects them"
@@ -178,12 +173,9 @@ class Extrapolation(NamedTuple):
 
 
 def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[float, float]:
-    """Return the bounds of discounted returns Σ γᵗ r_t, from the least and the greatest recorded reward.
+    """Return the bounds of discounted returns Σ γᵗ r_t, γ < 1, from the least and the greatest recorded reward.
 
-    Args:
-        reward: the recorded rewards.
-        terminates: whether an episode may end after any step, rather than never.
-        discount: γ < 1.
+    Episodes `terminate` after any step, or never.
     """
     least, greatest, whole = float(reward.min()), float(reward.max()), 1.0 / (1.0 - discount)
     lengths = (1.0, whole) if terminates else (whole, whole)

@@ -28,16 +28,10 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> Arrays:
-    """Return the arrays of a buffer with a slot for each step, in the order of the units' slots.
+    """Return the arrays of a buffer of units of several steps with a slot for each step, in the order of the units.
 
-    Args:
-        arrays: those of a buffer file whose unit has several steps: `length` `[M, N]`, the steps of each unit, and
-            columns `[M, N, steps, width]`.
-        fields: names of these columns, and their widths.
-
-    Returns:
-        Columns `[M, n, width]`, `serial`, `episode`, `step` `[M, n]` and `count` `[M]`, n the most steps of a member;
-        `collected`, and the arrays on episodes' starts. Values of whole units, such as priorities, are left out.
+    Columns `fields` `[M, N, steps, width]` become `[M, n, width]`, n the most steps of a member. Values of whole units,
+    such as priorities, are left out.
     """
     members, slots = arrays["serial"].shape
     used = np.arange(slots) < arrays["count"][:, None]
@@ -127,13 +121,7 @@ class Recording:
 def read_recording(
     path: Path, plant_name: str | None = None, whole: bool = True, member: int | None = None
 ) -> Recording:
-    """Read a buffer file.
-
-    Args:
-        plant_name: the plant, in place of the one that the file names; needed for a plant in a Python file.
-        whole: whether to keep the arrays in memory.
-        member: place of the only recording to learn from; None for all.
-    """
+    """Read a buffer file, of one member or all; without arrays if not `whole`. Plants in Python files must be named."""
     if path.suffix.lower() in SUFFIXES:
         raise UserError(
             f"{path} is a log; make a buffer of it first: replaybench import {shlex.quote(str(path))} --plant …"

@@ -224,13 +224,8 @@ def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDA
     """Return the arrays of a buffer file of one member.
 
     Args:
-        plant: gives the widths of the fields.
         values: every step field, `[N]` or `[N, width]`, normalised, reward unscaled, in the order of recording.
         episode: number of each step's episode `[N]`, from 0, not decreasing.
-
-    Returns:
-        The fields float32 `[1, N, width]`; `serial` (from 1), `episode` and `step` (within it, from 0) uint32
-        `[1, N]`; `offers`, `collected` and `count` int64 `[1]`.
     """
     count = len(episode)
     fields = step_fields(len(plant.state_names), len(plant.action_names))

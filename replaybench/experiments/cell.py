@@ -266,17 +266,7 @@ def make_agent(cell: Cell, plant: Plant) -> Learner:
 def run_cell(
     cell: Cell, folder: Path, buffers: Buffers, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
 ) -> bool:
-    """Run a cell to its end, continuing from a checkpoint if there is one.
-
-    Args:
-        folder: the cell's own folder.
-        buffers: whether to keep the replay buffers, and how.
-        checkpoint_seconds: least time between checkpoints.
-        report: called after every round; returns False to stop.
-
-    Returns:
-        True if the cell is complete, False if it was stopped after writing a checkpoint.
-    """
+    """Run a cell to its end, from a checkpoint if there is one; return False if `report` stopped it at a checkpoint."""
     if (folder / "scores.h5").is_file():
         return True
     with contextlib.closing(CellRun(cell)) as run:

@@ -285,10 +285,7 @@ def _adjusted(family: list[Comparison]) -> Iterator[Comparison]:
 def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis | None = None) -> list[FittedTable]:
     """Return a table per plant that compares its cells along one axis, seed by seed; of plants, one table.
 
-    Args:
-        data: dataset of `results.assemble`.
-        baseline: value on the axis; the first that was run there if not given.
-        axis: if not given, the first of strategy, learner, noise, frequency and plant that varies.
+    The baseline is by default the first value that was run, the axis the first of `COMPARED` that varies.
     """
     if baseline is not None:
         axis = axis or ("learner" if baseline in data["learner"].values else "strategy")
@@ -310,12 +307,7 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 def first_comparison(
     data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
 ) -> tuple[list[Comparison], str, Axis] | None:
-    """Return the comparisons along the first of these axes that has any, the baseline and the axis; else None.
-
-    Args:
-        data: dataset of one plant, or of all.
-        baseline: a value of `baseline_of`.
-    """
+    """Return the comparisons along the first of these axes that has any, the baseline and the axis; else None."""
     for axis in axes:
         run = runs_there(data)
         here = data[axis].values[np.atleast_1d(run.any([other for other in run.dims if other != axis]).values)]

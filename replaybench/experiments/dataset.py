@@ -69,13 +69,7 @@ def label_axes(data: xr.Dataset) -> None:
 
 
 def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str, Path]) -> xr.Dataset:
-    """Build the dataset from the score files of those cells that have one.
-
-    Args:
-        cells: all cells of the study.
-        references: by (plant, frequency, noise).
-        folders: cell id → folder.
-    """
+    """Build the dataset from the score files in the `folders` of the cells (by id); cells without one stay NaN."""
     data = _blank_dataset(cells)
     places = {name: {v: place for place, v in enumerate(data[name].values.tolist())} for name in (*AXES, "block")}
     for cell in cells:  # xarray's own lookup takes longer than a small cell
@@ -266,9 +260,7 @@ def last_of(data: xr.Dataset) -> int:
 def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDArray[np.float64]:
     """Return the environment steps of a member after 0, 1, … training episodes, or rounds, `[E + 1]`.
 
-    Args:
-        data: results of one plant, noise and control rate.
-        where: learner and strategy over whose runs lengths are averaged; all if not given.
+    Lengths are means over the runs of one plant, noise and rate, or of `where` there (learner and strategy).
     """
     if in_rounds(data):
         if "whole_steps" not in data:

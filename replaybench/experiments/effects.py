@@ -196,11 +196,8 @@ def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
     """Return the number of seeds for which a difference at this distance is significant with a power of 0.8.
 
     The power is that of Student's t test at the level that a sign-flip test of so few seeds can reach: with seven
-    differences there is no p value between 1/128 and 2/128. None for more than 9,999 seeds, or an unknown spread.
-
-    Args:
-        sd: standard deviation of the paired differences.
-        tests: size of the family of tests, of which this one may be the strictest (Holm 1979).
+    differences there is no p value between 1/128 and 2/128. None for more than 9,999 seeds, or an unknown spread `sd`.
+    Of several `tests`, this one may be the strictest (Holm 1979).
     """
     strictest = SIGNIFICANT / (2 * tests)
     errors = NormalDist().inv_cdf(1 - strictest) + NormalDist().inv_cdf(_POWER)

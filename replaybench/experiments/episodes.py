@@ -20,12 +20,7 @@ from replaybench.runtime.kernel import kernel
 class LiveEpisodes:
     """State between steps, observations since the last update phase, and sums over ended episodes.
 
-    Args:
-        env: the population.
-        attentive: whether to store the observations that attentive sampling needs.
-
     Attributes:
-        env: as given.
         observation: float32 `[M, S]`.
         sensor_noise: the noise in it, float32 `[M, S]`.
         active: members that are in an episode, bool `[M]`; none at first.

@@ -121,11 +121,7 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def read_results(path: Path | str) -> xr.Dataset:
-    """Read results, after verifying their checksum.
-
-    Args:
-        path: a results file, or its run folder.
-    """
+    """Read results, a file or a run folder's, after verifying their checksum."""
     path = Path(path)
     if path.is_dir():
         if not (path / "results.nc").is_file():
@@ -283,13 +279,10 @@ def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> No
 def rescore(
     data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
 ) -> xr.Dataset:
-    """Return results with new references and scores, and the same rewards.
+    """Return results of any version with new references and scores, and the same rewards.
 
-    Args:
-        data: dataset of `results.assemble`, of any version.
-        parameters: changed parameters of plants, by name, as a study's `[plant.NAME]` tables. Plants in Python files
-            must be among them: a name in a results file does not run code.
-        rule: how the grids of dynamic programming are chosen; each plant's own rule if not given.
+    `parameters` are a study's `[plant.NAME]` tables. Plants in Python files must be among them: a name in a results
+    file does not run code.
     """
     found = {}
     for plant in data["plant"].values.tolist():

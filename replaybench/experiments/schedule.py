@@ -19,12 +19,7 @@ from replaybench.runtime.quantities import duration
 
 
 def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
-    """Return the task of a plant at a control rate in Hz (de Bruin et al. 2018, 6.4).
-
-    Args:
-        discount: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds.
-        observe: names of the observed states, all if empty.
-    """
+    """Return the task of a plant at a control rate in Hz; `discount` as in a study (de Bruin et al. 2018, 6.4)."""
     ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
         observation_size=len(observe or plant.state_names),
@@ -70,11 +65,8 @@ def updates_after(steps: int, episode: int, strategy: Strategy, learner: Replayi
 def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) -> Strategy:
     """Return the strategy with an explicit length of ERE's phases, where the schedule does not give it.
 
-    Args:
-        strategy: any strategy, at its control rate.
-        learner: the learner, or its settings.
-        steps: of the longest episode.
-        every: steps between updates, 0 for updates after each episode.
+    Updates follow `every` so many steps (0: each episode); the longest episode has `steps`. A phase of a single update
+    raises `UserError`.
     """
     if not strategy.sampling.needs_phase:
         return strategy

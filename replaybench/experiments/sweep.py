@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
@@ -15,19 +17,21 @@ from rich.console import Console
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, kept_reference, reference
 from replaybench.controllers.learner import check_device
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.data.record import read_record, write_record
 from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.cell import run_cell
 from replaybench.experiments.display import Display, ProgressForm
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import Plan, check_room, for_each, plan, plan_warnings
 from replaybench.experiments.progress import Report
 from replaybench.experiments.snapshots import Solved, solved_surfaces, write_solved
-from replaybench.experiments.study import Cell, Study, reference_cells
+from replaybench.experiments.study import Buffers, Cell, Study, reference_cells
 from replaybench.experiments.study_record import replaced, resolved, write_provenance, write_toml
-from replaybench.experiments.tasks import Job, in_folder, run_cell_task, share, store_files
-from replaybench.experiments.workers import check_cluster, run_locally, run_on_cluster
-from replaybench.runtime.atomic import write_text
+from replaybench.experiments.workers import Job, check_cluster, run_locally, run_on_cluster
+from replaybench.runtime.atomic import atomic_path, write_text
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.user_file import names_from
+from replaybench.runtime.user_file import names_from, one_line_errors
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -76,13 +80,7 @@ def run_sweep(
 ) -> Outcome:
     """Run a study into a folder, or continue there, and report on a console.
 
-    Args:
-        workers: local worker processes.
-        cluster: address of a Dask scheduler to use instead.
-        checkpoint_seconds: least time between the checkpoints of a local cell.
-        figures: draws and removes figures; none if not given.
-        progress: how it is shown; depends on the console if not given.
-        tensorboard: whether to write TensorBoard event files.
+    `workers` are local processes, `cluster` is the address of a Dask scheduler to use instead.
     """
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
@@ -186,15 +184,49 @@ def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -
     return found, solved_surfaces(plant, cell.frequency, rule) if shown else None
 
 
+def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
+    """Write the results of a finished cell into the folder of an equal one; the buffer is not copied."""
+    here, there = folder.cell(source.id), folder.cell(cell.id)
+    own: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "shared_from": source.id}
+    if (here / "policy.safetensors").is_file():
+        facts, weights = read_policy(here / "policy.safetensors")
+        write_policy(there / "policy.safetensors", weights, facts | own)
+    for kind in ("snapshots", "scores"):  # scores last: they mark a complete cell
+        if (here / f"{kind}.h5").is_file():
+            header, arrays = read_record(here / f"{kind}.h5", kind)
+            write_record(there / f"{kind}.h5", kind, dict(header.facts) | own, arrays)
+    (there / "checkpoint.h5").unlink(missing_ok=True)
+
+
+def run_cell_task(
+    cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float, report: Report
+) -> dict[str, bytes] | None:
+    """Run a cell in a worker; return its files by name unless they are in `folder`; None if the cell stopped early."""
+    with one_line_errors(cell.label):
+        if folder is not None:
+            return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
+        with tempfile.TemporaryDirectory() as scratch:
+            run_cell(cell, Path(scratch), buffers, checkpoint_seconds=float("inf"))
+            return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
+
+
+def in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a task that finds users' files from `folder`."""
+    with names_from(folder):
+        return task(*arguments)
+
+
+def store_files(folder: Path, files: dict[str, bytes]) -> None:
+    """Write the files of a cell from a cluster; `scores.h5` last, because it marks a complete cell."""
+    for name in sorted(files, key=lambda name: name == "scores.h5"):
+        with atomic_path(folder / name) as temporary:
+            temporary.write_bytes(files[name])
+
+
 def _jobs(
     study: Study, points: dict[Point, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
 ) -> list[Job]:
-    """Return the jobs in order: references of all points, and the open cells.
-
-    Args:
-        home: folder into which workers write cells, if they can.
-        seconds: least time between the checkpoints of a cell.
-    """
+    """Return the jobs in order: references of all points, and the open cells, which workers write to `home`."""
     # Dynamic programming is without noise: one solution of a plant and rate is shown.
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
     refer, learn = (partial(in_folder, study.folder, task) for task in (reference_task, run_cell_task))

@@ -16,16 +16,15 @@ import sys
 import threading
 import traceback
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
 from concurrent.futures import wait as wait_for_futures
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from replaybench.experiments.interruption import STOPPED_AT_ONCE, Interrupted, interruptions
 from replaybench.experiments.progress import Round
-from replaybench.experiments.tasks import Finish, Job, Watch
 from replaybench.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,6 +39,29 @@ _UNGUARDED: Final = 77
 """Exit status of a worker that would have started a sweep while it imported the main script."""
 _GUARD: Final = 'if __name__ == "__main__":'
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+Watch = Callable[[str, Round], None]
+"""Called with a cell's id after each of its rounds."""
+
+Finish = Callable[[str, Any], None]
+"""Called in the coordinator with a task's key and its result."""
+
+
+class Job(NamedTuple):
+    """A function to call in a worker with these arguments and a `Report`.
+
+    Attributes:
+        key: its name in reports.
+        function: can be pickled, like its arguments and its result.
+        arguments: all but the `Report`.
+        stops: whether it supports a request to stop; other jobs are killed when a sweep is interrupted.
+    """
+
+    key: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    stops: bool = False
 
 
 def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:

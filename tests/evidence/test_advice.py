@@ -501,10 +501,9 @@ def test_the_budget_pays_for_references_too(tmp_path: Path, monkeypatch: pytest.
     question = Question(
         plant="PendulumDCSC", learner="DDPG", frequency=50.0, noise=0.0, seeds=6, root_seed=0, minutes=2.0
     )
-    monkeypatch.setattr(probes, "estimate_seconds", lambda *_: 5.0)
     budgets = []
     for seconds in (0.0, 60.0):
-        found = Estimate(seconds, {"references": seconds}, 0)
+        found = Estimate(5.0 + seconds, {"cells": 5.0, "references": seconds}, 0)
         monkeypatch.setattr(probes, "estimate", lambda *_, found=found, **__: found)
         budgets.append(probes.planned(question, tmp_path / f"{seconds}", 1).episodes)
     assert budgets == [480, 240]

@@ -27,7 +27,7 @@ from replaybench.experiments import results_file, workers
 from replaybench.experiments import sweep as module
 from replaybench.experiments import tasks as shared_cells
 from replaybench.experiments.cell import run_cell
-from replaybench.experiments.cells import Choice, chosen_file
+from replaybench.experiments.cells import find_policy, find_recording
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.interruption import Interrupted, Terminated, interruptions, stopping_raises
 from replaybench.experiments.plan import plan, plan_warnings
@@ -335,9 +335,9 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path) -
     assert told["seconds"] == pytest.approx(
         sum(stint["seconds"] for stint in told["cells"][source.id]["stints"]), abs=1e-3
     )
-    buffer, _ = chosen_file(folder.path, Choice(strategy="FIFO[Uniform]"))
+    buffer, _ = find_recording(folder.path, None, strategy="FIFO[Uniform]")
     assert buffer == folder.cell(source.id) / "buffer.h5"
-    policy, _ = chosen_file(folder.path, Choice(strategy="FIFO[Uniform]"), ("policy",))
+    policy, _ = find_policy(folder.path, None, strategy="FIFO[Uniform]")
     assert policy == folder.cell(own.id) / "policy.safetensors"
     assert plan(study, folder, 1).shared == {}
 
