@@ -114,8 +114,8 @@ def convert(
         notes += _counted(int(successive.sum()), _LATCHED)
         notes += _counted(lost, "terminated steps lack the state in which they ended: left out")
     summary = summarise(
-        plant, x, u, x_next, source=log.path.name, rows=rows, episodes=int(episode[-1]) + 1, frequency=rate,
-        inferred=inferred, reward_from=mapping.get("reward"), reward=reward, notes=notes,
+        plant, x, u, x_next, reward, rate, notes, log=log.path.name, rows=rows, episodes=int(episode[-1]) + 1,
+        inferred=inferred, reward_from=mapping.get("reward"),
     )  # fmt: skip
     values = {
         "observation": plant.normalise_state(x),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -118,10 +119,7 @@ def as_episode(recording: Recording, member: int, slots: Slots, limit: int | Non
 
 @dataclass(frozen=True)
 class Exported:
-    """A written dataset; `left_out` steps belong to incomplete episodes.
-
-    `low` and `high` are the returns of random control and dynamic programming, None if not known.
-    """
+    """A written dataset; `low` and `high` are returns of random control and dynamic programming, if known."""
 
     folder: Path
     episodes: int
@@ -149,7 +147,9 @@ def export_buffer(
         seen = ", ".join(recording.facts.observe)
         raise UserError(f"{path} holds {seen} only; a dataset of {recording.plant.name} needs all states")
     chosen = chosen_recordings(recording, member)
-    limit = _limit(recording)
+    limit: int | None = None
+    with contextlib.suppress(UserError):  # a log may have a rate that the plant cannot have
+        limit = recording.plant.steps_per_episode(recording.frequency)
     whole = [pieces for index in chosen for pieces in whole_episodes(recording, index, limit)]
     stored = sum(len(recording.orders[index]) for index in chosen)
     if not whole:
@@ -185,14 +185,6 @@ def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
     if member not in recording.members:
         raise UserError(f"recording {member} of {recording.path} holds NaN or infinity; choose another --member")
     return [recording.members.index(member)]
-
-
-def _limit(recording: Recording) -> int | None:
-    """Return the steps of an episode; None for a log whose rate the plant cannot have."""
-    try:
-        return recording.plant.steps_per_episode(recording.frequency)
-    except UserError:
-        return None
 
 
 def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
@@ -238,14 +230,10 @@ def _metadata(recording: Recording, recordings: int, low: float | None, high: fl
         "algorithm_name": f"{learner}, {facts.strategy}" if learner else "recorded elsewhere",
         "requirements": [f"replaybench>={VERSION}"],
         "replaybench": {
-            "plant": facts.plant,
+            **{name: getattr(facts, name) for name in ("plant", "noise", "strategy", "source", "version")},
             "parameters": dataclasses.asdict(plant),
             "plant_fingerprint": plant.fingerprint(),
             "frequency": recording.frequency,
-            "noise": facts.noise,
-            "strategy": facts.strategy,
-            "source": facts.source,
-            "version": facts.version,
         },
     }
     if low is not None:

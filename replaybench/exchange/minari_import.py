@@ -68,9 +68,8 @@ def convert_dataset(
         notes += [f"replaybench did not write this dataset: its observations and actions are taken as {meant}"]
     x, x_next = (plant.denormalise_state(values[name]) for name in ("observation", "next_observation"))
     summary = summarise(
-        plant, x, plant.denormalise_action(values["action"]), x_next, source=dataset_id,
-        rows=len(number) + len(episodes), episodes=len(episodes), frequency=rate, inferred=False,
-        reward_from="rewards", reward=values["reward"].astype(np.float64), notes=notes,
+        plant, x, plant.denormalise_action(values["action"]), x_next, values["reward"].astype(np.float64), rate, notes,
+        log=dataset_id, rows=len(number) + len(episodes), episodes=len(episodes), inferred=False, reward_from="rewards",
     )  # fmt: skip
     return arrays, facts, summary
 

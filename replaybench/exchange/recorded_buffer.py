@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from replaybench.controllers.interface.agent import Task
 from replaybench.controllers.registry import algorithm_of
 from replaybench.data.logs.log import SUFFIXES
-from replaybench.data.record import Record
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import make_plant
@@ -156,7 +155,11 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     asked = range(len(count)) if member is None else [member]
     if not 0 <= asked[0] < len(count):
         raise UserError(f"{path} holds recordings 0 to {len(count) - 1}, not {member}")
-    sound = [m for m in asked if _is_finite(record, m, int(count[m]), list(fields))]
+    sound = [
+        m
+        for m in asked
+        if all(np.isfinite(record.read(name, m, rows)).all() for rows in parts(int(count[m])) for name in fields)
+    ]
     if not sound:
         raise UserError(f"{path}: every recording that was asked for holds NaN or infinity; its runs failed")
     arrays = {name: record.read(name) for name in file.shapes} if whole else {}
@@ -164,7 +167,7 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
         arrays = as_steps(arrays, facts.fields)
         count = arrays["count"]
     for member in sound if plant.action_choices else ():
-        for rows in _parts(int(count[member])):
+        for rows in parts(int(count[member])):
             action = arrays["action"][member, rows] if arrays else record.read("action", member, rows)
             _check_choices(plant, action, f"{path}, recording {member}", rows.start)
     orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
@@ -184,12 +187,9 @@ def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start:
         )
 
 
-def _parts(stored: int) -> Iterator[slice]:
+def parts(stored: int) -> Iterator[slice]:
+    """Yield slices of as many rows as are read at once."""
     return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
-
-
-def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> bool:
-    return all(np.isfinite(record.read(name, member, rows)).all() for rows in _parts(stored) for name in fields)
 
 
 def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -223,9 +223,8 @@ def recorded_rewards(recording: Recording) -> NDArray[np.float64]:
     if recording.plant.episode_metric == "return":
         return np.empty(0)
     with open_buffer(recording.path) as file:
-        parts = ((m, range(0, int(file.count[m]), _PART_ROWS)) for m in recording.members)
         sums = [
-            sum(float(file.record.read("reward", m, slice(at, at + _PART_ROWS)).sum(dtype=np.float64)) for at in starts)
-            for m, starts in parts
+            sum(float(file.record.read("reward", m, rows).sum(dtype=np.float64)) for rows in parts(int(file.count[m])))
+            for m in recording.members
         ]
         return np.asarray(np.array(sums) / file.count[recording.members])

@@ -164,10 +164,7 @@ def _check_scores(path: Path, cell: Cell, arrays: Mapping[str, NDArray[Any]]) ->
 
 
 def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[ComputeSession], shared: str) -> None:
-    """Add the origin of a cell; values that its sessions share are listed once.
-
-    Time and memory count for computed cells only, not for those that have `shared` runs.
-    """
+    """Add the origin of a cell; time and memory only if it was computed, not for `shared` runs."""
     data.variables["shared_from"].values[block] = shared
     if not shared:
         data.variables["seconds"].values[block] = sum(stint.seconds for stint in stints)
@@ -258,10 +255,7 @@ def last_of(data: xr.Dataset) -> int:
 
 
 def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDArray[np.float64]:
-    """Return the environment steps of a member after 0, 1, … training episodes, or rounds, `[E + 1]`.
-
-    Lengths are means over the runs of one plant, noise and rate, or of `where` there (learner and strategy).
-    """
+    """Return the mean steps of a member after 0, 1, … training episodes, or rounds, of runs `where`, `[E + 1]`."""
     if in_rounds(data):
         if "whole_steps" not in data:
             raise UserError("these results do not say how long rounds are; run the sweep again to write them anew")

@@ -48,12 +48,9 @@ _POINTS: Final = 200
 
 @dataclass
 class CellHistory:
-    """Progress of a cell.
+    """Progress of a cell: finished rounds, each with the mean reward since the point before, and times of events.
 
-    Attributes:
-        points: finished rounds, and the mean reward since the point before.
-        first: time of its first event in the current sweep, and the rounds finished then.
-        last: time of its last event.
+    `first` is the time of its first event in the current sweep, and the rounds finished then.
     """
 
     cell: Cell
@@ -259,10 +256,7 @@ ProgressForm = Literal["bar", "lines", "json", "none"]
 
 
 class TensorBoard:
-    """TensorBoard event files, a folder for each cell: rewards, greedy rewards, metrics and failed runs.
-
-    The axis is environment steps of a member.
-    """
+    """TensorBoard event files, a folder for each cell, over environment steps of a member."""
 
     def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
         try:

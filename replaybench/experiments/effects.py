@@ -26,8 +26,7 @@ _DRAWN: Final = 10_000
 def flipped(differences: Floats) -> Floats:
     """Return the two-sided p value of no difference, for differences `[..., n]`; 1 without seeds.
 
-    With up to 13 seeds all sign patterns are counted, else the observed one and 10,000 random ones. With five seeds p
-    is at least 1/16.
+    With up to 13 seeds all sign patterns are counted, else the observed one and 10,000 random ones.
     """
     return _p(np.abs(differences.sum(axis=-1, keepdims=True)), np.abs(_all_flips(differences)))
 

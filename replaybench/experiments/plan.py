@@ -45,12 +45,9 @@ _FIGURE_BYTES: Final = (500_000, 180_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells of a sweep, and what they need.
+    """Cells of a sweep, and what they need; on disk at the end, and the most before.
 
-    Attributes:
-        open: cells that are computed.
-        disk_bytes, most_disk_bytes: at the end, and the most before.
-        shared: by id, the unfinished cells with the same runs as another, and that other.
+    `open` cells are computed; `shared` are, by id, the unfinished cells with the same runs as another, and that other.
     """
 
     cells: list[Cell]
@@ -120,10 +117,7 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
-    """Return, by the id of each unfinished cell that need not be computed, the cell computed in its place.
-
-    Of equal cells that is a finished one, else one with a checkpoint, else the first.
-    """
+    """Return, by id, the unfinished cells with the same runs as another, and that other, finished if possible."""
     found: dict[str, Cell] = {}
     for group in same_runs(cells):
         finished = {cell.id: (folder.cell(cell.id) / "scores.h5").is_file() for cell in group}

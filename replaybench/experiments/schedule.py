@@ -53,10 +53,7 @@ class Replaying(Protocol):
 
 
 def updates_after(steps: int, episode: int, strategy: Strategy, learner: Replaying) -> float:
-    """Return the mean number of updates after a number of steps; the longest episode has `episode` steps.
-
-    The last segment of an episode may be short.
-    """
+    """Return the mean number of updates after a number of steps; the longest episode has `episode` steps."""
     uses = steps * strategy.entry_share * learner.replays_per_experience
     segments = math.ceil(episode / getattr(learner, "segment", 1))
     return float(uses / (learner.batch_size * episode / segments))

@@ -31,10 +31,7 @@ def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession,
 
 
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
-    """Write the origin of each cell, finished or not, and of the results.
-
-    Seconds are sums over computed cells; a cell that shares another's runs names it.
-    """
+    """Write the origin of each cell, finished or not, and of the results; seconds are sums over computed cells."""
     origins = {cell.id: _origin(folder.cell(cell.id)) for cell in cells}
     stints = [stint for shared, own in origins.values() if not shared for stint in own]
     facts = {

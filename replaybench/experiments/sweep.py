@@ -41,13 +41,7 @@ Point = tuple[str, float, float]
 
 
 class Outcome(NamedTuple):
-    """Result of a sweep.
-
-    Attributes:
-        data: the results of finished cells.
-        figures: paths of the figures; none before a cell is finished.
-        status: 0 at the end, 130 or 143 after Ctrl-C or SIGTERM.
-    """
+    """Results of finished cells, paths of figures, and the exit status: 0, or 130 or 143 after Ctrl-C or SIGTERM."""
 
     data: xr.Dataset
     figures: list[Path]
@@ -78,10 +72,7 @@ def run_sweep(
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
-    """Run a study into a folder, or continue there, and report on a console.
-
-    `workers` are local processes, `cluster` is the address of a Dask scheduler to use instead.
-    """
+    """Run a study in local workers, or on the Dask `cluster` at an address, or continue its folder."""
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
     if cluster is None and planned.open:

@@ -49,13 +49,9 @@ Finish = Callable[[str, Any], None]
 
 
 class Job(NamedTuple):
-    """A function to call in a worker with these arguments and a `Report`.
+    """A function to call in a worker with these arguments and a `Report`; they and the result can be pickled.
 
-    Attributes:
-        key: its name in reports.
-        function: can be pickled, like its arguments and its result.
-        arguments: all but the `Report`.
-        stops: whether it supports a request to stop; other jobs are killed when a sweep is interrupted.
+    `key` is its name in reports. If it `stops`, it supports a request to stop; other jobs are killed.
     """
 
     key: str
@@ -96,10 +92,7 @@ def _run(crew: _WorkerPool, count: int, seen: list[KeyboardInterrupt]) -> None:
 
 
 def leave_if_imported() -> None:
-    """End this process if it is a worker that is just importing the script that started it.
-
-    The script would otherwise start a sweep in every worker; the main process explains that.
-    """
+    """End this process if it is a worker that imports the script of its sweep, and would start another one."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(_UNGUARDED)
 
@@ -166,9 +159,22 @@ class _WorkerPool:
                 f"put the call under {_GUARD!r}"
             )
         self._lost[task.key] += 1
-        if self._lost[task.key] == ATTEMPTS:
-            raise UserError(_why_lost(worker.ready, died))
         self.waiting.appendleft(task)
+        if self._lost[task.key] < ATTEMPTS:
+            return
+        if not died.startswith("exit status"):
+            raise UserError(
+                f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
+                "use fewer --workers or a smaller block"
+            )
+        if worker.ready:
+            raise UserError(
+                f"a worker process ended {ATTEMPTS} times at the same task ({died}); its output, if any, is above"
+            )
+        raise UserError(
+            f"a worker process ended {ATTEMPTS} times before it began ({died}); its output is above; a script "
+            f"that calls replaybench.sweep must be a file, which workers import, with all that it does under {_GUARD!r}"
+        )
 
     def stop(self) -> bool:
         """Request checkpoints; return whether any will come. Kill workers whose tasks write none."""
@@ -192,27 +198,8 @@ class _WorkerPool:
             worker.end(_PATIENCE)
 
 
-def _why_lost(ready: bool, died: str) -> str:
-    if not died.startswith("exit status"):
-        return (
-            f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
-            "use fewer --workers or a smaller block"
-        )
-    if ready:
-        return f"a worker process ended {ATTEMPTS} times at the same task ({died}); its output, if any, is above"
-    return (
-        f"a worker process ended {ATTEMPTS} times before it began ({died}); its output is above; a script "
-        f"that calls replaybench.sweep must be a file, which workers import, with all that it does under {_GUARD!r}"
-    )
-
-
 class _Worker:
-    """A process, and the pipe to it.
-
-    Attributes:
-        task: its current task.
-        ready: whether it has sent anything.
-    """
+    """A process, the pipe to it, its current task, and whether it has sent anything (`ready`)."""
 
     def __init__(self) -> None:
         for name in _THREADS:

@@ -78,7 +78,7 @@ def naive(cell: Cell) -> tuple[CellRun, list[float], list[float], int]:
         told.append(float(np.mean(returns)))
         lengths.append(float(np.mean(lasted)))
         if (round_ + 1) % cell.greedy_every == 0:
-            run_episode(agent.greedy(), run.evaluation)
+            run_episode(agent.greedy().act, run.evaluation)
     return run, told, lengths, updates
 
 
