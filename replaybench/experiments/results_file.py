@@ -147,7 +147,9 @@ def read_results(path: Path | str) -> xr.Dataset:
         facts = {str(key): _plain(attribute(file, key)) for key in mine}
         build(ResultsFacts, facts, f"the attributes of {path}", others=True)
         datasets = {_RENAMED.get(name, name): _checked(path, file, name) for name in file}
-        asked, free = sum(map(_most_bytes, datasets.values())), available_memory()
+        # Without texts; HDF5 unpacks whole chunks, which may be larger than the array.
+        sizes = [(math.prod(each.shape) + math.prod(each.chunks or (0,)), each) for each in datasets.values()]
+        asked, free = sum(count * max(8, int(each.dtype.itemsize)) for count, each in sizes), available_memory()
         if asked > free:
             raise UserError(f"{path} unpacks to {gigabytes(asked)}, {gigabytes(free)} are free")
         arrays = {name: _array(path, dataset, len(body)) for name, dataset in datasets.items()}
@@ -191,15 +193,11 @@ def _checked(path: Path, file: Any, name: str) -> Any:
     return dataset
 
 
-def _most_bytes(dataset: Any) -> int:
-    """Return the most bytes of an array in memory, texts aside; HDF5 unpacks whole chunks, which may be larger."""
-    count: int = math.prod(dataset.shape) + math.prod(dataset.chunks or (0,))
-    return count * max(8, int(dataset.dtype.itemsize))
-
-
 def _array(path: Path, dataset: Any, length: int) -> Labelled:
     name = str(dataset.name).strip("/")
-    axes = (name,) if dataset.is_scale and dataset.ndim == 1 else tuple(_axis(dataset, i) for i in range(dataset.ndim))
+    scales = [dataset.dims[i].values() for i in range(dataset.ndim)]
+    axes = tuple(str(each[0].name).strip("/") if len(each) == 1 else "" for each in scales)
+    axes = (name,) if dataset.is_scale and dataset.ndim == 1 else axes
     if h5py.check_string_dtype(dataset.dtype) is not None:
         return axes, _texts(path, dataset, length)
     return axes, np.asarray(dataset[()])
@@ -214,11 +212,6 @@ def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
             if 4 * most * dataset.size > _MOST_TEXT:
                 raise UserError(f"{path}: {dataset.name!r} unpacks to more than {_MOST_TEXT >> 20} MiB of text")
     return np.array(texts[()], np.str_)
-
-
-def _axis(dataset: Any, number: int) -> str:
-    scales = dataset.dims[number].values()
-    return str(scales[0].name).strip("/") if len(scales) == 1 else ""
 
 
 def _dataset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 from replaybench.controllers.interface.agent import Task
 from replaybench.envs.interface.plant import Plant
@@ -40,26 +40,14 @@ def horizon(discount: float, frequency: float) -> str:
     return f"γ = {discount:.6g} looks {steps:.4g} steps ahead, {time}"
 
 
-class Replaying(Protocol):
-    """A learner, or its settings; `segment`, the steps of a replayed sequence, is optional."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of one update."""
-
-    @property
-    def replays_per_experience(self) -> float:
-        """Mean number of times that each step is replayed."""
-
-
-def updates_after(steps: int, episode: int, strategy: Strategy, learner: Replaying) -> float:
-    """Return the mean number of updates after a number of steps; the longest episode has `episode` steps."""
+def updates_after(steps: int, episode: int, strategy: Strategy, learner: Any) -> float:
+    """Return the mean number of updates of a learner, or its settings, after `steps`; episodes have `episode` or fewer."""
     uses = steps * strategy.entry_share * learner.replays_per_experience
     segments = math.ceil(episode / getattr(learner, "segment", 1))
     return float(uses / (learner.batch_size * episode / segments))
 
 
-def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) -> Strategy:
+def with_phases(strategy: Strategy, learner: Any, steps: int, every: int) -> Strategy:
     """Return the strategy with an explicit length of ERE's phases, where the schedule does not give it.
 
     Updates follow `every` so many steps (0: each episode); the longest episode has `steps`. A phase of a single update

@@ -83,7 +83,16 @@ def run_sweep(
     with names_from(study.folder), folder.locked():
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
-        _prepare(folder, study, todo, console, figures)
+        if notice := replaced(folder, study, todo.cells):
+            console.print(notice, markup=False, highlight=False)
+            if figures:
+                with contextlib.suppress(UserError):  # damaged results are replaced, too
+                    figures.remove(folder)
+            folder.results.unlink(missing_ok=True)  # they do not match the new study.toml
+        for warning in plan_warnings(todo.cells):
+            console.print(f"warning: {warning}", markup=False, highlight=False)
+        write_text(folder.study, write_toml(resolved(study, todo.cells, folder.path)))
+        write_provenance(folder, study.name, todo.cells, complete=False)  # lists the cells while they run
         points = reference_cells(todo.cells)
         jobs = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         computed = [cell for cell in todo.cells if cell.id not in todo.shared]
@@ -117,20 +126,6 @@ def run_sweep(
             note = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
             raise type(stop)(note) from stop
     return Outcome(data, drawn, status)
-
-
-def _prepare(folder: RunFolder, study: Study, todo: Plan, console: Console, figures: Figures | None) -> None:
-    """Write the study and its provenance, after removing results of another study; print warnings."""
-    if notice := replaced(folder, study, todo.cells):
-        console.print(notice, markup=False, highlight=False)
-        if figures:
-            with contextlib.suppress(UserError):  # damaged results are replaced, too
-                figures.remove(folder)
-        folder.results.unlink(missing_ok=True)  # they do not match the new study.toml
-    for warning in plan_warnings(todo.cells):
-        console.print(f"warning: {warning}", markup=False, highlight=False)
-    write_text(folder.study, write_toml(resolved(study, todo.cells, folder.path)))
-    write_provenance(folder, study.name, todo.cells, complete=False)  # lists the cells while they run
 
 
 class _Store:

@@ -62,33 +62,28 @@ class Job(NamedTuple):
 
 def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
     """Run tasks in `count` processes of one thread each."""
-    with interruptions() as seen:
-        with contextlib.closing(_WorkerPool(tasks, watch, finish)) as crew:
-            _run(crew, count, seen)
-        if seen:
-            raise Interrupted(seen[0])
-
-
-def _run(crew: _WorkerPool, count: int, seen: list[KeyboardInterrupt]) -> None:
-    fault = None
-    try:
-        while crew.unfinished and not seen:
-            crew.hand_out(count)
-            crew.listen()
-    except Exception as error:
-        fault = error
-    if crew.unfinished or fault:
-        if crew.stop() and not fault:
-            print("stopping: running cells write a checkpoint first", file=sys.stderr, flush=True)
-        asked = 0 if fault else 1
-        while crew.busy and len(seen) == asked:
-            try:
+    with interruptions() as seen, contextlib.closing(_WorkerPool(tasks, watch, finish)) as crew:
+        fault = None
+        try:
+            while crew.unfinished and not seen:
+                crew.hand_out(count)
                 crew.listen()
-            except Exception as error:
-                fault = fault or error
-        if len(seen) > asked:
-            raise KeyboardInterrupt(STOPPED_AT_ONCE)
-        raise fault or Interrupted(seen[0])
+        except Exception as error:
+            fault = error
+        if crew.unfinished or fault:
+            if crew.stop() and not fault:
+                print("stopping: running cells write a checkpoint first", file=sys.stderr, flush=True)
+            asked = 0 if fault else 1
+            while crew.busy and len(seen) == asked:
+                try:
+                    crew.listen()
+                except Exception as error:
+                    fault = fault or error
+            if len(seen) > asked:
+                raise KeyboardInterrupt(STOPPED_AT_ONCE)
+            raise fault or Interrupted(seen[0])
+    if seen:
+        raise Interrupted(seen[0])
 
 
 def leave_if_imported() -> None:
