@@ -99,7 +99,12 @@ def convert(
     reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
     ends = np.union1d(first[terminated], flagged_ends(log, mapping))  # including steps that are left out
-    notes = [*log.notes, *_irregular(log.time, starts, rate)]
+    notes = [*log.notes]
+    if log.time is not None:
+        error = np.abs(np.diff(log.time)[starts[:-1]] * rate - 1)
+        if (share := float((error > IRREGULAR).mean())) > 0.01:
+            off = f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period"
+            notes.append(f"{off} (worst {error.max():.0%})")
     if "terminated" not in mapping and not isinstance(plant, OdePlant):
         notes.append(f"{plant.name} has no equations here and the log no column terminated: no step counts as an end")
     successive = terminated[1:] & terminated[:-1] & (np.diff(first) == 1)
@@ -196,15 +201,6 @@ def _terminations(plant: Plant, x_next: Floats) -> Bools:
     ended: Any = plant.terminated
     p = plant.params()
     return np.array([ended(state, 0, p) for state in x_next], np.bool_)
-
-
-def _irregular(time: Floats | None, starts: Bools, frequency: float) -> Iterator[str]:
-    """Warn where more than 1 % of the steps are far from the sample period."""
-    if time is not None:
-        error = np.abs(np.diff(time)[starts[:-1]] * frequency - 1)
-        share = float((error > IRREGULAR).mean())
-        if share > 0.01:
-            yield f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period (worst {error.max():.0%})"
 
 
 def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:

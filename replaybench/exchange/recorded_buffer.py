@@ -169,22 +169,19 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     for member in sound if plant.action_choices else ():
         for rows in parts(int(count[member])):
             action = arrays["action"][member, rows] if arrays else record.read("action", member, rows)
-            _check_choices(plant, action, f"{path}, recording {member}", rows.start)
+            if not (chosen := plant.is_choice(action)).all():
+                row, column = np.argwhere(~chosen)[0]
+                where = f"{path}, recording {member}, experience {rows.start + row}"
+                found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
+                raise UserError(
+                    f"{where}: {found}, none of its choices ({plant.choices(column)} from −1 to 1); "
+                    "store the choices that acted"
+                )
     orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
     failed = len(asked) - len(sound)
     changed = facts.plant_fingerprint not in (None, plant.fingerprint())
     noise = facts.noise or 0.0
     return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, sound, orders, failed, changed)
-
-
-def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start: int) -> None:
-    if not (chosen := plant.is_choice(action)).all():
-        row, column = np.argwhere(~chosen)[0]
-        found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
-        raise UserError(
-            f"{where}, experience {start + row}: {found}, none of its choices ({plant.choices(column)} from −1 to 1); "
-            "store the choices that acted"
-        )
 
 
 def parts(stored: int) -> Iterator[slice]:

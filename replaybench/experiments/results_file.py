@@ -220,7 +220,15 @@ def _dataset(
     for name in (*_NEEDED_AXES, *_NEEDED):
         if name not in arrays:
             raise UserError(f"{path} lacks {name}, which results hold")
-    sizes = {name: _check_axis(path, name, *arrays[name]) for name in _AXIS_KINDS if name in arrays}
+    sizes = {}
+    for name in (name for name in _AXIS_KINDS if name in arrays):
+        axes, labels = arrays[name]
+        empty = not labels.size and name != "greedy_episode"  # a run may be too short for one
+        if axes != (name,) or empty or len(np.unique(labels)) != labels.size:
+            raise UserError(f"{path}: {name} is no axis with a different label at every place")
+        for label in labels.tolist() if _dtype(labels) == _TEXT else ():
+            OneLine().check(label, f"{path}: {name}")
+        sizes[name] = labels.size
     for name, (axes, values) in arrays.items():
         metric = ((*AXES, "seed", "greedy_episode"), _NUMBER)
         due, dtype = metric if name.startswith("metric_") else _FORMS.get(name, (axes, _dtype(values)))
@@ -240,16 +248,6 @@ def _dataset(
     )
     label_axes(data)
     return data
-
-
-def _check_axis(path: Path, name: str, axes: tuple[str, ...], values: NDArray[Any]) -> int:
-    """Check that the labels of an axis are unique; return its size."""
-    empty = not values.size and name != "greedy_episode"  # a run may be too short for one
-    if axes != (name,) or empty or len(np.unique(values)) != values.size:
-        raise UserError(f"{path}: {name} is no axis with a different label at every place")
-    for label in values.tolist() if _dtype(values) == _TEXT else ():
-        OneLine().check(label, f"{path}: {name}")
-    return values.size
 
 
 def _dtype(values: NDArray[Any]) -> str:

@@ -41,7 +41,7 @@ def horizon(discount: float, frequency: float) -> str:
 
 
 def updates_after(steps: int, episode: int, strategy: Strategy, learner: Any) -> float:
-    """Return the mean number of updates of a learner, or its settings, after `steps`; episodes have `episode` or fewer."""
+    """Return the mean updates of a learner, or its settings, after `steps`; no episode is longer than `episode`."""
     uses = steps * strategy.entry_share * learner.replays_per_experience
     segments = math.ceil(episode / getattr(learner, "segment", 1))
     return float(uses / (learner.batch_size * episode / segments))

@@ -109,11 +109,7 @@ class FittedTable:
         for row in ({heading: Text(heading, "bold") for heading in headings}, *self._cells()):
             yield from _lines([row[heading] for heading in names if row[heading]], width)
             if numbers:
-                blanks = {each: Text(" " * (self._size(each) - row[each].cell_len)) for each in numbers}
-                cells = (
-                    blanks[each] + row[each] if each in self.right else row[each] + blanks[each] for each in numbers
-                )
-                yield from _lines([Text(), *cells], width)
+                yield from _lines([Text(), *(self._padded(heading, row[heading]) for heading in numbers)], width)
         if left_out:
             yield Text(f"no room for {', '.join(left_out)}", style="italic", overflow="fold")
 
