@@ -52,10 +52,7 @@ _PLACES = {
     "solve": "api:solve",
     "sweep": "api:sweep",
 }
-__all__ = [
-    "OdePlant", "PopulationEnv", "PythonPlant", "Replay", "StrategyReplayBuffer", "Study", "advise", "load_policy",
-    "load_replay", "make_plant", "open_results", "parse", "read_study", "replay_offline", "report", "solve", "sweep",
-]  # fmt: skip
+__all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

@@ -80,7 +80,7 @@ class Result(Generic[T]):
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        from replaybench.experiments.table_formats import Collector
+        from replaybench.experiments.text_table import Collector
 
         collected = Collector()
         self._show(collected)

@@ -110,13 +110,13 @@ PLANNED = {
 def plans() -> Iterator[Timing]:
     """Compare what dry runs say that presets take, at scale quick, with what their cells then take."""
     from replaybench.evidence.preset import read_preset
-    from replaybench.experiments.calibration import estimate_seconds
+    from replaybench.experiments.calibration import estimate
 
     for learner, name in PLANNED.items():
         cells = read_preset(name).study("quick").cells()
         with tempfile.TemporaryDirectory(prefix="plan") as room:
             words = ("reproduce", name, "--scale", "quick", "--output", f"{room}/run", "--workers", str(WORKERS))
-            planned = estimate_seconds(cells, WORKERS)
+            planned = estimate(cells, (), None, WORKERS, compiles=True).seconds
             subprocess.run([sys.executable, "-m", "replaybench", *words], check=True, capture_output=True)
             ran = json.loads(Path(room, "run/provenance.json").read_text(encoding="utf-8"))["cells"].values()
         took = sum(cell["seconds"] for cell in ran) / WORKERS

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from replaybench.baselines.controllers import Controller, GreedyController, RandomController
+from replaybench.baselines.controllers import Controller, RandomController
 from replaybench.baselines.grid_choice import reference_solution
 from replaybench.baselines.references import normalise, reference
 from replaybench.data.record import write_record
@@ -57,7 +57,7 @@ class Held:
 
     def act(self, observation: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.float32]]:
         if self._step % self._samples == 0:
-            self._action = self._controller.act(observation)
+            self._action = self._controller(observation)
         self._step += 1
         return self._action
 
@@ -72,16 +72,16 @@ class Excited:
 
     def act(self, observation: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.float32]]:
         other = self._random.act(observation)
-        return np.where(self._stream.uniform(1) < self._share, other, self._controller.act(observation))
+        return np.where(self._stream.uniform(1) < self._share, other, self._controller(observation))
 
 
 def controllers() -> dict[str, Controller]:
     """Return who is recorded."""
     solution = reference_solution(PLANT, FREQUENCY).solution
     return {
-        "stepped inputs": Held(RandomController(PLANT, range(SEEDS), ROOT_SEED), 10),
-        "a controller": Excited(GreedyController(solution), 0.05),
-        "a controller, excited": Excited(GreedyController(solution), 0.5),
+        "stepped inputs": Held(RandomController(PLANT, range(SEEDS), ROOT_SEED).act, 10).act,
+        "a controller": Excited(solution.greedy, 0.05).act,
+        "a controller, excited": Excited(solution.greedy, 0.5).act,
     }
 
 
@@ -98,7 +98,7 @@ def recorded(name: str, controller: Controller) -> Path:
     for _ in range(EPISODES):
         observation, _ = env.reset()
         for _ in range(steps):
-            action = controller.act(observation)
+            action = controller(observation)
             following, reward, *_ = env.step(action)
             for field, value in zip(kept, (observation, action, reward, following), strict=True):
                 kept[field].append(np.array(value, np.float32).reshape(SEEDS, -1))

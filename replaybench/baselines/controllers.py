@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,12 +60,7 @@ class LinearQuadraticRegulator:
 
 
 def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> LinearQuadraticRegulator:
-    """Design the regulator of a plant at a control rate [Hz].
-
-    Raises:
-        UserError: no action in range holds the plant at its reference, or the plant is not smooth there, or
-            it cannot be stabilised there.
-    """
+    """Design the regulator of a plant at a control rate [Hz]."""
     if plant.action_choices:
         raise UserError(f"{plant.name} takes choices, between which there is nothing to linearise")
     HERTZ.check(frequency, "frequency")
@@ -131,12 +126,8 @@ def _jacobian(plant: OdePlant, drift: Callable[[Floats], Floats], inputs: int) -
     return jacobian
 
 
-class Controller(Protocol):
-    """A policy for noisy normalised observations."""
-
-    def act(self, observation: Floats32) -> Floats32:
-        """Return actions float32 `[M, A]` in [-1, 1] for observations float32 `[M, S]`, both normalised."""
-        ...
+Controller = Callable[[Floats32], Floats32]
+"""Returns actions `[M, A]` in [-1, 1] for noisy normalised observations `[M, S]`, both float32."""
 
 
 class RandomController:
@@ -155,28 +146,10 @@ class RandomController:
         return (2.0 * share - 1.0).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class ZeroController:
-    """Applies the plant's `zero_action`."""
-
-    plant: Plant
-
-    def act(self, observation: Floats32) -> Floats32:
-        """Return the zero action for every member, `[M, A]`."""
-        nothing = self.plant.normalise_action(self.plant.zero_action).astype(np.float32)
-        return np.tile(nothing, (len(observation), 1))
-
-
-@dataclass(frozen=True)
-class GreedyController:
-    """The greedy policy of a dynamic-programming solution, μ_r = 1, or its interpolated policy."""
-
-    solution: Solution
-    interpolated: bool = False
-
-    def act(self, observation: Floats32) -> Floats32:
-        """Return actions `[M, A]`."""
-        return self.solution.interpolated(observation) if self.interpolated else self.solution.greedy(observation)
+def zero_control(plant: Plant) -> Controller:
+    """Return the controller that applies a plant's `zero_action`."""
+    nothing = plant.normalise_action(plant.zero_action).astype(np.float32)
+    return lambda observation: np.tile(nothing, (len(observation), 1))
 
 
 def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
@@ -185,7 +158,7 @@ def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float6
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
     running = np.ones(env.num_envs, np.bool_)
     while running.any():
-        observation, reward, terminated, truncated, _ = env.step(controller.act(observation))
+        observation, reward, terminated, truncated, _ = env.step(controller(observation))
         total += reward
         steps += running
         running = ~(terminated | truncated)
@@ -216,10 +189,9 @@ def averaged_over_noise(solution: Solution, noise: float) -> Solution:
 
 
 class ObserverController:
-    """Greedy on a model observer of the state, `x̂ = f(x̂, u) + L (z − f(x̂, u))`, from the first observation on.
+    """Greedy on a model observer of the state, `x̂ = f(x̂, u) + L (z − f(x̂, u))`, for one episode of a population.
 
-    f is the plant without noise, u the commanded action, L `OBSERVER_GAIN`. It holds the estimates of one episode of a
-    population.
+    f is the plant without noise, u the commanded action, L `OBSERVER_GAIN`.
     """
 
     def __init__(self, solution: Solution) -> None:

@@ -29,7 +29,7 @@ from replaybench.envs.interface.declarations import whole_steps
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant, with_equations
-from replaybench.runtime.arrays import Floats, Integers, Integers32
+from replaybench.runtime.arrays import Floats, Integers32
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.kernel import cache_dir, kernel
 from replaybench.runtime.version import NUMERICS_VERSION
@@ -111,20 +111,14 @@ def iterate(
             break
         if variant == "modified" and sweep < longest:  # after these, plain sweeps contract from any values
             rest = max(_RESTED * change, 0.3 * tolerance * scale)
-            _evaluate(after, discount, start, table, rest, *fuzzy_sweeps.places(grid.corners, start, choice, count))
+            pairs, first, where = fuzzy_sweeps.places(grid.corners, start, choice, count)
+            own = after.cell[pairs], after.weight[pairs], after.reward[pairs]
+            for evaluation in range(_MOST_EVALUATIONS):  # in both directions in turn
+                backwards = evaluation % 2 == 1
+                if fuzzy_sweeps.evaluate(*own, discount, start, table, first, where, backwards) <= rest:
+                    break
             fuzzy_sweeps.synchronous(theta, *after, discount, start, table)
     return theta, np.array(convergence)
-
-
-def _evaluate(
-    after: Transitions, discount: float, start: Integers, table: Floats, rest: float, pairs: Integers,
-    first: Integers, where: Integers32,
-) -> None:  # fmt: skip
-    """Iterate the values in the table by sweeps in both directions, until they change by at most `rest`."""
-    own = after.cell[pairs], after.weight[pairs], after.reward[pairs]
-    for sweep in range(_MOST_EVALUATIONS):
-        if fuzzy_sweeps.evaluate(*own, discount, start, table, first, where, sweep % 2 == 1) <= rest:
-            return
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +250,7 @@ def solve(
         raise UserError(f"the tolerance is {tolerance}; give a part of the largest reward, such as {TOLERANCE:g}")
     actions = action_grid(plant)
     depends_on = _depends_on(plant, frequency, grid, discount, variant, tolerance)
-    kept = _load(_path(depends_on), (grid.size, len(actions)))
+    kept = _load(cached_at("dp/", depends_on), (grid.size, len(actions)))
     if kept is None:
         kept = iterate(plant, frequency, grid, actions, discount, variant, tolerance)
         if store:
@@ -281,15 +275,22 @@ def _depends_on(
     }  # fmt: skip
 
 
-def _path(depends_on: Mapping[str, Any]) -> Path:
+def cached_at(folder: str, depends_on: Any) -> Path:
+    """Return the path in the cache of a result that depends on some plain values."""
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
-    return cache_dir() / "dp" / f"{key[:32]}.h5"
+    return cache_dir() / f"{folder}{key[:32]}.h5"
+
+
+def write_cached(path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
+    """Write a record into the cache, unless that is impossible: the cache is optional."""
+    with contextlib.suppress(OSError, UserError):
+        write_record(path, kind, facts, arrays or {})
 
 
 def _store(depends_on: Mapping[str, Any], found: tuple[Floats, Floats]) -> None:
-    with contextlib.suppress(OSError, UserError):  # the cache is optional
-        # Records are written row by row of the first axis: one long row.
-        write_record(_path(depends_on), _KIND, depends_on, {"theta": found[0][None], "convergence": found[1]})
+    # Records are written row by row of the first axis: one long row.
+    arrays = {"theta": found[0][None], "convergence": found[1]}
+    write_cached(cached_at("dp/", depends_on), _KIND, depends_on, arrays)
 
 
 def _load(path: Path, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:

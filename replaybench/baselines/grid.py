@@ -79,11 +79,7 @@ class Grid:
         return np.stack(nodes, axis=1).astype(np.int32)
 
     def memberships(self, points: ArrayLike) -> tuple[Integers32, Floats]:
-        """Return the cell of each point, int32 `[P]`, and the weights of its corners, float64 `[P, 2^S]`.
-
-        Args:
-            points: any states `[P, S]`.
-        """
+        """Return the cells of points `[P, S]`, int32 `[P]`, and the weights of their corners, float64 `[P, 2^S]`."""
         states = np.ascontiguousarray(points, np.float64)
         cell = np.empty(len(states), np.int32)
         weight = np.empty((len(states), 1 << len(self.nodes)))

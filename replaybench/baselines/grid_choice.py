@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from replaybench.baselines.controllers import Controller, GreedyController, RandomController, run_episode
+from replaybench.baselines.controllers import Controller, RandomController, run_episode
 from replaybench.baselines.fuzzy_q_iteration import (
     TOLERANCE,
     Solution,
     action_grid,
+    cached_at,
     keep,
     most_sweeps,
     reference_discount,
     solve,
+    write_cached,
 )
 from replaybench.baselines.grid import Grid, grid_facts, plant_grid
-from replaybench.data.record import read_header, write_record
+from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.errors import UserError, unknown
-from replaybench.runtime.kernel import cache_dir
 from replaybench.runtime.version import NUMERICS_VERSION
 
 Rule = Literal["converged", "paper"]
@@ -74,23 +73,18 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
     `"converged"` refines the grid by `FACTOR` per axis, with a node on the reference state, until the noise-free greedy
     return changes by less than `CLOSE`, or `MOST_PAIRS` or `MOST_SUBSTEPS` would be exceeded, and keeps the best
     solution.
-
-    Raises:
-        UserError: the plant declares no grid, or the rule is unknown.
     """
     rule, grid = rule_for(plant, rule), plant_grid(plant)
     if rule == "paper":
         return Refinement(solve(plant, frequency), rule, math.nan)
     depends_on = [plant.fingerprint(), grid_facts(plant), float(frequency), NUMERICS_VERSION, *refinement_key(plant)]
-    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
-    path = cache_dir() / "dp" / f"refined-{key[:32]}.h5"
+    path = cached_at("dp/refined-", depends_on)
     if (kept := _load(path)) is not None:
         nodes, change = kept
         return Refinement(solve(plant, frequency, grid=dataclasses.replace(grid, nodes=nodes)), rule, change)
     found = _refine(plant, frequency, grid)
     keep(found.solution)
-    with contextlib.suppress(OSError, UserError):  # the cache is optional
-        write_record(path, _KIND, {"nodes": found.solution.grid.nodes, "change": found.change}, {})
+    write_cached(path, _KIND, {"nodes": found.solution.grid.nodes, "change": found.change})
     return found
 
 
@@ -114,11 +108,11 @@ def apart(reward: float, random: float) -> bool:
 
 def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
     members = range(plant.reference_episodes)
-    random = _reward(RandomController(plant, members, _SEED), plant, frequency, len(members))
+    random = _reward(RandomController(plant, members, _SEED).act, plant, frequency, len(members))
     best, highest, last, change = None, -math.inf, math.nan, math.nan
     while True:
         solution = solve(plant, frequency, grid=grid, store=False)
-        reward = _reward(GreedyController(solution), plant, frequency)
+        reward = _reward(solution.greedy, plant, frequency)
         if best is None or reward > highest:
             best, highest = solution, reward
         # Two grids without any success give the same return, too, which is not convergence.

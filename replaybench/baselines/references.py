@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.baselines.controllers import (
     OBSERVER_GAIN,
-    GreedyController,
     ObserverController,
     RandomController,
-    ZeroController,
     averaged_over_noise,
     linear_quadratic_regulator,
     run_episode,
+    zero_control,
 )
+from replaybench.baselines.fuzzy_q_iteration import cached_at, write_cached
 from replaybench.baselines.grid import grid_facts
 from replaybench.baselines.grid_choice import (
     CLOSE,
@@ -40,13 +38,12 @@ from replaybench.baselines.grid_choice import (
     refinement_key,
     rule_for,
 )
-from replaybench.data.record import read_header, write_record
+from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import EpisodeMetric, Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.kernel import cache_dir
 from replaybench.runtime.version import NUMERICS_VERSION
 
 _SEED: Final = 2018
@@ -134,8 +131,7 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
         return kept
     check_effort(plant, frequency, noise)
     found = _measure(plant, float(frequency), float(noise), _rule(plant, rule))
-    with contextlib.suppress(OSError, UserError):  # the cache is optional
-        write_record(kept_at(plant, frequency, noise, rule), _KIND, dataclasses.asdict(found), {})
+    write_cached(kept_at(plant, frequency, noise, rule), _KIND, dataclasses.asdict(found))
     return found
 
 
@@ -151,8 +147,7 @@ def kept_at(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> 
     """Return the path of a reference in the cache."""
     facts = [plant.fingerprint(), grid_facts(plant), _rule(plant, rule), float(frequency), float(noise)]
     depends_on = [*facts, NUMERICS_VERSION, *refinement_key(plant), REPETITIONS, OBSERVER_GAIN, _SEED]
-    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
-    return cache_dir() / "references" / f"{key[:32]}.h5"
+    return cached_at("references/", depends_on)
 
 
 def _rule(plant: Plant, asked: Rule | None) -> Rule | None:
@@ -172,12 +167,12 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
         crowd = population(plant.reference_episodes)
         # Plants with equations have one initial state: without noise a deterministic controller's episodes are equal.
         env = population(1) if isinstance(plant, OdePlant) and not noise else crowd
-        random = run_episode(RandomController(plant, crowd.members, _SEED), crowd)
-        zero, lqr = run_episode(ZeroController(plant), env), np.array([np.nan])
+        random = run_episode(RandomController(plant, crowd.members, _SEED).act, crowd)
+        zero, lqr = run_episode(zero_control(plant), env), np.array([np.nan])
         dp = _NO_DP
         if isinstance(plant, OdePlant):
             with contextlib.suppress(UserError):
-                lqr = run_episode(linear_quadratic_regulator(plant, frequency), env)
+                lqr = run_episode(linear_quadratic_regulator(plant, frequency).act, env)
             dp = _measure_dp(plant, frequency, rule, env) if plant.grid_nodes else _NO_DP
         return Reference(
             plant=plant.name, frequency=frequency, noise=noise, random=float(random.mean()),
@@ -190,17 +185,17 @@ def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: Popul
     refined = reference_solution(plant, frequency, rule)
     solution = refined.solution
     repetitions = REPETITIONS if env.num_envs > 1 else 1
-    greedy = np.array([run_episode(GreedyController(solution), env) for _ in range(repetitions)])
+    greedy = np.array([run_episode(solution.greedy, env) for _ in range(repetitions)])
     noise_aware = {}
     if env.sensor_noise:
         averaged = averaged_over_noise(solution, env.sensor_noise)
-        noise_aware["dp_averaged"] = float(run_episode(GreedyController(averaged), env).mean())
-        noise_aware["dp_observer"] = float(run_episode(ObserverController(solution), env).mean())
+        noise_aware["dp_averaged"] = float(run_episode(averaged.greedy, env).mean())
+        noise_aware["dp_observer"] = float(run_episode(ObserverController(solution).act, env).mean())
     return {
         **noise_aware,
         "dp": float(greedy.max(axis=1).mean()),
         "dp_mean": float(greedy.mean()),
-        "interpolated": float(run_episode(GreedyController(solution, interpolated=True), env).mean()),
+        "interpolated": float(run_episode(solution.interpolated, env).mean()),
         "discount": solution.discount,
         "nodes": solution.grid.nodes,
         "actions": len(solution.actions),

@@ -45,7 +45,7 @@ def printing(form: str) -> Iterator[Console]:
     if form == "text":
         yield make_console()
         return
-    from replaybench.experiments.table_formats import Collector
+    from replaybench.experiments.text_table import Collector
 
     collector = Collector()
     with contextlib.redirect_stdout(sys.stderr):

@@ -26,7 +26,7 @@ from replaybench.baselines.grid_choice import Rule
 from replaybench.data.documents import read_toml
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import missing
-from replaybench.experiments.calibration import estimate_seconds, kept_seconds
+from replaybench.experiments.calibration import estimate, untried
 from replaybench.experiments.plan import plan
 from replaybench.experiments.progress import plain_lines
 from replaybench.experiments.study import Cell, Study, changed
@@ -241,12 +241,11 @@ def _time(console: Console, cells: list[Cell], workers: int) -> None:
         plain_lines(console, lambda: f"{_TIMING}: {tried[0]} of {tried[1]}"),
     ):
         task = progress.add_task(_TIMING)
-        estimate_seconds(cells, workers, report)
+        estimate(cells, (), None, workers, compiles=True, progress=report)
 
 
 def _duration(cells: Sequence[Cell], workers: int, rule: Rule | None) -> str | None:
-    seconds = kept_seconds(cells, workers, rule)
-    return None if seconds is None else duration(seconds)
+    return None if untried(cells) else duration(estimate(cells, cells, rule, workers, measure=False).seconds)
 
 
 def announce(console: Console, preset: Preset, scale: Scale) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -90,7 +90,10 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
         problems.append(f"column {log.time_from!r} is taken for time and for a signal; name another with --time")
     if absent:
         free = [column for column in titles if column not in (*mapping.values(), log.time_from)]
-        proposed = {name: _proposed(log, name, units[name], free) for name in absent}
+        proposed: dict[str, str | None] = {}
+        for name in absent:  # the nearest title, else the only one of the same unit
+            of_unit = [column for column in free if agrees(log.unit(column), units[name])]
+            proposed[name] = nearest(name, free) or (of_unit[0] if len(of_unit) == 1 else None)
         tokens = " ".join(f"'{name}={column or 'COLUMN'}'" for name, column in proposed.items())
         problems.append(
             f"no column is called {' or '.join(map(repr, absent))}, which {plant.name} needs; name "
@@ -137,12 +140,6 @@ def _called(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str
     return name if name in found else next(iter(found), None)
 
 
-def _proposed(log: Log, name: str, unit: str, free: Sequence[str]) -> str | None:
-    """Return the column to propose for a name: the nearest title, else the only one of its unit."""
-    of_unit = [column for column in free if agrees(log.unit(column), unit)]
-    return nearest(name, free) or (of_unit[0] if len(of_unit) == 1 else None)
-
-
 def _fold(name: str) -> str:
     return name.casefold().translate({ord(mark): None for mark in " _-"})
 
@@ -163,11 +160,7 @@ _LONG_UNITS: Final = {"min": 1 / 60, "h": 1 / 3600, "d": 1 / 86400}
 
 
 def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
-    """Return the rate [Hz] of a log of two rows at least: the stated one, or the roundest that fits its times.
-
-    Raises:
-        UserError: neither is known, they differ by more than 1 %, or the plant cannot have that rate.
-    """
+    """Return the rate [Hz] of a log of two rows at least: the stated one, or the roundest that fits its times."""
     if stated is not None:
         HERTZ.check(stated, "--frequency")
     if log.time is None:
@@ -241,15 +234,8 @@ _APART: Final = 10.0
 def set_apart(log: Log, mapping: Mapping[str, str], frequency: float | None, lenient: bool) -> Log:
     """Return a log with a gap in time wherever another episode begins.
 
-    Another episode begins where time decreases, where the column `episode` changes, and after a `truncated` row.
-
-    Args:
-        mapping: the log's column for each name.
-        frequency: the stated sampling frequency [Hz], for logs without times.
-        lenient: leave out rows without an episode, and cut where a flag is lost, instead of refusing them.
-
-    Raises:
-        UserError: an episode or a flag is not a number.
+    Another episode begins where time decreases, where the column `episode` changes, and after a `truncated` row. If
+    `lenient`, rows without an episode are left out, and a lost flag cuts; else both raise `UserError`.
     """
     if log.time is None and (frequency is None or not {EPISODE, TRUNCATED} & mapping.keys()):
         return log
@@ -289,7 +275,10 @@ def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Ite
     """Return the log with empty cells of states and actions filled; `pieces` are stretches of rows without a gap."""
     columns, filled, longest = dict(log.columns), 0, 0
     angles = dict(zip(plant.state_names, plant.periodic, strict=True))
-    stretches = list(_within_episodes(log, mapping, pieces))
+    ends, stretches = flagged_ends(log, mapping) + 2, list[slice]()
+    for piece in pieces:  # cut after the states in which episodes ended
+        cuts = [piece.start, *ends[(ends > piece.start) & (ends < piece.stop)].tolist(), piece.stop]
+        stretches += (slice(first, last) for first, last in itertools.pairwise(cuts))
     for name in (name for name in (*plant.state_names, *plant.action_names) if name in mapping):
         if np.isfinite(log.columns[mapping[name]]).all():
             continue
@@ -319,11 +308,3 @@ def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Ite
 def flagged_ends(log: Log, mapping: Mapping[str, str]) -> NDArray[np.int64]:
     """Return the rows `[ends]` of steps that ended an episode, or may have: a lost flag (NaN) counts."""
     return np.flatnonzero(log.columns[mapping["terminated"]] != 0) if "terminated" in mapping else np.empty(0, np.int64)
-
-
-def _within_episodes(log: Log, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Iterator[slice]:
-    """Cut pieces after the states in which episodes ended."""
-    ends = flagged_ends(log, mapping) + 2
-    for piece in pieces:
-        cuts = [piece.start, *ends[(ends > piece.start) & (ends < piece.stop)].tolist(), piece.stop]
-        yield from (slice(first, last) for first, last in itertools.pairwise(cuts))

@@ -52,27 +52,12 @@ def convert(
     plant_name: str | None = None,
     missing: Missing = "refuse",
 ) -> tuple[Arrays, dict[str, Any], Summary]:
-    """Turn a log into the arrays and facts of a buffer file.
+    """Turn a log into the arrays (see `member_arrays`) and facts of a buffer file, and a summary.
 
     A row holds the state at its time, and the action, reward and `terminated` of the step to the next row. After the
     row in which a terminated step ended, a new episode begins. Steps over a gap are left out. Rewards and `terminated`
     that the log lacks are the plant's functions of the recorded x, u and x', with event 0: a log does not show events
     between samples (on Magman, collisions then cost nothing). Where the model has events, the summary warns.
-
-    Args:
-        log: the recording, in physical units.
-        columns: the log's column for a state's or action's name, `reward`, `terminated` or `episode`; others are found
-            by their names, in which case, spaces, `_` and `-` do not matter.
-        frequency: sampling frequency [Hz]; if not given, the roundest that fits the time column.
-        clip_actions: clip actions to the plant's bounds, instead of refusing them.
-        plant_name: how the user names the plant (a registered name or a file), for the facts.
-        missing: what to do with empty cells; see `empty_cells`.
-
-    Returns:
-        Arrays (see `member_arrays`), facts, and a summary.
-
-    Raises:
-        UserError: a column is missing, not finite or out of the plant's bounds, or the time column does not fit.
     """
     problems = Problems(log.problems)
     mapping = match_columns(log, plant, columns or {}, problems)
@@ -114,7 +99,12 @@ def convert(
     reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
     ends = np.union1d(first[terminated], flagged_ends(log, mapping))  # including steps that are left out
-    notes = [*log.notes, *_irregular(log.time, starts, rate)]
+    notes = [*log.notes]
+    if log.time is not None:
+        error = np.abs(np.diff(log.time)[starts[:-1]] * rate - 1)
+        if (share := float((error > IRREGULAR).mean())) > 0.01:
+            off = f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period"
+            notes.append(f"{off} (worst {error.max():.0%})")
     if "terminated" not in mapping and not isinstance(plant, OdePlant):
         notes.append(f"{plant.name} has no equations here and the log no column terminated: no step counts as an end")
     successive = terminated[1:] & terminated[:-1] & (np.diff(first) == 1)
@@ -129,8 +119,8 @@ def convert(
         notes += _counted(int(successive.sum()), _LATCHED)
         notes += _counted(lost, "terminated steps lack the state in which they ended: left out")
     summary = summarise(
-        plant, x, u, x_next, source=log.path.name, rows=rows, episodes=int(episode[-1]) + 1, frequency=rate,
-        inferred=inferred, reward_from=mapping.get("reward"), reward=reward, notes=notes,
+        plant, x, u, x_next, reward, rate, notes, log=log.path.name, rows=rows, episodes=int(episode[-1]) + 1,
+        inferred=inferred, reward_from=mapping.get("reward"),
     )  # fmt: skip
     values = {
         "observation": plant.normalise_state(x),
@@ -211,15 +201,6 @@ def _terminations(plant: Plant, x_next: Floats) -> Bools:
     ended: Any = plant.terminated
     p = plant.params()
     return np.array([ended(state, 0, p) for state in x_next], np.bool_)
-
-
-def _irregular(time: Floats | None, starts: Bools, frequency: float) -> Iterator[str]:
-    """Warn where more than 1 % of the steps are far from the sample period."""
-    if time is not None:
-        error = np.abs(np.diff(time)[starts[:-1]] * frequency - 1)
-        share = float((error > IRREGULAR).mean())
-        if share > 0.01:
-            yield f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period (worst {error.max():.0%})"
 
 
 def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -35,11 +36,7 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
     """Yield the member and the slots `[T]` of each of a recording's whole episodes, in order.
 
     An episode is whole if its steps are 0 … T − 1, each follows from the one before, and it ended: by termination, at
-    the time limit, or with its log.
-
-    Args:
-        index: place among the sound recordings.
-        limit: steps after which an episode is truncated, None if it has no such limit.
+    the time `limit`, or with its log.
     """
     arrays, member = recording.arrays, recording.members[index]
     slots = recording.orders[index]
@@ -122,10 +119,7 @@ def as_episode(recording: Recording, member: int, slots: Slots, limit: int | Non
 
 @dataclass(frozen=True)
 class Exported:
-    """A written dataset; `left_out` steps belong to incomplete episodes.
-
-    `low` and `high` are the returns of random control and dynamic programming, None if not known.
-    """
+    """A written dataset; `low` and `high` are returns of random control and dynamic programming, if known."""
 
     folder: Path
     episodes: int
@@ -143,18 +137,7 @@ def export_buffer(
     root: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Exported:
-    """Write the whole episodes of a buffer file as a Minari dataset, one recording after the other.
-
-    Args:
-        dataset_id: `namespace/name-v0`.
-        member: the recording to write, from 0; None writes all of them.
-        plant_name: the plant, in place of the one that the file names.
-        root: folder of datasets, Minari's own if not given.
-        progress: called with the number of episodes written, and of all.
-
-    Raises:
-        UserError: Minari is missing, the id is malformed or taken, the file is not a buffer, or no episode is whole.
-    """
+    """Write the whole episodes of a buffer file, or of one recording, as a Minari dataset in a folder `root`."""
     folder = dataset_folder(dataset_id, root)
     need_minari()
     if folder.exists():
@@ -164,7 +147,9 @@ def export_buffer(
         seen = ", ".join(recording.facts.observe)
         raise UserError(f"{path} holds {seen} only; a dataset of {recording.plant.name} needs all states")
     chosen = chosen_recordings(recording, member)
-    limit = _limit(recording)
+    limit: int | None = None
+    with contextlib.suppress(UserError):  # a log may have a rate that the plant cannot have
+        limit = recording.plant.steps_per_episode(recording.frequency)
     whole = [pieces for index in chosen for pieces in whole_episodes(recording, index, limit)]
     stored = sum(len(recording.orders[index]) for index in chosen)
     if not whole:
@@ -200,14 +185,6 @@ def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
     if member not in recording.members:
         raise UserError(f"recording {member} of {recording.path} holds NaN or infinity; choose another --member")
     return [recording.members.index(member)]
-
-
-def _limit(recording: Recording) -> int | None:
-    """Return the steps of an episode; None for a log whose rate the plant cannot have."""
-    try:
-        return recording.plant.steps_per_episode(recording.frequency)
-    except UserError:
-        return None
 
 
 def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
@@ -253,14 +230,10 @@ def _metadata(recording: Recording, recordings: int, low: float | None, high: fl
         "algorithm_name": f"{learner}, {facts.strategy}" if learner else "recorded elsewhere",
         "requirements": [f"replaybench>={VERSION}"],
         "replaybench": {
-            "plant": facts.plant,
+            **{name: getattr(facts, name) for name in ("plant", "noise", "strategy", "source", "version")},
             "parameters": dataclasses.asdict(plant),
             "plant_fingerprint": plant.fingerprint(),
             "frequency": recording.frequency,
-            "noise": facts.noise,
-            "strategy": facts.strategy,
-            "source": facts.source,
-            "version": facts.version,
         },
     }
     if low is not None:

@@ -35,17 +35,7 @@ def convert_dataset(
     root: Path | None = None,
     other_plant: bool = False,
 ) -> tuple[Arrays, dict[str, Any], Summary]:
-    """Turn a Minari dataset into the arrays and facts of a buffer file, and a summary.
-
-    Args:
-        frequency: control rate [Hz]; needed where the dataset does not hold it.
-        plant_name: how the user names the plant, for the facts.
-        root: folder of datasets, Minari's own if not given.
-        other_plant: whether it may name another environment than the plant.
-
-    Raises:
-        UserError: there is no such dataset, it is damaged, or it cannot be of this plant.
-    """
+    """Turn a Minari dataset in a folder `root` into the arrays and facts of a buffer file, and a summary."""
     metadata, episodes = read_dataset(dataset_folder(dataset_id, root))
     written = metadata.get("replaybench")
     ours = written if isinstance(written, dict) else {}
@@ -78,9 +68,8 @@ def convert_dataset(
         notes += [f"replaybench did not write this dataset: its observations and actions are taken as {meant}"]
     x, x_next = (plant.denormalise_state(values[name]) for name in ("observation", "next_observation"))
     summary = summarise(
-        plant, x, plant.denormalise_action(values["action"]), x_next, source=dataset_id,
-        rows=len(number) + len(episodes), episodes=len(episodes), frequency=rate, inferred=False,
-        reward_from="rewards", reward=values["reward"].astype(np.float64), notes=notes,
+        plant, x, plant.denormalise_action(values["action"]), x_next, values["reward"].astype(np.float64), rate, notes,
+        log=dataset_id, rows=len(number) + len(episodes), episodes=len(episodes), inferred=False, reward_from="rewards",
     )  # fmt: skip
     return arrays, facts, summary
 

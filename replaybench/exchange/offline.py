@@ -38,13 +38,7 @@ from replaybench.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of settings; None or empty keeps the recording's.
-
-    Attributes:
-        settings: of the learner, as a study's `[learner.NAME]` table holds them.
-        discount: of a control step.
-        noise: standard deviation of sensor and actuator noise in evaluation, normalised units.
-    """
+    """Changes of a recording's settings of the learner, discount of a control step, and noise in evaluation."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     discount: float | None = None
@@ -80,13 +74,7 @@ def replay_offline(
 ) -> Outcome:
     """Train a fresh population from a recording and evaluate it on the plant.
 
-    Args:
-        strategy: not used if the recording has no arrays, which is then streamed.
-        capacity: slots of each buffer; None keeps every stored experience.
-        progress: called with the number of updates done.
-
-    Raises:
-        UserError: the strategy needs a metric that the file lacks, or the policy that filled it.
+    A recording without arrays is streamed, and the strategy is not used. Without a capacity everything is kept.
     """
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
@@ -125,12 +113,12 @@ def replay_offline(
     longest = env.steps_per_episode
     phase = max(1, round(updates_after(longest, longest, strategy, agent)))
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
-    rewards = [run_episode(agent.greedy(), env)]
+    rewards = [run_episode(agent.greedy().act, env)]
     for update in range(updates):
         state = recording.observation(learners, update / updates) if strategy.sampling.needs_state else None
         update_once(agent, source, Context(update % phase, phase, update / updates, state))
         if update + 1 in marks:
-            rewards.append(run_episode(agent.greedy(), env))
+            rewards.append(run_episode(agent.greedy().act, env))
             progress(update + 1)
     return Outcome(marks, np.array(rewards).T, agent)
 

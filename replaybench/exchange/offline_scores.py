@@ -20,7 +20,7 @@ from replaybench.baselines.references import Reference, no_score, normalise
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import algorithm_of
 from replaybench.data.record import read_record, write_record
-from replaybench.exchange.recorded_buffer import Recording
+from replaybench.exchange.recorded_buffer import Recording, parts
 from replaybench.experiments.comparison import LABELS, NONE_BEATS_RANDOM, beats_random
 from replaybench.experiments.statistics import interval
 from replaybench.replay.storage.schema import open_buffer
@@ -37,12 +37,10 @@ class OfflineScores:
     """Scores of an offline replay.
 
     Attributes:
-        about: settings, as plain values.
         updates: updates done at each evaluation `[K]`.
         reward: score of a greedy episode of each learner, `[learners, K]`.
         recorded: mean score of each recording; empty if not known.
         online: rewards of the runs that filled the buffer, by name; empty if not known or not comparable.
-        reference: scores of the reference controllers.
     """
 
     about: Mapping[str, Any]
@@ -115,11 +113,7 @@ class _Facts:
 
 
 def read_scores(path: Path) -> OfflineScores:
-    """Read `scores.h5` of an offline replay.
-
-    Raises:
-        UserError: it is damaged, holds something else, or an older version wrote it.
-    """
+    """Read `scores.h5` of an offline replay."""
     header, arrays = read_record(path, KIND)
     needed = [field.name for field in dataclasses.fields(_Facts)]
     if not {*needed} <= header.facts.keys() or "reward_recorded" not in arrays:
@@ -136,7 +130,6 @@ def read_scores(path: Path) -> OfflineScores:
 _STATES: Final = 1000
 """Recorded states of each learner whose values are checked."""
 _FIELDS: Final = ("observation", "reward", "terminated")
-_PART_ROWS: Final = 1 << 16
 _SLOW: Final = 0.005
 """Assumed rate of target networks without a setting of it."""
 _UNLEARNED: Final = 0.9
@@ -150,11 +143,7 @@ _SHARE: Final = 0.05
 class Extrapolation(NamedTuple):
     """Impossible values of recorded states, in discounted returns of unscaled rewards.
 
-    Attributes:
-        learners: number of learners with impossible values.
-        of: number of learners.
-        value: the value farthest beyond the bounds.
-        low, high: bounds of discounted returns of the rewards in its learner's recording.
+    `learners` of all learners have some; `value` is the one farthest beyond the bounds `low`, `high` of its recording.
     """
 
     learners: int
@@ -164,12 +153,7 @@ class Extrapolation(NamedTuple):
     high: float
 
     def words(self, learner: str, choices: bool = False) -> str:
-        """Return a warning with a remedy.
-
-        Args:
-            learner: its name.
-            choices: whether the plant has discrete actions, which TD3+BC does not support.
-        """
+        """Return a warning with a remedy; TD3+BC does not support discrete actions (`choices`)."""
         remedy = "a smaller --set alpha=… keeps it nearer to the recording"
         if choices:
             remedy = "a recording that tries each choice in more states corrects them"
@@ -182,13 +166,7 @@ class Extrapolation(NamedTuple):
 
 
 def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[float, float]:
-    """Return the bounds of discounted returns Σ γᵗ r_t, from the least and the greatest recorded reward.
-
-    Args:
-        reward: the recorded rewards.
-        terminates: whether an episode may end after any step, rather than never.
-        discount: γ < 1.
-    """
+    """Return the bounds of discounted returns Σ γᵗ r_t, γ < 1; episodes may terminate after any step, or never."""
     least, greatest, whole = float(reward.min()), float(reward.max()), 1.0 / (1.0 - discount)
     lengths = (1.0, whole) if terminates else (whole, whole)
     return min(least * length for length in lengths), max(greatest * length for length in lengths)
@@ -251,11 +229,10 @@ def _streamed(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, b
     found = []
     with open_buffer(recording.path) as file:
         for member in recording.members:
-            count = int(file.count[member])
-            parts = [slice(start, min(start + _PART_ROWS, count)) for start in range(0, count, _PART_ROWS)]
-            rewards = [file.record.read("reward", member, rows) for rows in parts]
+            pieces = list(parts(int(file.count[member])))
+            rewards = [file.record.read("reward", member, rows) for rows in pieces]
             ends = np.array([[part.min(), part.max()] for part in rewards])
-            terminated = any(file.record.read("terminated", member, rows).any() for rows in parts)
-            observation = file.record.read("observation", member, parts[0])
+            terminated = any(file.record.read("terminated", member, rows).any() for rows in pieces)
+            observation = file.record.read("observation", member, pieces[0])
             found.append((observation[:: max(1, len(observation) // _STATES)], ends, terminated))
     return found

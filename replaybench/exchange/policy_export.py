@@ -67,12 +67,7 @@ _KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "
 def export_policy(
     path: Path, member: int | None, form: ExportForm | None, output: Path | None, plant: str | None, learner: str | None
 ) -> None:
-    """Write a member's greedy policy as a program, and print its size and cost.
-
-    Raises:
-        UserError: the file is not a policy, has no such member, or names Python files that the user did not name; a
-            library is missing; or the output exists, or has another form's suffix.
-    """
+    """Write a member's greedy policy as a program, and print its size and cost."""
     form = form or "c" if output is None else _form_of(output, form)
     if form == "onnx" and importlib.util.find_spec("onnx") is None:
         raise UserError("ONNX models need onnx; pip install 'replaybench[onnx]'")

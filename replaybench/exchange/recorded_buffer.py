@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from replaybench.controllers.interface.agent import Task
 from replaybench.controllers.registry import algorithm_of
 from replaybench.data.logs.log import SUFFIXES
-from replaybench.data.record import Record
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import make_plant
@@ -28,16 +27,10 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> Arrays:
-    """Return the arrays of a buffer with a slot for each step, in the order of the units' slots.
+    """Return the arrays of a buffer of units of several steps with a slot for each step, in the order of the units.
 
-    Args:
-        arrays: those of a buffer file whose unit has several steps: `length` `[M, N]`, the steps of each unit, and
-            columns `[M, N, steps, width]`.
-        fields: names of these columns, and their widths.
-
-    Returns:
-        Columns `[M, n, width]`, `serial`, `episode`, `step` `[M, n]` and `count` `[M]`, n the most steps of a member;
-        `collected`, and the arrays on episodes' starts. Values of whole units, such as priorities, are left out.
+    Columns `fields` `[M, N, steps, width]` become `[M, n, width]`, n the most steps of a member. Values of whole units,
+    such as priorities, are left out.
     """
     members, slots = arrays["serial"].shape
     used = np.arange(slots) < arrays["count"][:, None]
@@ -127,16 +120,7 @@ class Recording:
 def read_recording(
     path: Path, plant_name: str | None = None, whole: bool = True, member: int | None = None
 ) -> Recording:
-    """Read a buffer file.
-
-    Args:
-        plant_name: the plant, in place of the one that the file names; needed for a plant in a Python file.
-        whole: whether to keep the arrays in memory.
-        member: place of the only recording to learn from; None for all.
-
-    Raises:
-        UserError: the file is damaged, is not a buffer, has no such recording, or does not fit its plant.
-    """
+    """Read a buffer file, of one member or all; without arrays if not `whole`. Plants in Python files must be named."""
     if path.suffix.lower() in SUFFIXES:
         raise UserError(
             f"{path} is a log; make a buffer of it first: replaybench import {shlex.quote(str(path))} --plant …"
@@ -171,7 +155,11 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     asked = range(len(count)) if member is None else [member]
     if not 0 <= asked[0] < len(count):
         raise UserError(f"{path} holds recordings 0 to {len(count) - 1}, not {member}")
-    sound = [m for m in asked if _is_finite(record, m, int(count[m]), list(fields))]
+    sound = [
+        m
+        for m in asked
+        if all(np.isfinite(record.read(name, m, rows)).all() for rows in parts(int(count[m])) for name in fields)
+    ]
     if not sound:
         raise UserError(f"{path}: every recording that was asked for holds NaN or infinity; its runs failed")
     arrays = {name: record.read(name) for name in file.shapes} if whole else {}
@@ -179,9 +167,16 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
         arrays = as_steps(arrays, facts.fields)
         count = arrays["count"]
     for member in sound if plant.action_choices else ():
-        for rows in _parts(int(count[member])):
+        for rows in parts(int(count[member])):
             action = arrays["action"][member, rows] if arrays else record.read("action", member, rows)
-            _check_choices(plant, action, f"{path}, recording {member}", rows.start)
+            if not (chosen := plant.is_choice(action)).all():
+                row, column = np.argwhere(~chosen)[0]
+                where = f"{path}, recording {member}, experience {rows.start + row}"
+                found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
+                raise UserError(
+                    f"{where}: {found}, none of its choices ({plant.choices(column)} from −1 to 1); "
+                    "store the choices that acted"
+                )
     orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
     failed = len(asked) - len(sound)
     changed = facts.plant_fingerprint not in (None, plant.fingerprint())
@@ -189,22 +184,9 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, sound, orders, failed, changed)
 
 
-def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start: int) -> None:
-    if not (chosen := plant.is_choice(action)).all():
-        row, column = np.argwhere(~chosen)[0]
-        found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
-        raise UserError(
-            f"{where}, experience {start + row}: {found}, none of its choices ({plant.choices(column)} from −1 to 1); "
-            "store the choices that acted"
-        )
-
-
-def _parts(stored: int) -> Iterator[slice]:
+def parts(stored: int) -> Iterator[slice]:
+    """Yield slices of as many rows as are read at once."""
     return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
-
-
-def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> bool:
-    return all(np.isfinite(record.read(name, member, rows)).all() for rows in _parts(stored) for name in fields)
 
 
 def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -238,9 +220,8 @@ def recorded_rewards(recording: Recording) -> NDArray[np.float64]:
     if recording.plant.episode_metric == "return":
         return np.empty(0)
     with open_buffer(recording.path) as file:
-        parts = ((m, range(0, int(file.count[m]), _PART_ROWS)) for m in recording.members)
         sums = [
-            sum(float(file.record.read("reward", m, slice(at, at + _PART_ROWS)).sum(dtype=np.float64)) for at in starts)
-            for m, starts in parts
+            sum(float(file.record.read("reward", m, rows).sum(dtype=np.float64)) for rows in parts(int(file.count[m])))
+            for m in recording.members
         ]
         return np.asarray(np.array(sums) / file.count[recording.members])

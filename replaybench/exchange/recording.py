@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -33,9 +33,7 @@ class Dimension:
     """One state or action of the recording, in physical units.
 
     Attributes:
-        low, high: range of the data.
-        visited: fraction of the bins over the plant's range that hold data.
-        unvisited: ranges of neighbouring bins without data.
+        visited: fraction of the bins over the plant's range that hold data; `unvisited`: ranges of the others.
         moved: RMS change from one sample to the next; None for actions.
         mismatch: RMS error of the plant's model over one step; None for actions, and without a model.
         levels: the values of an action with few distinct ones; empty for others and for states.
@@ -61,12 +59,9 @@ class Summary:
     """Summary of a recording.
 
     Attributes:
-        seconds: total length of the transitions.
-        frequency: sampling frequency [Hz]; inferred: whether it was read from the time column.
+        inferred: whether the sampling frequency [Hz] was read from the time column.
         reward_from: the column of the rewards, None if the plant computed them.
-        mean_reward: mean unscaled reward per step.
         plane: fraction of the bins of both states together with data; None unless there are two states.
-        warnings: one line each.
     """
 
     log: str
@@ -87,28 +82,31 @@ class Summary:
 
 def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats | None) -> tuple[Dimension, ...]:
     """Describe recorded states, their successors, and the model's successors (None without a model), `[N, S]`."""
-    low, high = state_range(plant)
     moved = _rms(plant, x_next - x)
     mismatch = [None] * len(moved) if predicted is None else _rms(plant, x_next - predicted)
-    everything = _turned(plant, np.concatenate([x, x_next]))
+    everything = _turned(plant, np.concatenate([x, x_next])).T
+    described = zip(plant.state_names, plant.state_units, everything, *state_range(plant), strict=True)
     return tuple(
-        Dimension(name, unit, *_extent(values), *_coverage(values, low[i], high[i], STATE_BINS), moved[i], mismatch[i])
-        for i, (name, unit, values) in enumerate(zip(plant.state_names, plant.state_units, everything.T, strict=True))
+        _dimension(*each, STATE_BINS, moved=step, mismatch=error)
+        for each, step, error in zip(described, moved, mismatch, strict=True)
     )
 
 
 def action_dimensions(plant: Plant, u: Floats) -> tuple[Dimension, ...]:
     """Describe the actions `[N, A]` [physical units] of N transitions."""
-    described = zip(plant.action_names, plant.action_units, u.T, plant.action_low, plant.action_high, strict=True)
+    bins = plant.action_choices or (ACTION_BINS,) * u.shape[1]
+    described = zip(plant.action_names, plant.action_units, u.T, plant.action_low, plant.action_high, bins, strict=True)
+    found = tuple(_dimension(*each) for each in described)
     if plant.action_choices:
-        return tuple(
-            Dimension(name, unit, *_extent(values), *_coverage(values, low, high, count))
-            for (name, unit, values, low, high), count in zip(described, plant.action_choices, strict=True)
-        )
-    return tuple(
-        Dimension(name, unit, *_extent(values), *_coverage(values, low, high, ACTION_BINS), levels=_levels(values))
-        for name, unit, values, low, high in described
-    )
+        return found
+    return tuple(replace(each, levels=_levels(values)) for each, values in zip(found, u.T, strict=True))
+
+
+def _dimension(name: str, unit: str, values: Floats, low: float, high: float, bins: int, **more: Any) -> Dimension:
+    """Describe values, and the equal bins over [low, high] that hold some of them."""
+    counts, edges = np.histogram(values, bins, (low, high))
+    extent = float(values.min()), float(values.max())
+    return Dimension(name, unit, *extent, float((counts > 0).mean()), unvisited(counts, edges), **more)
 
 
 def plane_coverage(plant: Plant, x: Floats) -> float | None:
@@ -201,16 +199,6 @@ def _levels(values: Floats) -> tuple[float, ...]:
     return tuple(levels.tolist()) if len(levels) < ACTION_BINS else ()
 
 
-def _extent(values: Floats) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
-
-
-def _coverage(values: Floats, low: float, high: float, bins: int) -> tuple[float, tuple[tuple[float, float], ...]]:
-    """Return the fraction of equal bins over [low, high] with values, and the ranges of the others."""
-    counts, edges = np.histogram(values, bins, (low, high))
-    return float((counts > 0).mean()), unvisited(counts, edges)
-
-
 def unvisited(counts: NDArray[np.int64], edges: Floats) -> tuple[tuple[float, float], ...]:
     """Return the ranges of neighbouring empty bins: `counts` `[B]`, `edges` `[B + 1]`."""
     runs = [[bin for bin, _ in run] for empty, run in groupby(enumerate(counts == 0), lambda item: item[1]) if empty]
@@ -224,16 +212,8 @@ def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDA
     """Return the arrays of a buffer file of one member.
 
     Args:
-        plant: gives the widths of the fields.
         values: every step field, `[N]` or `[N, width]`, normalised, reward unscaled, in the order of recording.
         episode: number of each step's episode `[N]`, from 0, not decreasing.
-
-    Returns:
-        The fields float32 `[1, N, width]`; `serial` (from 1), `episode` and `step` (within it, from 0) uint32
-        `[1, N]`; `offers`, `collected` and `count` int64 `[1]`.
-
-    Raises:
-        UserError: a number is too large for a buffer.
     """
     count = len(episode)
     fields = step_fields(len(plant.state_names), len(plant.action_names))
@@ -273,39 +253,16 @@ def recording_facts(
 
 
 def summarise(
-    plant: Plant,
-    x: Floats,
-    u: Floats,
-    x_next: Floats,
-    *,
-    source: str,
-    rows: int,
-    episodes: int,
-    frequency: float,
-    inferred: bool,
-    reward_from: str | None,
-    reward: Floats,
-    notes: Iterable[str] = (),
-) -> Summary:
+    plant: Plant, x: Floats, u: Floats, x_next: Floats, reward: Floats, frequency: float, notes: Iterable[str],
+    **about: Any,
+) -> Summary:  # fmt: skip
     """Summarise N recorded steps: x, x_next `[N, S]` and u `[N, A]` in physical units, reward `[N]`."""
     predicted = simulate(plant, x, u, 1 / frequency)[0] if isinstance(plant, OdePlant) else None
-    states = state_dimensions(plant, x, x_next, predicted)
+    states, actions = state_dimensions(plant, x, x_next, predicted), action_dimensions(plant, u)
     unchecked = f"{plant.name} has no equations here: that its steps look like these is not checked"
-    actions = action_dimensions(plant, u)
     plane = plane_coverage(plant, np.concatenate([x, x_next]))
     return Summary(
-        log=source,
-        plant=plant.name,
-        rows=rows,
-        transitions=len(x),
-        episodes=episodes,
-        seconds=len(x) / frequency,
-        frequency=frequency,
-        inferred=inferred,
-        reward_from=reward_from,
-        mean_reward=float(reward.mean()),
-        states=states,
-        actions=actions,
-        plane=plane,
-        warnings=(*notes, *[unchecked] * (predicted is None), *warnings_about(states, actions, plane)),
-    )
+        plant=plant.name, transitions=len(x), seconds=len(x) / frequency, frequency=frequency,
+        mean_reward=float(reward.mean()), states=states, actions=actions, plane=plane,
+        warnings=(*notes, *[unchecked] * (predicted is None), *warnings_about(states, actions, plane)), **about,
+    )  # fmt: skip

@@ -49,12 +49,9 @@ class Advantage(NamedTuple):
 
 
 def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
-    """Compare the best and the worst strategy with a baseline, by scores `[S]` of shared seeds.
+    """Compare the best and the worst strategy with a baseline, by scores `[S]` of shared seeds; None with too few.
 
     Failed runs (NaN) count as 0, the random controller; without them few seeds would be left.
-
-    Returns:
-        None with too few seeds, or without strategies to choose from.
     """
     names = list(scores)
     table = np.stack([np.where(np.isfinite(scores[name]), scores[name], 0.0) for name in names])
@@ -77,12 +74,9 @@ def _furthest(table: Floats, baseline: int) -> tuple[float, int, bool]:
 
 
 def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:
-    """Group strategies by the capacity in their names (None if it is the study's); `FULL` is in every group.
+    """Return, by capacity (None: the study's), strategies' names without and with it; `FULL` is in every group.
 
     Unknown strategies and those of users' files are left out: results do not run code that only they name.
-
-    Returns:
-        For each capacity the strategies' names without it, and with it.
     """
     parsed = {}
     for name in strategies:

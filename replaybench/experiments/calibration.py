@@ -68,83 +68,52 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    cells: Sequence[Cell], everyone: Sequence[Cell], rule: Rule | None, workers: int, measure: bool = True
+    cells: Sequence[Cell],
+    everyone: Sequence[Cell],
+    rule: Rule | None,
+    workers: int,
+    measure: bool = True,
+    compiles: bool = False,
+    progress: Callable[[int, int], object] = lambda done, due: None,
 ) -> Estimate:
-    """Estimate the duration of a study.
+    """Estimate the duration of cells and of the references of `everyone`.
 
-    Args:
-        cells: cells that are still to run.
-        everyone: all cells of the study, which need references.
-        rule: how the grid of its dynamic programming is chosen.
-        workers: processes that share the work.
-        measure: try classes of cells that were not tried before, unless that compiles something.
+    If `measure`, classes of cells without a stored speed are tried, except those with missing kernels, unless it
+    `compiles` these, too. `progress` is called with the number of classes tried so far, and of all.
     """
-    kinds = {_kind(cell): cell for cell in cells}
-    with stored_kernels_only():
-        tried = {
-            kind: _kept(kind) or (_seconds_per_step(kind, cell) if measure else None) for kind, cell in kinds.items()
-        }
-    per_step = {kind: tried[kind] or _guess(cell) for kind, cell in kinds.items()}
-    new = [cell for kind, cell in kinds.items() if tried[kind] is None]
+    classes = {_class(cell): cell for cell in cells}
+    tried: dict[str, float | None] = {}
+    with contextlib.nullcontext() if compiles else stored_kernels_only():
+        for done, (key, cell) in enumerate(classes.items()):
+            progress(done, len(classes))
+            tried[key] = _kept(key) or (_measured(key, cell) if measure else None)
+    new = [cell for key, cell in classes.items() if tried[key] is None]
+    per_step = {key: tried[key] or _guess(cell) for key, cell in classes.items()}
+    references = []
+    for (_, _, noise), cell in reference_cells(everyone).items() if cells else ():
+        plant = cell.make_plant()
+        known = kept_at(plant, cell.frequency, noise, rule).is_file()
+        references.append(
+            0.0
+            if known
+            else reference_seconds(plant, cell.frequency, noise, rule, _STEP[not isinstance(plant, OdePlant)])
+        )
     first, further, solving = _COMPILING
     learners = len({cell.learner for cell in new})
-    compiling = first * learners + further * (len(new) - learners)
-    points = reference_cells(everyone).items() if cells else ()
-    references = [_reference_seconds(cell, noise, rule) for (_, _, noise), cell in points]
-    compiling += solving if new and any(references) else 0.0
-    work = _work(cells, per_step)
-    seconds = compiling + _makespan([*work, *references], workers)
+    compiling = first * learners + further * (len(new) - learners) + (solving if new and any(references) else 0.0)
+    steps = for_each(cells, attrgetter("total_steps"))
+    work = [count * per_step[_class(cell)] for cell, count in zip(cells, steps, strict=True)]
+    jobs = [*work, *references]
+    seconds = compiling + (max(sum(jobs) / workers, max(jobs)) if jobs else 0.0)
     return Estimate(seconds, {"cells": sum(work), "references": sum(references), "compiling": compiling}, len(new))
 
 
 def untried(cells: Sequence[Cell]) -> int:
     """Return how many classes of cells were not tried here before."""
-    return sum(_kept(kind) is None for kind in {_kind(cell) for cell in cells})
+    return sum(_kept(key) is None for key in {_class(cell) for cell in cells})
 
 
-def estimate_seconds(
-    cells: Sequence[Cell], workers: int, progress: Callable[[int, int], object] = lambda done, due: None
-) -> float:
-    """Estimate the duration of cells alone; kernels that are missing are compiled to try them.
-
-    Args:
-        workers: processes that share them.
-        progress: called with the number of classes tried so far, and of all.
-    """
-    kinds = {_kind(cell): cell for cell in cells}
-    per_step: dict[str, float] = {}
-    for done, (kind, cell) in enumerate(kinds.items()):
-        progress(done, len(kinds))
-        per_step[kind] = _kept(kind) or _seconds_per_step(kind, cell) or _guess(cell)
-    return _makespan(_work(cells, per_step), workers)
-
-
-def kept_seconds(cells: Sequence[Cell], workers: int, rule: Rule | None) -> float | None:
-    """Estimate the duration of cells with their references; None unless all classes were tried here."""
-    return None if untried(cells) else estimate(cells, cells, rule, workers, measure=False).seconds
-
-
-def _work(cells: Sequence[Cell], per_step: dict[str, float]) -> list[float]:
-    steps = for_each(cells, attrgetter("total_steps"))
-    return [count * per_step[_kind(cell)] for cell, count in zip(cells, steps, strict=True)]
-
-
-def _makespan(work: Sequence[float], workers: int) -> float:
-    return max(sum(work) / workers, max(work)) if work else 0.0
-
-
-def _reference_seconds(cell: Cell, noise: float, rule: Rule | None) -> float:
-    plant = cell.make_plant()
-    if kept_at(plant, cell.frequency, noise, rule).is_file():
-        return 0.0
-    return reference_seconds(plant, cell.frequency, noise, rule, _step_seconds(cell))
-
-
-def _step_seconds(cell: Cell) -> float:
-    return _STEP[0 if isinstance(cell.make_plant(), OdePlant) else 1]
-
-
-def _kind(cell: Cell) -> str:
+def _class(cell: Cell) -> str:
     """Return a key of cells whose steps cost the same on this machine, with this version."""
     same: dict[str, Any] = {"noise": 0.0, "root_seed": 0, "first_member": 0, "episodes": 0, "greedy_every": 0}
     code = this_code()
@@ -152,26 +121,26 @@ def _kind(cell: Cell) -> str:
     return hashlib.sha256(json.dumps([*about, code.processor, code.target]).encode()).hexdigest()[:16]
 
 
-def _seconds_per_step(kind: str, cell: Cell) -> float | None:
+def _measured(key: str, cell: Cell) -> float | None:
     """Measure and store the time of a step of one member, updates included; None if that would compile something."""
     try:
         found = _tried(cell)
     except NotCompiledError:
         return None
-    store_text(_path(kind), json.dumps({"cell": cell.label, "seconds_per_step": found}) + "\n")
+    store_text(_path(key), json.dumps({"cell": cell.label, "seconds_per_step": found}) + "\n")
     return found
 
 
-def _kept(kind: str) -> float | None:
+def _kept(key: str) -> float | None:
     with contextlib.suppress(UserError):
-        kept: Any = read_json(_path(kind)).get("seconds_per_step")
+        kept: Any = read_json(_path(key)).get("seconds_per_step")
         if isinstance(kept, float) and kept > 0:
             return kept
     return None
 
 
-def _path(kind: str) -> Path:
-    return cache_dir() / "calibration" / f"{kind}.json"
+def _path(key: str) -> Path:
+    return cache_dir() / "calibration" / f"{key}.json"
 
 
 def _tried(cell: Cell) -> float:
@@ -192,13 +161,9 @@ def _tried(cell: Cell) -> float:
 def _seconds_each(
     do: Callable[[int], int], clock: Callable[[], float], at_least: int = 1, at_most: float = math.inf
 ) -> float:
-    """Return the time of one item of `do`, without the first item, which loads or compiles kernels.
+    """Return the time of one item of `do`, which does a number of items and returns how many it did.
 
-    Args:
-        do: called with a number of items; returns the number done.
-        clock: returns seconds.
-        at_least: number of items if there is time.
-        at_most: greatest number of items.
+    The first item, which loads or compiles kernels, is not timed; `at_least` items are done if there is time.
     """
     before = do(1)
     seconds, counted, last, due = 0.0, 0, 0.0, 1
@@ -220,4 +185,5 @@ def _guess(cell: Cell) -> float:
         samples = run.agent.batch_size * run.agent.segment
         updates = run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
     # Per weight and sample: two operations forwards, four backwards, two of targets; some forty for the step.
-    return _step_seconds(cell) + updates * weights * (4 * samples + 40) / _FLOPS
+    equations = isinstance(cell.make_plant(), OdePlant)
+    return _STEP[not equations] + updates * weights * (4 * samples + 40) / _FLOPS

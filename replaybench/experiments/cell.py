@@ -32,7 +32,7 @@ from replaybench.experiments.loop import training_episode, training_steps, updat
 from replaybench.experiments.progress import Report, Round
 from replaybench.experiments.schedule import make_task, updates_after, with_phases
 from replaybench.experiments.snapshots import Snapshots
-from replaybench.experiments.study import Buffers, Cell
+from replaybench.experiments.study import Buffers, Cell, last_episodes
 from replaybench.experiments.study_record import read_sessions
 from replaybench.replay.buffer import Replay, spread_sample, step_fields
 from replaybench.replay.buffer_file import RecordArrays, replay_arrays, replay_facts
@@ -113,8 +113,15 @@ class CellRun:
         """Run one round: training, updates, and if due a greedy episode, an evaluation and a snapshot."""
         cell, episode = self.cell, self.episode
         self.agent.warming_up = episode < self.agent.warmup_episodes
-        if cell.update_every:
-            self._act_and_learn()
+        if every := cell.update_every:  # phases of updates go on across rounds
+            steps = self.env.steps_per_episode
+            done, end = episode * steps, (episode + 1) * steps
+            while done < end:
+                count = min(every - done % every, end - done)
+                training_steps(self.agent, self.replay, self.episodes, count, episode)
+                done += count
+                if done % every == 0:
+                    self._learn(done // every - 1)
         else:
             self.episodes = training_episode(self.env, self.agent, self.replay, episode)
             self._learn(episode)
@@ -122,7 +129,7 @@ class CellRun:
         self.episodes.forget_tally()
         if (episode + 1) % cell.greedy_every == 0:
             point = episode // cell.greedy_every
-            self.reward_greedy[:, point] = run_episode(self.agent.greedy(), self.evaluation)
+            self.reward_greedy[:, point] = run_episode(self.agent.greedy().act, self.evaluation)
             if self.metrics:
                 found = self.agent.metrics(spread_sample(self.replay, SAMPLE))
                 for name, values in self.metrics.items():
@@ -135,7 +142,7 @@ class CellRun:
         every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode
         done = self.episode * steps
         if every and done // every > (done - steps) // every:
-            policy = self.agent.greedy()
+            policy = self.agent.greedy().act
             scores = [run_episode(policy, self.evaluation) for _ in range(self.cell.evaluation_episodes)]
             self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
@@ -166,17 +173,6 @@ class CellRun:
         means = ((name, _sound_mean(values[:, point])) for name, values in measured.items())
         known = tuple((name, mean) for name, mean in means if np.isfinite(mean))
         return Round(self.episode, reward, int((~np.isfinite(latest)).sum()), steps, known)
-
-    def _act_and_learn(self) -> None:
-        """Run a round of steps; update phases follow every `update_every` steps, also across rounds."""
-        every, steps = self.cell.update_every, self.env.steps_per_episode
-        done, end = self.episode * steps, (self.episode + 1) * steps
-        while done < end:
-            count = min(every - done % every, end - done)
-            training_steps(self.agent, self.replay, self.episodes, count, self.episode)
-            done += count
-            if done % every == 0:
-                self._learn(done // every - 1)
 
     def _learn(self, phase: int) -> None:
         """Do the updates of a phase, counted from 0, except during warm-up; schedules advance with the phase."""
@@ -239,22 +235,14 @@ def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()) -> dict[str, int]:
-    """Return the widths of the stored fields of an experience, with `noise` those of the noise too.
-
-    `observe` names the observed states, all if empty.
-    """
+    """Return the widths of the stored fields of an experience, with `noise` those of the noise too."""
     states, actions = len(observe or plant.state_names), len(plant.action_names)
     measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
     return {**step_fields(states, actions), "exploration": 1, **measured}
 
 
 def make_agent(cell: Cell, plant: Plant) -> Learner:
-    """Build a cell's learner.
-
-    Raises:
-        UserError: its settings are wrong, it does not support ReF-ER, there is no such device, or its source or its
-            start has changed since the cell was made.
-    """
+    """Build a cell's learner."""
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
@@ -271,51 +259,33 @@ def make_agent(cell: Cell, plant: Plant) -> Learner:
 def run_cell(
     cell: Cell, folder: Path, buffers: Buffers, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
 ) -> bool:
-    """Run a cell to its end, continuing from a checkpoint if there is one.
-
-    Args:
-        folder: the cell's own folder.
-        buffers: whether to keep the replay buffers, and how.
-        checkpoint_seconds: least time between checkpoints.
-        report: called after every round; returns False to stop.
-
-    Returns:
-        True if the cell is complete, False if it was stopped after writing a checkpoint.
-
-    Raises:
-        UserError: the checkpoint is damaged or belongs to another cell, or the disk is full.
-    """
+    """Run a cell to its end, from a checkpoint if there is one; return False if `report` stopped it at a checkpoint."""
     if (folder / "scores.h5").is_file():
         return True
-    with contextlib.closing(CellRun(cell)) as run:
-        return _run(run, folder, buffers, checkpoint_seconds, report)
-
-
-def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float, report: Report) -> bool:
-    cell = run.cell
     facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": VERSION}
     checkpoint = folder / "checkpoint.h5"
-    watch, saved = Stopwatch(_restored(run, checkpoint)), time.monotonic()
-    while run.episode < cell.episodes:
-        run.advance()
-        wanted = report(run.summary())
-        if (time.monotonic() - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
-            progress = {"episode": run.episode, **session_facts(watch.stints())}
-            write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
-            saved = time.monotonic()
-            if not wanted:
-                return False
-    origin = session_facts(watch.stints())
-    if buffers != "none":
-        write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
-    policy = policy_facts(cell.learner, run.agent, cell.frequency)
-    write_policy(folder / "policy.safetensors", run.agent.weights(), {**facts, "policy": policy})
-    run.snapshots.write(folder / "snapshots.h5", {**facts, **origin}, run.reward, cell.first_member)
-    scores = run.history()
-    if run.replay.noise is not None:
-        scores["replayed_noise"] = run.replay.noise.mean()
-    write_record(folder / "scores.h5", "scores", {**facts, **origin}, scores)
-    checkpoint.unlink(missing_ok=True)
+    with contextlib.closing(CellRun(cell)) as run:
+        watch, saved = Stopwatch(_restored(run, checkpoint)), time.monotonic()
+        while run.episode < cell.episodes:
+            run.advance()
+            wanted = report(run.summary())
+            if (time.monotonic() - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
+                progress = {"episode": run.episode, **session_facts(watch.stints())}
+                write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
+                saved = time.monotonic()
+                if not wanted:
+                    return False
+        origin = session_facts(watch.stints())
+        if buffers != "none":
+            write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
+        policy = policy_facts(cell.learner, run.agent, cell.frequency)
+        write_policy(folder / "policy.safetensors", run.agent.weights(), {**facts, "policy": policy})
+        run.snapshots.write(folder / "snapshots.h5", {**facts, **origin}, run.reward, cell.first_member)
+        scores = run.history()
+        if run.replay.noise is not None:
+            scores["replayed_noise"] = run.replay.noise.mean()
+        write_record(folder / "scores.h5", "scores", {**facts, **origin}, scores)
+        checkpoint.unlink(missing_ok=True)
     return True
 
 
@@ -349,7 +319,7 @@ def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
         **cell.make_plant().described_signals(cell.observe),
         **replay_facts(replay),
         "cell": dataclasses.asdict(cell),
-        "reward_final": run.reward[:, -cell.final_episodes :].mean(axis=1).tolist(),
+        "reward_final": run.reward[:, -last_episodes(cell.episodes, cell.update_every > 0) :].mean(axis=1).tolist(),
         "reward_greedy": run.reward_greedy[:, -1].tolist() if run.reward_greedy.size else [],
         "version": VERSION,
     }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,11 +30,7 @@ _TOLERANCE: Final = 1e-9
 
 
 def cells_of(folder: RunFolder) -> list[Cell]:
-    """Return the cells of a run folder's study, in the study's order, as `provenance.json` lists them.
-
-    Raises:
-        UserError: this is not a run folder, or its list of cells is missing or damaged.
-    """
+    """Return the cells of a run folder's study, in the study's order, as `provenance.json` lists them."""
     if not folder.study.is_file():
         raise no_run_folder(folder.path)
     table = read_json(folder.provenance).get("cells")
@@ -57,68 +51,77 @@ def no_run_folder(path: Path) -> UserError:
     return UserError(f"{path} is not a run folder (it holds no study.toml); {hint}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """A user's choice among the cells of a run, and of a seed; None leaves an axis open.
+def find_file(
+    path: Path, member: int | None, names: Sequence[str], options: Mapping[str, str] | None = None, **chosen: Any
+) -> tuple[Path, int | None]:
+    """Return the file of the only cell of a run folder with the `chosen` values, and the place of a member in it.
 
-    Attributes:
-        options: names of the caller's options, if they are not `--` and the axis's name.
-    """
-
-    plant: str | None = None
-    learner: str | None = None
-    strategy: str | None = None
-    noise: float | None = None
-    frequency: float | None = None
-    seed: int | None = None
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    def given(self) -> list[str]:
-        """Return the axes of the choice."""
-        return [axis for axis in AXES if getattr(self, axis) is not None]
-
-    def option(self, axis: str) -> str:
-        """Return the option of an axis."""
-        return self.options.get(axis, f"--{axis}")
-
-
-def chosen_file(path: Path, choice: Choice, names: Sequence[str] = ("buffer",)) -> tuple[Path, int | None]:
-    """Return the file that a user means by a path and a choice, and the place of the chosen seed's member.
+    Any other path is the file itself.
 
     Args:
-        path: the file itself, or a run folder.
-        choice: which of the folder's cells, and which seed.
         names: acceptable files of a cell, the preferred one first.
-
-    Raises:
-        UserError: no cell or several cells fit, or the cell has no such file.
+        options: names of the caller's options, if they are not `--` and the axis's name.
+        chosen: by `AXES`; None leaves an axis open.
     """
+    options = {axis: f"--{axis}" for axis in AXES} | dict(options or {})
+    given = {axis: chosen[axis] for axis in AXES if chosen.get(axis) is not None}
     if not path.is_dir():
-        if given := [axis for axis in choice.given() if axis != "plant"]:
-            raise UserError(
-                f"{choice.option(given[0])} chooses among the cells of a run folder; {path} is none, leave it out"
-            )
-        return path, None
+        for axis in (axis for axis in given if axis != "plant"):
+            raise UserError(f"{options[axis]} chooses among the cells of a run folder; {path} is none, leave it out")
+        return path, member
     folder = RunFolder(path)
     cells = cells_of(folder)
-    cell = _only(path, _fitting(path, cells, choice), choice)
-    member = None if choice.seed is None else choice.seed - cell.first_member
+    fitting = _fitting(path, cells, given)
+    if len(fitting) != 1:
+        several = {axis: values for axis in AXES if len(values := _written(fitting, axis)) > 1}
+        if not several:
+            raise UserError(f"{path} holds no cells yet; run its sweep first")
+        remedies = "; ".join(
+            f"{options[axis]} {' or '.join(map(shlex.quote, values[:4]))}{' …' * (len(values) > 4)}"
+            for axis, values in several.items()
+        )
+        raise UserError(f"{len(fitting)} cells of {path} fit; say which: {remedies}")
+    cell = fitting[0]
     scores = folder.cell(cell.id) / "scores.h5"
     finished = scores.is_file()
     source = shared_from(read_header(scores, "scores").facts) if finished else ""
     places = [folder.cell(cell.id), *(folder.cell(other.id) for other in cells if other.id == source)]
     for name, suffix, place in itertools.product(names, (".h5", ".safetensors"), places):
         if (file := place / f"{name}{suffix}").is_file():
-            return file, member
-    why = "its study keeps none (buffers)" if finished else "it is not finished; run the sweep again to continue"
-    raise UserError(f"cell {cell.id} of {path} ({cell.label}) has no {names[0]} file: {why}")
+            break
+    else:
+        why = "its study keeps none (buffers)" if finished else "it is not finished; run the sweep again to continue"
+        raise UserError(f"cell {cell.id} of {path} ({cell.label}) has no {names[0]} file: {why}")
+    if "seed" not in given:
+        return file, member
+    if member is not None:
+        raise UserError("--member counts the recordings of a file, --seed names one of a run: leave one out")
+    return file, given["seed"] - cell.first_member
 
 
-def _fitting(path: Path, cells: Sequence[Cell], choice: Choice) -> list[Cell]:
+def find_recording(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
+    """Return a buffer file and the place of a member, as `find_file`."""
+    return find_file(path, member, ("buffer",), **chosen)
+
+
+def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
+    """Return a policy file and the place of a member, as `find_file`."""
+    return find_file(path, member, ("policy",), **chosen)
+
+
+def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
+    """Return the file for `inspect`: the run folder, or the chosen cell's buffer, else its scores or checkpoint."""
+    if path.is_dir() and all(value is None for value in chosen.values()):
+        return path, member
+    file, place = find_file(path, member, ("buffer", "scores", "checkpoint"), **chosen)
+    return file, place if file.stem == "buffer" else member
+
+
+def _fitting(path: Path, cells: Sequence[Cell], given: Mapping[str, Any]) -> list[Cell]:
     """Return the cells that fit a choice; the error names the first axis on which none does."""
     left = list(cells)
-    for axis in choice.given():
-        before, wanted = left, getattr(choice, axis)
+    for axis, wanted in given.items():
+        before = left
         left = [cell for cell in before if _fits(cell, axis, wanted)]
         if not left and axis in _NAMED:  # the same Python file, named from another folder
             left = [cell for cell in before if same_class_name(getattr(cell, axis), wanted)]
@@ -148,42 +151,6 @@ def _written(cells: Sequence[Cell], axis: str) -> list[str]:
         return list(dict.fromkeys(cell.seed_range for cell in cells))
     values = (getattr(cell, axis) for cell in cells)
     return list(dict.fromkeys(f"{value:g}" if isinstance(value, float | int) else value for value in values))
-
-
-def _only(path: Path, cells: Sequence[Cell], choice: Choice) -> Cell:
-    """Return the only cell; the error lists the options that would choose one."""
-    if len(cells) == 1:
-        return cells[0]
-    several = {axis: values for axis in AXES if len(values := _written(cells, axis)) > 1}
-    if not several:
-        raise UserError(f"{path} holds no cells yet; run its sweep first")
-    remedies = "; ".join(
-        f"{choice.option(axis)} {' or '.join(map(shlex.quote, values[:4]))}{' …' * (len(values) > 4)}"
-        for axis, values in several.items()
-    )
-    raise UserError(f"{len(cells)} cells of {path} fit; say which: {remedies}")
-
-
-def find_recording(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Return a buffer file and the place of a member; `chosen` are fields of a `Choice`."""
-    return _with_member(*chosen_file(path, Choice(**chosen)), member)
-
-
-def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Return the file for `inspect`: the buffer of the chosen cell, else its scores or checkpoint.
-
-    Without a choice, this is the run folder itself.
-    """
-    choice = Choice(**chosen)
-    if path.is_dir() and not choice.given():
-        return path, member
-    file, place = chosen_file(path, choice, ("buffer", "scores", "checkpoint"))
-    return _with_member(file, place if file.stem == "buffer" else None, member)
-
-
-def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Return a policy file and the place of a member; `chosen` are fields of a `Choice`."""
-    return _with_member(*chosen_file(path, Choice(**chosen), ("policy",)), member)
 
 
 def load_policy(
@@ -219,9 +186,3 @@ def load_policy(
         options=options,
     )  # fmt: skip
     return policy.load_policy(file, place or 0, learner)
-
-
-def _with_member(file: Path, place: int | None, member: int | None) -> tuple[Path, int | None]:
-    if place is not None and member is not None:
-        raise UserError("--member counts the recordings of a file, --seed names one of a run: leave one out")
-    return file, member if place is None else place

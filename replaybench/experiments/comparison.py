@@ -215,11 +215,7 @@ def scaled(data: xr.Dataset) -> xr.DataArray:
 
 
 def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
-    """Return the baseline on an axis: the requested one, else the study's first value.
-
-    Raises:
-        UserError: it was not run.
-    """
+    """Return the baseline on an axis: the requested one, else the study's first value."""
     names = [_name(value) for value in data[axis].values]
     if asked is None:
         return names[0]
@@ -275,27 +271,18 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
         scale = bool(known[place[:3]])
         row = Comparison(*point, scores[place][there], found, 1.0, better, same, str(plant), scale)
         families.setdefault(base[:3], []).append(row)
-    return [row for family in families.values() for row in _adjusted(family)]
-
-
-def _adjusted(family: list[Comparison]) -> Iterator[Comparison]:
-    """Yield the rows of a family with their p values; equal runs are not tested."""
-    tested = [row.effect.differences for row in family if row.effect is not None and not row.same]
-    chances = iter(holm([float(flipped(differences)) for differences in tested]))
-    for row in family:
-        yield row if row.effect is None or row.same else row._replace(chance=next(chances))
+    for family in families.values():  # equal runs are not tested
+        tested = {i: row.effect for i, row in enumerate(family) if row.effect is not None and not row.same}
+        chances = holm([float(flipped(effect.differences)) for effect in tested.values()])
+        for i, chance in zip(tested, chances, strict=True):
+            family[i] = family[i]._replace(chance=chance)
+    return [row for family in families.values() for row in family]
 
 
 def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis | None = None) -> list[FittedTable]:
     """Return a table per plant that compares its cells along one axis, seed by seed; of plants, one table.
 
-    Args:
-        data: dataset of `results.assemble`.
-        baseline: value on the axis; the first that was run there if not given.
-        axis: if not given, the first of strategy, learner, noise, frequency and plant that varies.
-
-    Raises:
-        UserError: there is no such value, or nothing to compare with it.
+    By default the baseline is the first value that was run, and the axis the first of `COMPARED` that varies.
     """
     if baseline is not None:
         axis = axis or ("learner" if baseline in data["learner"].values else "strategy")
@@ -317,12 +304,7 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 def first_comparison(
     data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
 ) -> tuple[list[Comparison], str, Axis] | None:
-    """Return the comparisons along the first of these axes that has any, the baseline and the axis; else None.
-
-    Args:
-        data: dataset of one plant, or of all.
-        baseline: a value of `baseline_of`.
-    """
+    """Return the comparisons along the first of these axes that has any, the baseline and the axis; else None."""
     for axis in axes:
         run = runs_there(data)
         here = data[axis].values[np.atleast_1d(run.any([other for other in run.dims if other != axis]).values)]
@@ -339,9 +321,6 @@ def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
 
     Differences are means over all conditions in which both were run; p values are corrected for the number of
     strategies (Holm 1979). A learner's strategies are compared with that learner's baseline.
-
-    Raises:
-        UserError: there is no such strategy.
     """
     base, conditions = baseline_of(data, baseline), np.prod([data.sizes[axis] for axis in ("noise", "frequency")])
     plants = _plants(data)
@@ -440,15 +419,11 @@ def _difference(row: Comparison, digits: int) -> tuple[str, str, str, str]:
     low, high = row.effect.interval()
     alone = " (one pair)" if row.effect.n == 1 else " (no spread)"
     ends = f" [{fixed(low, digits, '+')}, {fixed(high, digits, '+')}]" if np.isfinite(low) else alone
-    return f"{fixed(row.effect.estimate, digits, '+')}{ends}", p_text(row.chance), _seeds(row), f"{row.better.mean:.2f}"
-
-
-def _seeds(row: Comparison) -> str:
-    """Return the number of seeds for which a difference would be significant, if it were the only test."""
-    if row.effect is None or row.chance < SIGNIFICANT:
-        return ""
-    needed = seeds_to_tell(row.effect.sd, abs(row.effect.estimate))
-    return "–" if needed is None else f"{needed:,}"
+    difference, seeds = f"{fixed(row.effect.estimate, digits, '+')}{ends}", ""
+    if row.chance >= SIGNIFICANT:
+        needed = seeds_to_tell(row.effect.sd, abs(row.effect.estimate))
+        seeds = "–" if needed is None else f"{needed:,}"
+    return difference, p_text(row.chance), seeds, f"{row.better.mean:.2f}"
 
 
 def _reach(scores: Floats, digits: int) -> str:

@@ -69,16 +69,7 @@ def label_axes(data: xr.Dataset) -> None:
 
 
 def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str, Path]) -> xr.Dataset:
-    """Build the dataset from the score files of those cells that have one.
-
-    Args:
-        cells: all cells of the study.
-        references: by (plant, frequency, noise).
-        folders: cell id → folder.
-
-    Raises:
-        UserError: a score file is damaged.
-    """
+    """Build the dataset from the score files in the `folders` of the cells (by id); cells without one stay NaN."""
     data = _blank_dataset(cells)
     places = {name: {v: place for place, v in enumerate(data[name].values.tolist())} for name in (*AXES, "block")}
     for cell in cells:  # xarray's own lookup takes longer than a small cell
@@ -93,8 +84,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
                 stints = read_sessions(path, header.facts)
             except UserError as error:
                 raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
-            _check_scores(path, cell, arrays)
-            _add_arrays(data, cell, point, arrays)
+            _add_arrays(data, cell, point, path, arrays)
             _add_origin(data, block, stints, shared_from(header.facts))
     for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
         data["discount"].loc[{"plant": cell.plant, "learner": cell.learner, "frequency": cell.frequency}] = cell.gamma
@@ -144,39 +134,32 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
     return data
 
 
-def _add_arrays(data: xr.Dataset, cell: Cell, point: tuple[int, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
-    runs = slice(cell.first_member, cell.first_member + cell.members)
-    for name, array in arrays.items():
-        if name.startswith("metric_") and name not in data:
-            meaning = f"{name.removeprefix('metric_')} that the learner reports"
-            _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
-        if name == "replayed_noise" and name in data:
-            columns = [list(data.coords["signal"].values).index(signal) for signal in _signals(cell)]
-            data.variables[name].values[point][runs, columns] = array
-        elif name == "reward_evaluation" and name in data:
-            data.variables[name].values[point][runs, : cell.evaluations] = array
-        elif name in ("reward", "reward_greedy", "episode_steps") or name.startswith("metric_"):
-            data.variables[name].values[point][runs] = array
-
-
-def _check_scores(path: Path, cell: Cell, arrays: Mapping[str, NDArray[Any]]) -> None:
+def _add_arrays(
+    data: xr.Dataset, cell: Cell, point: tuple[int, ...], path: Path, arrays: Mapping[str, NDArray[Any]]
+) -> None:
+    """Add the arrays of a score file, after checking their shapes."""
     greedy = (cell.members, cell.episodes // cell.greedy_every)
     due = dict.fromkeys(("reward", "episode_steps"), (cell.members, cell.episodes)) | {"reward_greedy": greedy}
     due |= {name: greedy for name in arrays if name.startswith("metric_")}
     if cell.evaluations:
         due["reward_evaluation"] = (cell.members, cell.evaluations)
-    if "replayed_noise" in arrays:
+    if "replayed_noise" in arrays and "replayed_noise" in data:
         due["replayed_noise"] = (cell.members, len(_signals(cell)))
+    runs = slice(cell.first_member, cell.first_member + cell.members)
     for name, shape in due.items():
         if name not in arrays or arrays[name].shape != shape:
             raise UserError(f"{path}: {name} is not of shape {shape}: remove {path.parent} and run the sweep again")
+        if name not in data:
+            meaning = f"{name.removeprefix('metric_')} that the learner reports"
+            _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
+        columns: Any = slice(shape[1])
+        if name == "replayed_noise":
+            columns = [list(data.coords["signal"].values).index(signal) for signal in _signals(cell)]
+        data.variables[name].values[point][runs, columns] = arrays[name]
 
 
 def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[ComputeSession], shared: str) -> None:
-    """Add the origin of a cell; values that its sessions share are listed once.
-
-    Time and memory count for computed cells only, not for those that have `shared` runs.
-    """
+    """Add the origin of a cell; time and memory only if it was computed, not for `shared` runs."""
     data.variables["shared_from"].values[block] = shared
     if not shared:
         data.variables["seconds"].values[block] = sum(stint.seconds for stint in stints)
@@ -267,15 +250,7 @@ def last_of(data: xr.Dataset) -> int:
 
 
 def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDArray[np.float64]:
-    """Return the environment steps of a member after 0, 1, … training episodes, or rounds, `[E + 1]`.
-
-    Args:
-        data: results of one plant, noise and control rate.
-        where: learner and strategy over whose runs lengths are averaged; all if not given.
-
-    Raises:
-        UserError: the results do not hold the length of rounds.
-    """
+    """Return the mean steps of a member after 0, 1, … training episodes, or rounds, of runs `where`, `[E + 1]`."""
     if in_rounds(data):
         if "whole_steps" not in data:
             raise UserError("these results do not say how long rounds are; run the sweep again to write them anew")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import math
 import os
@@ -45,18 +44,13 @@ _SILENT_SECONDS: Final = 120.0
 """A sweep on another machine counts as ended after so long without an event: four times the interval of touches."""
 _POINTS: Final = 200
 """Points of the curve of a cell whose rounds are not in the journal."""
-_Kind = tuple[str | float, ...]
 
 
 @dataclass
 class CellHistory:
-    """Progress of a cell.
+    """Progress of a cell: finished rounds, each with the mean reward since the point before, and times of events.
 
-    Attributes:
-        points: finished rounds, and the mean reward since the point before.
-        failed: runs with a reward that is not finite.
-        first: time of its first event in the current sweep, and the rounds finished then.
-        last: time of its last event.
+    `first` is the time of its first event in the current sweep, and the rounds finished then.
     """
 
     cell: Cell
@@ -75,13 +69,8 @@ class CellHistory:
 class History:
     """State of a sweep, from its events.
 
-    Args:
-        cells: all cells, in the study's order.
-        workers: cells that run at once; if None, as many as have reported at the same time.
-        length: of an episode of a cell, in steps or in proportion to them.
-
     Attributes:
-        cells: by id.
+        cells: by id, in the study's order.
         references: by plant, rate and noise, the rewards where μ_r is 0 and 1, None if it is not defined.
     """
 
@@ -110,17 +99,14 @@ class History:
                 known_cell.finish()
                 known_cell.last = number(new, "at", known_cell.last)
             elif new["event"] == "round":
-                self._round(known_cell, new)
-
-    def _round(self, known: CellHistory, new: Event) -> None:
-        done, at = int(number(new, "done", 0)), number(new, "at", 0.0)
-        known.first = known.first or (at, done)
-        known.points = [point for point in known.points if point[0] < done]  # a resumed cell repeats rounds
-        if math.isfinite(reward := number(new, "reward")):
-            known.points.append((done, reward))
-        known.done, known.failed, known.last = done, int(number(new, "failed", 0)), at
-        running = sum(each.first is not None and not each.complete for each in self.cells.values())
-        self._at_once = max(self._at_once, running)
+                done, at = int(number(new, "done", 0)), number(new, "at", 0.0)
+                known_cell.first = known_cell.first or (at, done)
+                points = [point for point in known_cell.points if point[0] < done]  # a resumed cell repeats rounds
+                reward = number(new, "reward")
+                known_cell.points = [*points, (done, reward)] if math.isfinite(reward) else points
+                known_cell.done, known_cell.failed, known_cell.last = done, int(number(new, "failed", 0)), at
+                running = sum(each.first is not None and not each.complete for each in self.cells.values())
+                self._at_once = max(self._at_once, running)
 
     @property
     def complete(self) -> int:
@@ -172,24 +158,21 @@ class RunHistory(History):
                 known.finish()
         self.update()
         for known in self.cells.values():
-            if known.complete and not known.points:
-                self._read_scores(known)
+            if not known.complete or known.points:
+                continue
+            with contextlib.suppress(UserError):  # `inspect` reports damage
+                with open_record(folder.cell(known.cell.id) / "scores.h5", "scores") as record:
+                    rewards = record.read("reward")
+                sound = np.isfinite(rewards).all(axis=1)
+                known.failed = int((~sound).sum())
+                curve = rewards[sound].mean(axis=0) if sound.any() else np.empty(0)
+                ends = np.unique(np.linspace(0, len(curve), min(_POINTS, len(curve)) + 1).astype(int))
+                known.points = [(int(b), float(curve[a:b].mean())) for a, b in itertools.pairwise(ends)]
 
     def update(self) -> None:
         """Read new events."""
         for new in self._reader.news():
             self.take(new)
-
-    def _read_scores(self, known: CellHistory) -> None:
-        with contextlib.suppress(UserError):  # `inspect` reports damage
-            with open_record(self._folder.cell(known.cell.id) / "scores.h5", "scores") as record:
-                rewards = record.read("reward")
-            sound = np.isfinite(rewards).all(axis=1)
-            known.failed = int((~sound).sum())
-            if sound.any():
-                curve = rewards[sound].mean(axis=0)
-                ends = np.unique(np.linspace(0, len(curve), min(_POINTS, len(curve)) + 1).astype(int))
-                known.points = [(int(b), float(curve[a:b].mean())) for a, b in itertools.pairwise(ends)]
 
     @property
     def study(self) -> str:
@@ -238,42 +221,34 @@ def seconds_left(
     processes: int,
     length: Callable[[Cell], float],
 ) -> float | None:
-    """Estimate the remaining time [s]: a step costs what it has cost in the most similar cells.
+    """Estimate the remaining time [s]: a step costs what it has cost in the most similar cells; None without any.
 
     Args:
         seen: of observed cells, the time [s] and the rounds done in it.
         still: of incomplete cells, the finished rounds.
         processes: cells that run at once.
         length: of an episode of a cell, in steps or in proportion to them.
-
-    Returns:
-        None before anything is known.
     """
-    spent: dict[_Kind, tuple[float, float]] = {}
+
+    def kinds(cell: Cell) -> list[tuple[str | float, ...]]:
+        """Return ever fewer of the properties that decide the cost of a step, down to none."""
+        kind = cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
+        return [kind[:count] for count in range(len(kind), -1, -1)]
+
+    spent: dict[tuple[str | float, ...], tuple[float, float]] = {}
     for cell, seconds, rounds in seen:
         steps = rounds * cell.members * length(cell)
         if seconds > 0 and steps > 0:
-            for kind in _ever_less_similar(cell):
+            for kind in kinds(cell):
                 before, done = spent.get(kind, (0.0, 0.0))
                 spent[kind] = before + seconds, done + steps
     if not spent or not processes:
         return None
-
-    @functools.cache
-    def cost(kinds: tuple[_Kind, ...]) -> float:
-        seconds, steps = next(spent[kind] for kind in kinds if kind in spent)
-        return seconds / steps
-
-    rest = [
-        cost(_ever_less_similar(cell)) * cell.members * length(cell) * (cell.episodes - done) for cell, done in still
-    ]
+    rest = []
+    for cell, finished in still:
+        seconds, steps = next(spent[kind] for kind in kinds(cell) if kind in spent)
+        rest.append(seconds / steps * cell.members * length(cell) * (cell.episodes - finished))
     return max(sum(rest) / processes, max(rest, default=0.0))
-
-
-def _ever_less_similar(cell: Cell) -> tuple[_Kind, ...]:
-    """Return lists of the properties that decide the cost of a step, from all of them to none."""
-    kind = cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
-    return tuple(kind[:length] for length in range(len(kind), -1, -1))
 
 
 ProgressForm = Literal["bar", "lines", "json", "none"]
@@ -281,13 +256,7 @@ ProgressForm = Literal["bar", "lines", "json", "none"]
 
 
 class TensorBoard:
-    """TensorBoard event files, a folder for each cell: rewards, greedy rewards, metrics and failed runs.
-
-    The axis is environment steps of a member.
-
-    Raises:
-        UserError: the extra is not installed.
-    """
+    """TensorBoard event files, a folder for each cell, over environment steps of a member."""
 
     def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
         try:
@@ -324,16 +293,7 @@ PULSE_SECONDS: Final = 30.0
 
 
 class Display:
-    """Shows the progress of a sweep.
-
-    Args:
-        study: the study's name.
-        cells: all cells of the study.
-        todo: cells that are still to run.
-        workers: how many run at once.
-        form: how progress is shown; if None, a live line in a terminal and plain lines elsewhere.
-        tensorboard: folder for TensorBoard event files; none if None.
-    """
+    """Shows the progress of a sweep: by default a live line in a terminal, and plain lines elsewhere."""
 
     def __init__(
         self,
@@ -361,23 +321,19 @@ class Display:
             closing.enter_context(repeating(PULSE_SECONDS, self._file.touch))
             if self._board is not None:
                 closing.callback(self._board.close)
-            self._start(console, form, closing)
+            shown = form or ("none" if console.quiet else "bar" if console.is_terminal else "lines")
+            history = self._history
+            if shown == "bar":
+                columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+                bar = closing.enter_context(Progress(*columns, console=console))
+                task = bar.add_task(history.in_words(), total=history.work()[1] or None)
+                self._show = lambda _: bar.update(task, completed=history.work()[0], description=history.in_words())
+            elif shown == "lines":
+                closing.enter_context(printed_lines(console, history.in_words, LINE_SECONDS))
+            elif shown == "json":
+                self._show = lambda new: print(line(new), end="", flush=True)
             self._write(begin(study, len(cells), len(todo)))
             self._closing = closing.pop_all()
-
-    def _start(self, console: Console, form: ProgressForm | None, closing: contextlib.ExitStack) -> None:
-        shown = form or ("none" if console.quiet else "bar" if console.is_terminal else "lines")
-        if shown == "bar":
-            columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-            bar = closing.enter_context(Progress(*columns, console=console))
-            task = bar.add_task(self._history.in_words(), total=self._history.work()[1] or None)
-            self._show = lambda _: bar.update(
-                task, completed=self._history.work()[0], description=self._history.in_words()
-            )
-        elif shown == "lines":
-            closing.enter_context(printed_lines(console, self._history.in_words, LINE_SECONDS))
-        elif shown == "json":
-            self._show = lambda new: print(line(new), end="", flush=True)
 
     def __enter__(self) -> Display:
         return self

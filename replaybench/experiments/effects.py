@@ -26,8 +26,7 @@ _DRAWN: Final = 10_000
 def flipped(differences: Floats) -> Floats:
     """Return the two-sided p value of no difference, for differences `[..., n]`; 1 without seeds.
 
-    With up to 13 seeds all sign patterns are counted, else the observed one and 10,000 random ones. With five seeds p
-    is at least 1/16.
+    With up to 13 seeds all sign patterns are counted, else the observed one and 10,000 random ones.
     """
     return _p(np.abs(differences.sum(axis=-1, keepdims=True)), np.abs(_all_flips(differences)))
 
@@ -196,11 +195,8 @@ def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
     """Return the number of seeds for which a difference at this distance is significant with a power of 0.8.
 
     The power is that of Student's t test at the level that a sign-flip test of so few seeds can reach: with seven
-    differences there is no p value between 1/128 and 2/128. None for more than 9,999 seeds, or an unknown spread.
-
-    Args:
-        sd: standard deviation of the paired differences.
-        tests: size of the family of tests, of which this one may be the strictest (Holm 1979).
+    differences there is no p value between 1/128 and 2/128. None for more than 9,999 seeds, or an unknown spread `sd`.
+    Of several `tests`, this one may be the strictest (Holm 1979).
     """
     strictest = SIGNIFICANT / (2 * tests)
     errors = NormalDist().inv_cdf(1 - strictest) + NormalDist().inv_cdf(_POWER)

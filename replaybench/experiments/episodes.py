@@ -20,12 +20,7 @@ from replaybench.runtime.kernel import kernel
 class LiveEpisodes:
     """State between steps, observations since the last update phase, and sums over ended episodes.
 
-    Args:
-        env: the population.
-        attentive: whether to store the observations that attentive sampling needs.
-
     Attributes:
-        env: as given.
         observation: float32 `[M, S]`.
         sensor_noise: the noise in it, float32 `[M, S]`.
         active: members that are in an episode, bool `[M]`; none at first.
@@ -77,10 +72,7 @@ class LiveEpisodes:
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def attended(self, updates: int) -> Iterator[Floats32]:
-        """Yield for each update j of U the states for attentive sampling, `[M, S]`: observation ⌊jT/U⌋ of T.
-
-        T counts a member's own observations since `forget_observations`.
-        """
+        """Yield for update j of U the states for attentive sampling, `[M, S]`: ⌊jT/U⌋ of the T last ones."""
         seen, everyone = np.stack(self._seen), np.arange(len(self._collected))
         for update in range(updates):
             yield seen[update * self._collected // updates, everyone]
@@ -159,10 +151,7 @@ class PlantModel:
     def simulate(
         self, observation: Floats32, action: Floats32
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Return next observation `[M, S]`, unscaled reward `[M]` and terminated `[M]`, without noise.
-
-        Actions are clipped, as in the environment.
-        """
+        """Return next observation `[M, S]`, unscaled reward `[M]` and terminated `[M]`, without noise."""
         plant = with_equations(self.env.plant, "Synth")
         state, u = plant.denormalise_state(observation), plant.denormalise_action(np.clip(action, -1.0, 1.0))
         after, reward, terminated = rk4.simulate(plant, state, u, self.env.dt)

@@ -22,11 +22,7 @@ _LEAST_BYTES: Final = 3 << 30
 
 
 def check_address_space() -> None:
-    """Refuse to start if libraries would not fit.
-
-    Raises:
-        UserError: the address space of a process is limited to less than 3 GiB.
-    """
+    """Refuse to start if libraries would not fit."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit not in (resource.RLIM_INFINITY, -1) and limit < _LEAST_BYTES:
         raise UserError(
@@ -47,11 +43,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """A stop was requested; checkpoints are written.
-
-    Args:
-        cause: the interruption.
-    """
+    """A stop was requested; checkpoints are written."""
 
     def __init__(self, cause: KeyboardInterrupt) -> None:
         super().__init__()
@@ -65,13 +57,10 @@ def exit_status(cause: KeyboardInterrupt) -> int:
 
 @contextlib.contextmanager
 def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
-    """Raise Ctrl-C and the first SIGTERM in the main thread.
+    """Raise Ctrl-C and the first SIGTERM in the main thread; `to_the_end` ignores both after the block.
 
     An error that a library makes of the interruption, as Matplotlib does while it draws, is raised as the interruption.
     An interruption that a callback of a C library swallows, as LLVM does, is raised again a moment later.
-
-    Args:
-        to_the_end: ignore both signals after the block, because the process ends there.
     """
     seen: list[KeyboardInterrupt] = []
     lost: list[KeyboardInterrupt] = []

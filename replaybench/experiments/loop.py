@@ -75,7 +75,8 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
     """
     if agent.on_policy:
         agent.update(newest_batch(replay))
-    most = _evenly(updates, replay.at_once if agent.several_at_once else 1)
+    chunks = -(-updates // (replay.at_once if agent.several_at_once else 1))
+    most = max(1, -(-updates // max(1, chunks)))  # updates sampled together, equally many if possible
     states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None)
     batches = (
         replay.sample(Context(first, updates, progress, state), min(most, updates - first))
@@ -86,11 +87,6 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
         return
     for batch in batches:
         replay.annotate(batch, agent.update(batch))
-
-
-def _evenly(updates: int, most: int) -> int:
-    """Return the updates per chunk of a phase: at most `most`, equal if possible, at least 1."""
-    return max(1, -(-updates // max(1, -(-updates // most))))
 
 
 def update_once(agent: Learner, replay: Replay | BufferStream, context: Context) -> None:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeVar
 
 from replaybench.baselines.grid_choice import check_effort, reference_bytes
 from replaybench.baselines.references import kept_at
@@ -21,15 +21,17 @@ from replaybench.experiments.cell import CellRun
 from replaybench.experiments.schedule import updates_after
 from replaybench.experiments.snapshots import snapshot_rounds
 from replaybench.experiments.study import Cell, Study, reference_cells
-from replaybench.experiments.tasks import never_fills, same_runs, shared
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.retention import FULL
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import why_not_kept
 from replaybench.runtime.provenance import available_memory
 from replaybench.runtime.quantities import gigabytes
 from replaybench.runtime.user_file import names_from
+
+T = TypeVar("T")
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
 _PROBE_CAPACITY = 10_000
@@ -43,12 +45,9 @@ _FIGURE_BYTES: Final = (500_000, 180_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells of a sweep, and what they need.
+    """Cells of a sweep, and what they need; on disk at the end, and the most before.
 
-    Attributes:
-        open: cells that are computed.
-        disk_bytes, most_disk_bytes: at the end, and the most before.
-        shared: by id, the unfinished cells with the same runs as another, and that other.
+    `open` cells are computed; `shared` are, by id, the unfinished cells with the same runs as another, and that other.
     """
 
     cells: list[Cell]
@@ -59,29 +58,17 @@ class Plan:
     most_disk_bytes: int
 
 
-class _Probe(NamedTuple):
-    """Sizes of a run of one member: its buffer, bytes of its policy and of a snapshot, number of metrics."""
-
-    replay: Replay
-    policy_bytes: int
-    snapshot_bytes: int
-    metrics: int
-
-
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    """Cut the study into cells and estimate memory (the largest cells and references at once) and disk.
-
-    Raises:
-        UserError: a cell cannot be run, or its references would take hours.
-    """
+    """Cut the study into cells and estimate memory (the largest cells and references at once) and disk."""
     with names_from(study.folder):
         cells = study.cells()
         same = shared(cells, folder)
         todo = [c for c in cells if c.id not in same and not (folder.cell(c.id) / "scores.h5").is_file()]
-        built: dict[str, _Probe] = {}
-        sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _probe(cell, built).replay)), reverse=True)
+        built: dict[str, tuple[Replay, int, int, int]] = {}
+        needs = for_each(todo, lambda cell: _bytes(cell, built))
+        sizes = sorted((buffer for buffer, _ in needs), reverse=True)
         kept = {"final": 1.0, "compressed": _PACKED, "none": 0.0}[study.buffers]
-        disk = int(kept * sum(sizes)) + sum(for_each(todo, lambda cell: _other_bytes(cell, _probe(cell, built))))
+        disk = int(kept * sum(sizes)) + sum(others for _, others in needs)
         tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
     if todo:
         points = {cell.kind[:-1] for cell in cells}
@@ -102,43 +89,76 @@ def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
     return sizes
 
 
-def _probe(cell: Cell, built: dict[str, _Probe]) -> _Probe:
-    """Return the sizes of a small run of a cell, cached in `built`; parts that do not fit together are refused."""
+def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[int, int]:
+    """Return the bytes of a cell's buffer and of its other files, from a small run of its parts, cached in `built`.
+
+    Parts that do not fit together are refused. Scores count twice, because results contain them, too.
+    """
     parts = (cell.plant, cell.parameters, cell.learner, cell.settings, cell.strategy, cell.observe, cell.replayed_noise)
     key = json.dumps(parts)
     if key not in built:
         capacity = min(cell.capacity, _PROBE_CAPACITY)
         small = dataclasses.replace(cell, members=1, episodes=1, capacity=capacity, device="cpu")
         with contextlib.closing(CellRun(small)) as run:
-            policy = sum(array.nbytes for array in run.agent.weights().values())
-            snapshot = sum(array.nbytes for array in run.snapshots.arrays().values()) // len(snapshot_rounds(1))
-            built[key] = _Probe(run.replay, policy, snapshot, len(run.metrics))
+            files = run.agent.weights(), run.snapshots.arrays()
+            policy, snapshot = (sum(array.nbytes for array in each.values()) for each in files)
+            built[key] = run.replay, policy, snapshot, len(run.metrics)
             run.replay.state_dict()  # raises an error if files cannot hold it
-    return built[key]
-
-
-def _cell_bytes(cell: Cell, buffer: Replay) -> int:
+    buffer, policy, snapshot, metrics = built[key]
     unit, steps = buffer.unit.steps, cell.steps_per_episode
     slots = (steps if cell.update_every else -(-steps // unit)) * cell.episodes  # an episode may be as short as a step
     if buffer.strategy.retention.bounded:
         slots = min(cell.capacity // unit, slots)
     extra = buffer.strategy.slot_bytes + (0 if buffer.traces is None else buffer.traces.slot_bytes)
-    return cell.members * slots * (4 * unit * buffer.columns.width + extra)
+    scores = 8 * cell.members * (2 * cell.episodes + (1 + metrics) * (cell.episodes // cell.greedy_every))
+    snapshots = len(snapshot_rounds(cell.episodes)) * (snapshot // len(snapshot_rounds(1)))
+    others = cell.members * policy + 2 * scores + snapshots + _RECORD_BYTES
+    return cell.members * slots * (4 * unit * buffer.columns.width + extra), others
 
 
-def _other_bytes(cell: Cell, probe: _Probe) -> int:
-    """Return the bytes of a cell's other files; scores count twice, because results contain them too."""
-    scores = 8 * cell.members * (2 * cell.episodes + (1 + probe.metrics) * (cell.episodes // cell.greedy_every))
-    snapshots = len(snapshot_rounds(cell.episodes)) * probe.snapshot_bytes
-    return cell.members * probe.policy_bytes + 2 * scores + snapshots + _RECORD_BYTES
+def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
+    """Return, by id, the unfinished cells with the same runs as another, and that other, finished if possible."""
+    found: dict[str, Cell] = {}
+    for group in same_runs(cells):
+        finished = {cell.id: (folder.cell(cell.id) / "scores.h5").is_file() for cell in group}
+        first = max(group, key=lambda c: 2 * finished[c.id] + (folder.cell(c.id) / "checkpoint.h5").is_file())
+        found |= {cell.id: first for cell in group if cell is not first and not finished[cell.id]}
+    return found
+
+
+def never_fills(cell: Cell) -> bool:
+    """Return whether a cell's buffers have room for every experience of its run."""
+    segment = int(cell.settings.get("segment", 1))
+    episode = cell.steps_per_episode  # of rounds, in which an episode may be as short as a step
+    units = (episode if cell.update_every else -(-episode // segment)) * cell.episodes
+    return not parse(cell.strategy).retention.bounded or cell.capacity // segment >= units
+
+
+def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[Cell]]:
+    """Group the cells of one study that have equal numbers; with `contents_only`, equal contents of buffers."""
+    groups: dict[str, list[Cell]] = {}
+    changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
+    for cell in cells:
+        if cell.kind not in changes:
+            changes[cell.kind] = _without_retention(cell, contents_only)
+        groups.setdefault(dataclasses.replace(cell, **changes[cell.kind]).id, []).append(cell)
+    return list(groups.values())
+
+
+def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
+    """Return the changes that remove a retention without effect from a cell."""
+    strategy = parse(cell.strategy)
+    if any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms) or not never_fills(cell):
+        return {}
+    # If retention and sampling share an order, equal errors are ranked by age.
+    ranked = set(strategy.retention.orders) & set(strategy.sampling.orders)
+    if not contents_only and (ranked or strategy.sampling.by_place):
+        return {}
+    return {"strategy": str(dataclasses.replace(strategy, retention=FULL())), "capacity": 0}
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
-    """Raise `UserError` for a sweep that does not fit; memory counts only for local cells.
-
-    Raises:
-        UserError: it needs more memory or disk than there is.
-    """
+    """Raise `UserError` for a sweep that needs more disk than there is, or more memory where cells are local."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     disk, memory = shutil.disk_usage(existing).free, available_memory()
     if plan.most_disk_bytes > disk:
@@ -153,9 +173,9 @@ def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
         )
 
 
-def for_each(cells: Sequence[Cell], value: Callable[[Cell], int]) -> list[int]:
+def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
     """Return a value of each cell, computed once for cells that differ in their seeds only."""
-    known: dict[Any, int] = {}
+    known: dict[Any, T] = {}
     for cell in cells:
         if cell.kind not in known:
             known[cell.kind] = value(cell)

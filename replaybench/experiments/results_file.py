@@ -106,9 +106,6 @@ def write_results(path: Path, data: xr.Dataset) -> None:
 
     The names along text axes are also stored as attributes of fixed length, a line each, because Octave reads no other
     text. The file is made in memory, because the HDF5 library crashes at exit when a disk is full.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written; a file at `path` is unchanged.
     """
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
     names = {many: "\n".join(map(str, data[axis].values)) for axis, many in _NAMES.items() if axis in data.coords}
@@ -124,14 +121,7 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def read_results(path: Path | str) -> xr.Dataset:
-    """Read results, after verifying their checksum.
-
-    Args:
-        path: a results file, or its run folder.
-
-    Raises:
-        UserError: the file is missing, damaged or foreign, or holds something else.
-    """
+    """Read results, a file or a run folder's, after verifying their checksum."""
     path = Path(path)
     if path.is_dir():
         if not (path / "results.nc").is_file():
@@ -157,7 +147,9 @@ def read_results(path: Path | str) -> xr.Dataset:
         facts = {str(key): _plain(attribute(file, key)) for key in mine}
         build(ResultsFacts, facts, f"the attributes of {path}", others=True)
         datasets = {_RENAMED.get(name, name): _checked(path, file, name) for name in file}
-        asked, free = sum(map(_most_bytes, datasets.values())), available_memory()
+        # Without texts; HDF5 unpacks whole chunks, which may be larger than the array.
+        sizes = [(math.prod(each.shape) + math.prod(each.chunks or (0,)), each) for each in datasets.values()]
+        asked, free = sum(count * max(8, int(each.dtype.itemsize)) for count, each in sizes), available_memory()
         if asked > free:
             raise UserError(f"{path} unpacks to {gigabytes(asked)}, {gigabytes(free)} are free")
         arrays = {name: _array(path, dataset, len(body)) for name, dataset in datasets.items()}
@@ -201,15 +193,11 @@ def _checked(path: Path, file: Any, name: str) -> Any:
     return dataset
 
 
-def _most_bytes(dataset: Any) -> int:
-    """Return the most bytes of an array in memory, texts aside; HDF5 unpacks whole chunks, which may be larger."""
-    count: int = math.prod(dataset.shape) + math.prod(dataset.chunks or (0,))
-    return count * max(8, int(dataset.dtype.itemsize))
-
-
 def _array(path: Path, dataset: Any, length: int) -> Labelled:
     name = str(dataset.name).strip("/")
-    axes = (name,) if dataset.is_scale and dataset.ndim == 1 else tuple(_axis(dataset, i) for i in range(dataset.ndim))
+    scales = [dataset.dims[i].values() for i in range(dataset.ndim)]
+    axes = tuple(str(each[0].name).strip("/") if len(each) == 1 else "" for each in scales)
+    axes = (name,) if dataset.is_scale and dataset.ndim == 1 else axes
     if h5py.check_string_dtype(dataset.dtype) is not None:
         return axes, _texts(path, dataset, length)
     return axes, np.asarray(dataset[()])
@@ -226,18 +214,21 @@ def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
     return np.array(texts[()], np.str_)
 
 
-def _axis(dataset: Any, number: int) -> str:
-    scales = dataset.dims[number].values()
-    return str(scales[0].name).strip("/") if len(scales) == 1 else ""
-
-
 def _dataset(
     path: Path, facts: Mapping[str, Any], arrays: Mapping[str, Labelled], meanings: Mapping[str, dict[str, str]]
 ) -> xr.Dataset:
     for name in (*_NEEDED_AXES, *_NEEDED):
         if name not in arrays:
             raise UserError(f"{path} lacks {name}, which results hold")
-    sizes = {name: _check_axis(path, name, *arrays[name]) for name in _AXIS_KINDS if name in arrays}
+    sizes = {}
+    for name in (name for name in _AXIS_KINDS if name in arrays):
+        axes, labels = arrays[name]
+        empty = not labels.size and name != "greedy_episode"  # a run may be too short for one
+        if axes != (name,) or empty or len(np.unique(labels)) != labels.size:
+            raise UserError(f"{path}: {name} is no axis with a different label at every place")
+        for label in labels.tolist() if _dtype(labels) == _TEXT else ():
+            OneLine().check(label, f"{path}: {name}")
+        sizes[name] = labels.size
     for name, (axes, values) in arrays.items():
         metric = ((*AXES, "seed", "greedy_episode"), _NUMBER)
         due, dtype = metric if name.startswith("metric_") else _FORMS.get(name, (axes, _dtype(values)))
@@ -257,16 +248,6 @@ def _dataset(
     )
     label_axes(data)
     return data
-
-
-def _check_axis(path: Path, name: str, axes: tuple[str, ...], values: NDArray[Any]) -> int:
-    """Check that the labels of an axis are unique; return its size."""
-    empty = not values.size and name != "greedy_episode"  # a run may be too short for one
-    if axes != (name,) or empty or len(np.unique(values)) != values.size:
-        raise UserError(f"{path}: {name} is no axis with a different label at every place")
-    for label in values.tolist() if _dtype(values) == _TEXT else ():
-        OneLine().check(label, f"{path}: {name}")
-    return values.size
 
 
 def _dtype(values: NDArray[Any]) -> str:
@@ -289,16 +270,10 @@ def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> No
 def rescore(
     data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
 ) -> xr.Dataset:
-    """Return results with new references and scores, and the same rewards.
+    """Return results of any version with new references and scores, and the same rewards.
 
-    Args:
-        data: dataset of `results.assemble`, of any version.
-        parameters: changed parameters of plants, by name, as a study's `[plant.NAME]` tables. Plants in Python files
-            must be among them: a name in a results file does not run code.
-        rule: how the grids of dynamic programming are chosen; each plant's own rule if not given.
-
-    Raises:
-        UserError: a plant cannot be made here, or lies in a Python file that was not named.
+    `parameters` are a study's `[plant.NAME]` tables. Plants in Python files must be among them: a name in a results
+    file does not run code.
     """
     found = {}
     for plant in data["plant"].values.tolist():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 from replaybench.controllers.interface.agent import Task
 from replaybench.envs.interface.plant import Plant
@@ -19,12 +19,7 @@ from replaybench.runtime.quantities import duration
 
 
 def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
-    """Return the task of a plant at a control rate in Hz (de Bruin et al. 2018, 6.4).
-
-    Args:
-        discount: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds.
-        observe: names of the observed states, all if empty.
-    """
+    """Return the task of a plant at a control rate in Hz; `discount` as in a study (de Bruin et al. 2018, 6.4)."""
     ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
         observation_size=len(observe or plant.state_names),
@@ -45,39 +40,18 @@ def horizon(discount: float, frequency: float) -> str:
     return f"γ = {discount:.6g} looks {steps:.4g} steps ahead, {time}"
 
 
-class Replaying(Protocol):
-    """A learner, or its settings; `segment`, the steps of a replayed sequence, is optional."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of one update."""
-
-    @property
-    def replays_per_experience(self) -> float:
-        """Mean number of times that each step is replayed."""
-
-
-def updates_after(steps: int, episode: int, strategy: Strategy, learner: Replaying) -> float:
-    """Return the mean number of updates after a number of steps; the longest episode has `episode` steps.
-
-    The last segment of an episode may be short.
-    """
+def updates_after(steps: int, episode: int, strategy: Strategy, learner: Any) -> float:
+    """Return the mean updates of a learner, or its settings, after `steps`; no episode is longer than `episode`."""
     uses = steps * strategy.entry_share * learner.replays_per_experience
     segments = math.ceil(episode / getattr(learner, "segment", 1))
     return float(uses / (learner.batch_size * episode / segments))
 
 
-def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) -> Strategy:
+def with_phases(strategy: Strategy, learner: Any, steps: int, every: int) -> Strategy:
     """Return the strategy with an explicit length of ERE's phases, where the schedule does not give it.
 
-    Args:
-        strategy: any strategy, at its control rate.
-        learner: the learner, or its settings.
-        steps: of the longest episode.
-        every: steps between updates, 0 for updates after each episode.
-
-    Raises:
-        UserError: a phase would be a single update.
+    Updates follow `every` so many steps (0: each episode); the longest episode has `steps`. A phase of a single update
+    raises `UserError`.
     """
     if not strategy.sampling.needs_phase:
         return strategy

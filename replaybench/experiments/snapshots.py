@@ -39,42 +39,6 @@ def tenth_ends(rounds: int) -> list[int]:
     return [math.ceil(tenth * rounds / TENTHS - 1e-9) for tenth in range(1, TENTHS + 1)]
 
 
-class Contents:
-    """The history of a population's buffers; K snapshots.
-
-    Attributes:
-        collected: int64 `[M, 10]`, experiences collected by the end of each tenth of the run.
-        origin: int64 `[M, K, 10]`, how many of those stored at a snapshot come from each tenth.
-        exploration: float64 `[M, K]`, mean stored exploration (see `Explored.deviation`); NaN if nothing is stored.
-    """
-
-    def __init__(self, members: int, rounds: int) -> None:
-        self._rounds, self._ends = snapshot_rounds(rounds), tenth_ends(rounds)
-        self.collected = np.zeros((members, TENTHS), np.int64)
-        self.origin = np.zeros((members, len(self._rounds), TENTHS), np.int64)
-        self.exploration = np.full((members, len(self._rounds)), np.nan)
-
-    def look(self, done: int, replay: Replay) -> None:
-        """Record the contents after `done` rounds, if a snapshot is due."""
-        for tenth, end in enumerate(self._ends):
-            if end >= done:
-                self.collected[:, tenth] = replay.collected
-        if done not in self._rounds:
-            return
-        place, exploration = self._rounds.index(done), replay.columns.column("exploration")
-        for m, count in enumerate(replay.count):
-            serial = replay.columns.serial[m, :count]
-            weight = np.ones(count, np.int64) if replay.assembly is None else replay.assembly.length[m, :count]
-            tenths = np.searchsorted(self.collected[m], serial, side="left")
-            self.origin[m, place] = np.bincount(tenths, weights=weight, minlength=TENTHS)[:TENTHS]
-            if steps := int(weight.sum()):  # padding of units is 0
-                self.exploration[m, place] = exploration[m, :count].sum(dtype=np.float64) / steps
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return all arrays by name; each begins with M."""
-        return {"collected": self.collected, "origin": self.origin, "exploration": self.exploration}
-
-
 PIXELS: Final = 41
 MOST_MEMBERS: Final = 50
 """Members of a cell whose policies are recorded; the median one is stored at the end."""
@@ -122,46 +86,99 @@ def follow(
     return Paths(plant.denormalise_state(np.stack(states, axis=1)), total / np.maximum(steps, 1))
 
 
-class Surfaces:
-    """The history of a population's policies; K snapshots, `PIXELS` along both states, the first members only.
+class Snapshots:
+    """Contents of the buffers, and policies, along a run of `rounds` rounds; K snapshots, after `snapshot_rounds`.
+
+    Policies are stored for plants of two states that are both observed, in their order (`observe`, all if empty), and
+    for learners that have values and whose greedy action depends on the state only. A resumed run writes into the same
+    arrays.
 
     Attributes:
-        value: float32 `[m, K, X, Y]`, (1 − γ) times the value: discounted mean reward per step, unscaled.
-        action: float32 `[m, K, X, Y, A]`, physical.
-        path: float32 `[m, K, T + 1, 2]`, physical, NaN after the end.
-        greedy: float64 `[m, K]`, mean reward per step of these episodes.
+        contents: `collected` int64 `[M, 10]`, experiences collected by the end of each tenth of the run; `origin` int64
+            `[M, K, 10]`, how many of those stored at a snapshot come from each tenth; `exploration` float64 `[M, K]`,
+            mean stored exploration (see `Explored.deviation`), NaN if nothing is stored.
+        policies: of the first m members: `value` float32 `[m, K, X, Y]`, (1 − γ) times the value, which is the
+            discounted mean reward per step, unscaled; `action` float32 `[m, K, X, Y, A]`, physical; `path` float32
+            `[m, K, T + 1, 2]`, physical, NaN after the end; `greedy` float64 `[m, K]`, mean reward per step of these
+            episodes. Empty where policies are not stored.
     """
 
-    def __init__(self, plant: OdePlant, frequency: float, members: int, rounds: int) -> None:
-        self._plant, self._frequency, self._members = plant, frequency, members
-        self._rounds, kept = snapshot_rounds(rounds), min(members, MOST_MEMBERS)
-        self._states = pixel_states(plant, PIXELS).reshape(1, -1, 2).astype(np.float32)
-        shape, steps = (kept, len(self._rounds)), plant.steps_per_episode(frequency)
-        self.value = np.full((*shape, PIXELS, PIXELS), np.nan, np.float32)
-        self.action = np.full((*shape, PIXELS, PIXELS, len(plant.action_names)), np.nan, np.float32)
-        self.path = np.full((*shape, steps + 1, 2), np.nan, np.float32)
-        self.greedy = np.full(shape, np.nan)
+    def __init__(
+        self, plant: Plant, frequency: float, agent: Learner, members: int, rounds: int, observe: Sequence[str] = ()
+    ) -> None:
+        self._rounds, self._ends, self._frequency, self._members = (
+            snapshot_rounds(rounds),
+            tenth_ends(rounds),
+            frequency,
+            members,
+        )
+        looks = len(self._rounds)
+        self.contents: dict[str, NDArray[Any]] = {
+            "collected": np.zeros((members, TENTHS), np.int64),
+            "origin": np.zeros((members, looks, TENTHS), np.int64),
+            "exploration": np.full((members, looks), np.nan),
+        }
+        self.policies: dict[str, NDArray[Any]] = {}
+        self.plant = plant if isinstance(plant, OdePlant) and has_surfaces(plant) else None
+        seen = tuple(observe or plant.state_names) == plant.state_names and hasattr(agent, "value")
+        if self.plant is not None and agent.greedy() is agent and seen:
+            self._states = pixel_states(self.plant, PIXELS).reshape(1, -1, 2).astype(np.float32)
+            square, steps = (PIXELS, PIXELS), plant.steps_per_episode(frequency)
+            shapes = {"value": square, "action": (*square, len(plant.action_names)), "path": (steps + 1, 2)}
+            run = min(members, MOST_MEMBERS), looks
+            self.policies = {name: np.full((*run, *shape), np.nan, np.float32) for name, shape in shapes.items()}
+            self.policies["greedy"] = np.full(run, np.nan)
 
-    def look(self, done: int, agent: Learner) -> None:
-        """Record the policies after `done` rounds, if a snapshot is due."""
+    def look(self, done: int, agent: Learner, replay: Replay) -> None:
+        """Take a snapshot after `done` rounds, if one is due."""
+        for tenth, end in enumerate(self._ends):
+            if end >= done:
+                self.contents["collected"][:, tenth] = replay.collected
         if done not in self._rounds:
             return
-        place, kept = self._rounds.index(done), len(self.value)
+        with np.errstate(over="ignore", invalid="ignore"):  # from failed members
+            self._look_into_buffers(self._rounds.index(done), replay)
+            if self.policies:
+                self._look_at_policies(self._rounds.index(done), agent)
+
+    def _look_into_buffers(self, place: int, replay: Replay) -> None:
+        exploration = replay.columns.column("exploration")
+        for m, count in enumerate(replay.count):
+            serial = replay.columns.serial[m, :count]
+            weight = np.ones(count, np.int64) if replay.assembly is None else replay.assembly.length[m, :count]
+            tenths = np.searchsorted(self.contents["collected"][m], serial, side="left")
+            self.contents["origin"][m, place] = np.bincount(tenths, weights=weight, minlength=TENTHS)[:TENTHS]
+            if steps := int(weight.sum()):  # padding of units is 0
+                self.contents["exploration"][m, place] = exploration[m, :count].sum(dtype=np.float64) / steps
+
+    def _look_at_policies(self, place: int, agent: Learner) -> None:
+        assert self.plant is not None
+        found, kept = self.policies, len(self.policies["value"])
         states = np.repeat(self._states, self._members, axis=0)
         value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[:kept]
-        self.value[:, place] = value.reshape(kept, PIXELS, PIXELS)
-        action = self._plant.denormalise_action(np.clip(agent.policy(states)[:kept], -1, 1))
-        self.action[:, place] = action.reshape(kept, PIXELS, PIXELS, -1)
-        paths = follow(self._plant, self._frequency, self._members, agent.act)
-        self.path[:, place, : paths.states.shape[1]] = paths.states[:kept]
-        self.greedy[:, place] = paths.reward[:kept]
+        found["value"][:, place] = value.reshape(kept, PIXELS, PIXELS)
+        action = self.plant.denormalise_action(np.clip(agent.policy(states)[:kept], -1, 1))
+        found["action"][:, place] = action.reshape(kept, PIXELS, PIXELS, -1)
+        paths = follow(self.plant, self._frequency, self._members, agent.act)
+        found["path"][:, place, : paths.states.shape[1]] = paths.states[:kept]
+        found["greedy"][:, place] = paths.reward[:kept]
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return all arrays by name."""
-        return {"value": self.value, "action": self.action, "path": self.path, "greedy": self.greedy}
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name, for a checkpoint."""
+        return self.contents | self.policies
+
+    def write(self, path: Path, facts: Mapping[str, Any], reward: NDArray[np.float64], first: int) -> None:
+        """Write the snapshots; policies only of the run with the median final reward, of rewards `[M, E]`."""
+        header, arrays = {**facts, "rounds": self._rounds}, dict(self.contents)
+        if self.policies and self.plant is not None:
+            chosen = median_seed(reward[: len(self.policies["value"])])
+            if chosen is not None:
+                header |= {"seed": first + chosen, **_axes_facts(self.plant)}
+                arrays |= {name: array[chosen : chosen + 1] for name, array in self.policies.items()}
+        write_record(path, "snapshots", header, arrays)
 
 
-def axes_facts(plant: OdePlant) -> dict[str, Any]:
+def _axes_facts(plant: OdePlant) -> dict[str, Any]:
     """Return the axes of surfaces as plain values."""
     states = zip(
         plant.state_names, plant.state_units, plant.grid_low, plant.grid_high,
@@ -180,56 +197,6 @@ def axes_facts(plant: OdePlant) -> dict[str, Any]:
             {"name": name, "unit": unit, "low": float(low), "high": float(high)} for name, unit, low, high in actions
         ],
     }  # fmt: skip
-
-
-KIND = "snapshots"
-
-
-class Snapshots:
-    """Contents of the buffers, and policies, along a run of `rounds` rounds.
-
-    Policies are stored for plants of two states that are both observed, in their order (`observe`, all if empty), and
-    for learners that have values and whose greedy action depends on the state only.
-    """
-
-    def __init__(
-        self, plant: Plant, frequency: float, agent: Learner, members: int, rounds: int, observe: Sequence[str] = ()
-    ) -> None:
-        self.rounds = rounds
-        self.contents = Contents(members, rounds)
-        self.plant = plant if isinstance(plant, OdePlant) and has_surfaces(plant) else None
-        self.surfaces: Surfaces | None = None
-        seen = tuple(observe or plant.state_names) == plant.state_names and hasattr(agent, "value")
-        if self.plant is not None and agent.greedy() is agent and seen:
-            self.surfaces = Surfaces(self.plant, frequency, members, rounds)
-
-    def look(self, done: int, agent: Learner, replay: Replay) -> None:
-        """Take a snapshot after `done` rounds, if one is due."""
-        with np.errstate(over="ignore", invalid="ignore"):  # from failed members
-            self.contents.look(done, replay)
-            if self.surfaces is not None:
-                self.surfaces.look(done, agent)
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return all arrays by name, for a checkpoint; a resumed run writes into them."""
-        return self.contents.arrays() | ({} if self.surfaces is None else self.surfaces.arrays())
-
-    def write(self, path: Path, facts: Mapping[str, Any], reward: NDArray[np.float64], first: int) -> None:
-        """Write the snapshots; policies only of the run with the median final reward.
-
-        Args:
-            facts: the cell's facts.
-            reward: rewards of all training episodes, `[M, E]`.
-            first: number of the first member.
-        """
-        header: dict[str, Any] = {**facts, "rounds": snapshot_rounds(self.rounds)}
-        arrays: dict[str, NDArray[np.generic]] = dict(self.contents.arrays())
-        if self.surfaces is not None and self.plant is not None:
-            chosen = median_seed(reward[: len(self.surfaces.value)])
-            if chosen is not None:
-                header |= {"seed": first + chosen, **axes_facts(self.plant)}
-                arrays |= {name: array[chosen : chosen + 1] for name, array in self.surfaces.arrays().items()}
-        write_record(path, KIND, header, arrays)
 
 
 def median_seed(rewards: NDArray[np.float64]) -> int | None:
@@ -277,11 +244,7 @@ def write_solved(folder: RunFolder, fingerprint: str, frequency: float, solved: 
 
 
 def read_solved(folder: RunFolder, fingerprint: str, frequency: float) -> Solved | None:
-    """Return the solution that a run folder holds for a plant and rate, or None.
-
-    Raises:
-        UserError: the file is damaged, or holds something else.
-    """
+    """Return the solution that a run folder holds for a plant and rate, or None."""
     path = _place(folder, fingerprint, frequency)
     if not fingerprint.isalnum() or not path.is_file():
         return None

@@ -49,12 +49,7 @@ class Start:
     content: str = ""
 
     def load_into(self, agent: Learner, seeds: Iterable[int]) -> None:
-        """Load the policy into a population of these seeds.
-
-        Raises:
-            UserError: the file is missing, damaged or foreign, lacks the member, has other content, or does not fit;
-                names the differing settings then.
-        """
+        """Load the policy into a population of these seeds."""
         facts, stored = self._read()
         weights = self._take(stored, seeds)
         try:
@@ -69,11 +64,7 @@ class Start:
         return take_members(path, stored, [seed % members if self.member is None else self.member for seed in seeds])
 
     def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float, seeds: int) -> Start:
-        """Return a copy with its checksum, after a trial with a learner of class `kind`.
-
-        Raises:
-            UserError: as `load_into`, for any of the seeds.
-        """
+        """Return a copy with its checksum, after a trial with a learner of class `kind`."""
         self.load_into(kind(settings, LearnerSetting(task, 0, [0], frequency)), [0])
         stored = self._read()[1]
         self._take(stored, range(seeds))
@@ -113,11 +104,7 @@ class BlockFacts:
 
 
 def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
-    """Return the facts and weights of a run's policy files in the order of their seeds.
-
-    Raises:
-        UserError: it has none, or those of several grid points.
-    """
+    """Return the facts and weights of a run's policy files in the order of their seeds."""
     found = []
     for path in sorted(run.glob("cells/*/policy.safetensors")):
         facts, weights = read_policy(path)
@@ -149,11 +136,7 @@ EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 
 
 def study_file(path: Path) -> Path:
-    """Return the study file at `path`, or else the package's study of this name, in any case.
-
-    Raises:
-        UserError: there is no such file or study.
-    """
+    """Return the study file at `path`, or else the package's study of this name, in any case."""
     if path.is_file():
         return path
     names = sorted(file.stem for file in STUDIES.glob("*.toml"))
@@ -166,11 +149,7 @@ def study_file(path: Path) -> Path:
 
 
 def copy_examples(folder: Path) -> list[Path]:
-    """Copy the package's examples into a new folder; return its files.
-
-    Raises:
-        UserError: `folder` exists, or cannot be written.
-    """
+    """Copy the package's examples into a new folder; return its files."""
     if folder.exists():
         raise UserError(f"{folder} exists already; name a folder that does not")
     with atomic_folder(folder) as temporary:

@@ -169,10 +169,7 @@ class Scores:
 def score(mu_r: Floats, failed: NDArray[np.bool_], final: int = 100) -> Scores:
     """Score learning curves `[M, E]`; the final score is the mean of the last `final` episodes.
 
-    Args:
-        mu_r: normalised curves; all NaN where μ_r is undefined: then scores are NaN, and no run is dead or censored.
-        failed: runs with a reward that is not finite, `[M]`.
-        final: number of episodes in the final score.
+    Where μ_r is undefined, curves are NaN: then scores are NaN, and no run is dead or censored.
     """
     measured = np.isfinite(mu_r).all(axis=1) & ~failed
     reached = mu_r >= RISE_LEVEL

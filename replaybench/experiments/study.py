@@ -157,7 +157,14 @@ class Study:
             for axis in AXES:
                 if not getattr(grid, axis) and axis not in ("frequency", "discount"):
                     raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
-            _check_names(grid)
+            for plant in grid.plants:
+                if not plant.startswith(GYMNASIUM):
+                    PLANTS.check(plant)
+            for learner in grid.learners:
+                LEARNERS.check(algorithm_of(learner))
+            for strategy in grid.strategies:
+                if ".py:" not in strategy:
+                    parse(strategy)
 
     def grids(self) -> list[Grid]:
         """Return the grids, completed by the study's lists."""
@@ -298,17 +305,6 @@ def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any]
     return {"discount": table["discount"]}, {key: value for key, value in table.items() if key != "discount"}
 
 
-def _check_names(grid: Grid) -> None:
-    for plant in grid.plants:
-        if not plant.startswith(GYMNASIUM):
-            PLANTS.check(plant)
-    for learner in grid.learners:
-        LEARNERS.check(algorithm_of(learner))
-    for strategy in grid.strategies:
-        if ".py:" not in strategy:
-            parse(strategy)
-
-
 def _spell(table: Grid | Study, folder: str = "") -> None:
     """Canonicalise names and paths within `folder`, so that equal cells have equal ids; change the new object."""
     spell: dict[str, Callable[[str], str]] = {"plants": PLANTS.spelled, "learners": spelled, "strategies": str}
@@ -402,11 +398,6 @@ class Cell:
         every = self.evaluate_every_steps
         return self.steps_per_episode * self.episodes // every if every else 0
 
-    @property
-    def final_episodes(self) -> int:
-        """Number of episodes, or rounds, in the final score."""
-        return last_episodes(self.episodes, self.update_every > 0)
-
     @functools.cached_property
     def gamma(self) -> float:
         """Discount of a control step."""
@@ -418,11 +409,7 @@ class Cell:
         return self.steps_per_episode * self.members * self.episodes
 
     def make_plant(self) -> Plant:
-        """Return the plant.
-
-        Raises:
-            UserError: its source has changed.
-        """
+        """Return the plant."""
         plant = make_plant(self.plant, **self.parameters)
         if plant.fingerprint() != self.fingerprint:
             raise UserError(f"plant {self.plant} is not the one this cell was made for; its source has changed")
@@ -444,10 +431,7 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
 
 
 def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a study's table with changed keys, nested tables merged; a single value is a list of one.
-
-    A changed axis replaces that of all grids.
-    """
+    """Return a study's table with changed keys, nested tables merged; a changed axis replaces that of all grids."""
     lists = {
         key: [value]
         for key, value in changes.items()
@@ -461,10 +445,7 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
-    """Return, by plant, rate and noise, the cell whose references all scores there are relative to.
-
-    Of several discounts it is the one with the greatest.
-    """
+    """Return, by plant, rate and noise, the cell whose references all scores there use: of the greatest discount."""
     found: dict[tuple[str, float, float], Cell] = {}
     for cell in cells:
         other = found.setdefault((cell.plant, cell.frequency, cell.noise), cell)

@@ -23,11 +23,7 @@ from replaybench.runtime.provenance import ComputeSession, session_facts, this_c
 
 
 def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
-    """Return the sessions in the facts of a cell's file.
-
-    Raises:
-        UserError: there are none, or they are damaged.
-    """
+    """Return the sessions in the facts of a cell's file."""
     stints = facts.get("stints")
     if not isinstance(stints, list) or not stints or not all(isinstance(stint, dict) for stint in stints):
         raise UserError(f"{path} does not say who computed it")
@@ -35,10 +31,7 @@ def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession,
 
 
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
-    """Write the origin of each cell, finished or not, and of the results.
-
-    Seconds are sums over computed cells; a cell that shares another's runs names it.
-    """
+    """Write the origin of each cell, finished or not, and of the results; seconds are sums over computed cells."""
     origins = {cell.id: _origin(folder.cell(cell.id)) for cell in cells}
     stints = [stint for shared, own in origins.values() if not shared for stint in own]
     facts = {
@@ -76,11 +69,7 @@ def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
 
 
 def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
-    """Return the study with every setting of its learners and plants written out; its cells are the same.
-
-    Args:
-        home: folder of the new file, if relative paths must be found from there.
-    """
+    """Return the study with all settings of its learners and plants, and paths from `home`; its cells are the same."""
     known = {name for grid in study.grids() for name in grid.learners}
     names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
     learner = {names[cell.id]: dict(cell.settings) for cell in cells}
@@ -137,27 +126,23 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
         changes = [f"{key} was {before.get(key, 'not there')}, is {after.get(key, 'not there')}" for key in keys]
     ids = {cell.id for cell in cells}
     others = sum(path.parent.name not in ids for path in folder.path.glob("cells/*/scores.h5"))
-    if not changes and (not others or ids == _cells_before(folder)):
+    known: Any = None
+    with contextlib.suppress(UserError):
+        known = read_json(folder.provenance).get("cells")
+    if not changes and (not others or (isinstance(known, dict) and ids == set(known))):
         return None
     if (more := len(changes) - _MOST_CHANGES) > 0:
         changes[_MOST_CHANGES:] = [f"{more} further changes"]
     why = (
-        f" ({'; '.join(changes)})"
+        f"({'; '.join(changes)})"
         if changes
-        else " by its cells' ids (made by another version, or with other plant code)"
+        else "by its cells' ids (made by another version, or with other plant code)"
     )
     kept = f"; {others} finished cell(s) of it stay in cells/, outside these results" if others else ""
     return (
-        f"note: {folder.path} holds another study{why}: study.toml, results.nc, provenance.json and figures are "
+        f"note: {folder.path} holds another study {why}: study.toml, results.nc, provenance.json and figures are "
         f"replaced{kept}; choose another --output to keep both"
     )
-
-
-def _cells_before(folder: RunFolder) -> set[str]:
-    with contextlib.suppress(UserError):
-        cells = read_json(folder.provenance).get("cells")
-        return set(cells) if isinstance(cells, dict) else set()
-    return set()
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
@@ -15,19 +17,21 @@ from rich.console import Console
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, kept_reference, reference
 from replaybench.controllers.learner import check_device
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.data.record import read_record, write_record
 from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.cell import run_cell
 from replaybench.experiments.display import Display, ProgressForm
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import Plan, check_room, for_each, plan, plan_warnings
 from replaybench.experiments.progress import Report
 from replaybench.experiments.snapshots import Solved, solved_surfaces, write_solved
-from replaybench.experiments.study import Cell, Study, reference_cells
+from replaybench.experiments.study import Buffers, Cell, Study, reference_cells
 from replaybench.experiments.study_record import replaced, resolved, write_provenance, write_toml
-from replaybench.experiments.tasks import Job, in_folder, run_cell_task, share, store_files
-from replaybench.experiments.workers import check_cluster, run_locally, run_on_cluster
-from replaybench.runtime.atomic import write_text
+from replaybench.experiments.workers import Job, check_cluster, run_locally, run_on_cluster
+from replaybench.runtime.atomic import atomic_path, write_text
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.user_file import names_from
+from replaybench.runtime.user_file import names_from, one_line_errors
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,13 +41,7 @@ Point = tuple[str, float, float]
 
 
 class Outcome(NamedTuple):
-    """Result of a sweep.
-
-    Attributes:
-        data: the results of finished cells.
-        figures: paths of the figures; none before a cell is finished.
-        status: 0 at the end, 130 or 143 after Ctrl-C or SIGTERM.
-    """
+    """Results of finished cells, paths of figures, and the exit status: 0, or 130 or 143 after Ctrl-C or SIGTERM."""
 
     data: xr.Dataset
     figures: list[Path]
@@ -74,19 +72,7 @@ def run_sweep(
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
-    """Run a study into a folder, or continue there, and report on a console.
-
-    Args:
-        workers: local worker processes.
-        cluster: address of a Dask scheduler to use instead.
-        checkpoint_seconds: least time between the checkpoints of a local cell.
-        figures: draws and removes figures; none if not given.
-        progress: how it is shown; depends on the console if not given.
-        tensorboard: whether to write TensorBoard event files.
-
-    Raises:
-        UserError: the sweep cannot run here, does not fit, or its folder is in use.
-    """
+    """Run a study in local workers, or on the Dask `cluster` at an address, or continue its folder."""
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
     if cluster is None and planned.open:
@@ -97,7 +83,16 @@ def run_sweep(
     with names_from(study.folder), folder.locked():
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
-        _prepare(folder, study, todo, console, figures)
+        if notice := replaced(folder, study, todo.cells):
+            console.print(notice, markup=False, highlight=False)
+            if figures:
+                with contextlib.suppress(UserError):  # damaged results are replaced, too
+                    figures.remove(folder)
+            folder.results.unlink(missing_ok=True)  # they do not match the new study.toml
+        for warning in plan_warnings(todo.cells):
+            console.print(f"warning: {warning}", markup=False, highlight=False)
+        write_text(folder.study, write_toml(resolved(study, todo.cells, folder.path)))
+        write_provenance(folder, study.name, todo.cells, complete=False)  # lists the cells while they run
         points = reference_cells(todo.cells)
         jobs = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         computed = [cell for cell in todo.cells if cell.id not in todo.shared]
@@ -131,20 +126,6 @@ def run_sweep(
             note = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
             raise type(stop)(note) from stop
     return Outcome(data, drawn, status)
-
-
-def _prepare(folder: RunFolder, study: Study, todo: Plan, console: Console, figures: Figures | None) -> None:
-    """Write the study and its provenance, after removing results of another study; print warnings."""
-    if notice := replaced(folder, study, todo.cells):
-        console.print(notice, markup=False, highlight=False)
-        if figures:
-            with contextlib.suppress(UserError):  # damaged results are replaced, too
-                figures.remove(folder)
-        folder.results.unlink(missing_ok=True)  # they do not match the new study.toml
-    for warning in plan_warnings(todo.cells):
-        console.print(f"warning: {warning}", markup=False, highlight=False)
-    write_text(folder.study, write_toml(resolved(study, todo.cells, folder.path)))
-    write_provenance(folder, study.name, todo.cells, complete=False)  # lists the cells while they run
 
 
 class _Store:
@@ -189,15 +170,49 @@ def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -
     return found, solved_surfaces(plant, cell.frequency, rule) if shown else None
 
 
+def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
+    """Write the results of a finished cell into the folder of an equal one; the buffer is not copied."""
+    here, there = folder.cell(source.id), folder.cell(cell.id)
+    own: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "shared_from": source.id}
+    if (here / "policy.safetensors").is_file():
+        facts, weights = read_policy(here / "policy.safetensors")
+        write_policy(there / "policy.safetensors", weights, facts | own)
+    for kind in ("snapshots", "scores"):  # scores last: they mark a complete cell
+        if (here / f"{kind}.h5").is_file():
+            header, arrays = read_record(here / f"{kind}.h5", kind)
+            write_record(there / f"{kind}.h5", kind, dict(header.facts) | own, arrays)
+    (there / "checkpoint.h5").unlink(missing_ok=True)
+
+
+def run_cell_task(
+    cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float, report: Report
+) -> dict[str, bytes] | None:
+    """Run a cell in a worker; return its files by name unless they are in `folder`; None if the cell stopped early."""
+    with one_line_errors(cell.label):
+        if folder is not None:
+            return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
+        with tempfile.TemporaryDirectory() as scratch:
+            run_cell(cell, Path(scratch), buffers, checkpoint_seconds=float("inf"))
+            return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
+
+
+def in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a task that finds users' files from `folder`."""
+    with names_from(folder):
+        return task(*arguments)
+
+
+def store_files(folder: Path, files: dict[str, bytes]) -> None:
+    """Write the files of a cell from a cluster; `scores.h5` last, because it marks a complete cell."""
+    for name in sorted(files, key=lambda name: name == "scores.h5"):
+        with atomic_path(folder / name) as temporary:
+            temporary.write_bytes(files[name])
+
+
 def _jobs(
     study: Study, points: dict[Point, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
 ) -> list[Job]:
-    """Return the jobs in order: references of all points, and the open cells.
-
-    Args:
-        home: folder into which workers write cells, if they can.
-        seconds: least time between the checkpoints of a cell.
-    """
+    """Return the jobs in order: references of all points, and the open cells, which workers write to `home`."""
     # Dynamic programming is without noise: one solution of a plant and rate is shown.
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
     refer, learn = (partial(in_folder, study.folder, task) for task in (reference_task, run_cell_task))

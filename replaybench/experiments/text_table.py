@@ -1,4 +1,4 @@
-"""Tables for terminals.
+"""Tables for terminals, and as JSON, CSV, Markdown and HTML.
 
 `FittedTable` fits the width of the terminal in three steps. First, columns in which all rows agree are written once
 above the table. Second, names are written on a separate line above the numbers of each row. Third, columns are left
@@ -8,14 +8,21 @@ replaced by an ellipsis.
 
 from __future__ import annotations
 
+import contextlib
+import html
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from replaybench.data.documents import rows_text
 
 _GAP = "  "
 
@@ -32,16 +39,9 @@ def plain_table(
 
 @dataclass(frozen=True)
 class FittedTable:
-    """Rows of texts under headings.
+    """Rows of texts under headings: columns of names, and those aligned to the `right`.
 
-    Attributes:
-        headings: of the columns.
-        names: headings of columns with names.
-        right: headings of columns that are aligned to the right.
-        droppable: headings of columns that may be left out, the least important last.
-        rows: a text for each heading.
-        title: text above it; may be empty.
-        caption: text below it; may be empty.
+    Columns in `droppable` may be left out, the least important last.
     """
 
     headings: Sequence[str]
@@ -113,12 +113,12 @@ class FittedTable:
         if left_out:
             yield Text(f"no room for {', '.join(left_out)}", style="italic", overflow="fold")
 
-    def _cells(self) -> list[dict[str, Text]]:
-        return [dict(zip(self.headings, row, strict=True)) for row in self.rows]
-
     def _padded(self, heading: str, cell: Text) -> Text:
         blank = Text(" " * (self._size(heading) - cell.cell_len))
         return blank + cell if heading in self.right else cell + blank
+
+    def _cells(self) -> list[dict[str, Text]]:
+        return [dict(zip(self.headings, row, strict=True)) for row in self.rows]
 
 
 def _lines(parts: Sequence[Text], width: int) -> list[Text]:
@@ -132,3 +132,83 @@ def _lines(parts: Sequence[Text], width: int) -> list[Text]:
     for line in lines:
         line.overflow = "fold"
     return lines
+
+
+class PlainTable(NamedTuple):
+    """A table as plain text."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+
+
+class Collector(Console):
+    """A console that stores texts and tables in `found` instead of printing them."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.found: list[str | PlainTable] = []
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Store objects."""
+        for each in objects:
+            table = isinstance(each, Table | FittedTable)
+            self.found.append(_plain_table(each) if table else _plain(each, options.get("markup", True)))
+
+    def text(self, form: str) -> str:
+        """Return the tables as `md`; or as one table as `json` or `csv`, with a column `table` if they are several."""
+        tables = [each for each in self.found if isinstance(each, PlainTable)]
+        rows = [[dict(zip(each.headings, row, strict=True)) for row in each.rows] for each in tables]
+        if form == "md":
+            parts = [(each.title, rows_text(row, form), each.caption) for each, row in zip(tables, rows, strict=True)]
+            return "\n".join(f"{part.rstrip()}\n" for each in parts for part in each if part)
+        named = [{"table": each.title} if len(tables) > 1 else {} for each in tables]
+        values = ({**name, **{key: _value(cell) for key, cell in row.items()}} for name, part in
+                  zip(named, rows, strict=True) for row in part)  # fmt: skip
+        return rows_text(list(values), form)
+
+    def html(self) -> str:
+        """Return everything as HTML."""
+        parts = []
+        for part in self.found:
+            if isinstance(part, str):
+                parts.append(f"<p>{_escaped(part)}</p>")
+                continue
+            lines = [[f"<th>{_escaped(heading)}</th>" for heading in part.headings]]
+            lines += [[f"<td>{_escaped(cell)}</td>" for cell in row] for row in part.rows]
+            rows = "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
+            title, caption = _escaped(part.title), _escaped(part.caption)
+            parts.append(f"<p><b>{title}</b></p><table>{rows}</table><p><small>{caption}</small></p>")
+        return "\n".join(parts)
+
+
+def _plain(printed: Any, markup: bool = True) -> str:
+    if isinstance(printed, str) and markup:
+        printed = Text.from_markup(printed)
+    return printed.plain if isinstance(printed, Text) else str(printed or "")
+
+
+def _plain_table(table: Table | FittedTable) -> PlainTable:
+    """Return a table as plain text; blank first cells get the text above them."""
+    title, caption = _plain(table.title), _plain(table.caption)
+    if isinstance(table, FittedTable):
+        return PlainTable(title, table.headings, [[str(cell) for cell in row] for row in table.rows], caption)
+    headings = [_plain(each.header) or ("key", "value")[min(i, 1)] for i, each in enumerate(table.columns)]
+    rows = [[_plain(cell) for cell in row] for row in zip(*(each.cells for each in table.columns), strict=True)]
+    for above, row in itertools.pairwise(rows):
+        row[0] = row[0] or above[0]
+    return PlainTable(title, headings, rows, caption)
+
+
+def _value(cell: str) -> str | int | float:
+    """Return the number that a cell shows, else its text."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            value = kind(cell.replace("−", "-"))
+            return value if math.isfinite(value) else cell
+    return cell
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text).replace("\n", "<br>")

@@ -16,16 +16,15 @@ import sys
 import threading
 import traceback
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
 from concurrent.futures import wait as wait_for_futures
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from replaybench.experiments.interruption import STOPPED_AT_ONCE, Interrupted, interruptions
 from replaybench.experiments.progress import Round
-from replaybench.experiments.tasks import Finish, Job, Watch
 from replaybench.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,48 +41,53 @@ _GUARD: Final = 'if __name__ == "__main__":'
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Run tasks in `count` processes of one thread each.
+Watch = Callable[[str, Round], None]
+"""Called with a cell's id after each of its rounds."""
 
-    Raises:
-        Interrupted: on Ctrl-C or SIGTERM, after running cells have written their checkpoints.
-        KeyboardInterrupt: on a second Ctrl-C, at once.
-        UserError: a task's worker died several times. As after any failure, other cells write checkpoints first.
+Finish = Callable[[str, Any], None]
+"""Called in the coordinator with a task's key and its result."""
+
+
+class Job(NamedTuple):
+    """A function to call in a worker with these arguments and a `Report`; they and the result can be pickled.
+
+    `key` is its name in reports. If it `stops`, it supports a request to stop; other jobs are killed.
     """
-    with interruptions() as seen:
-        with contextlib.closing(_WorkerPool(tasks, watch, finish)) as crew:
-            _run(crew, count, seen)
-        if seen:
-            raise Interrupted(seen[0])
+
+    key: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    stops: bool = False
 
 
-def _run(crew: _WorkerPool, count: int, seen: list[KeyboardInterrupt]) -> None:
-    fault = None
-    try:
-        while crew.unfinished and not seen:
-            crew.hand_out(count)
-            crew.listen()
-    except Exception as error:
-        fault = error
-    if crew.unfinished or fault:
-        if crew.stop() and not fault:
-            print("stopping: running cells write a checkpoint first", file=sys.stderr, flush=True)
-        asked = 0 if fault else 1
-        while crew.busy and len(seen) == asked:
-            try:
+def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
+    """Run tasks in `count` processes of one thread each."""
+    with interruptions() as seen, contextlib.closing(_WorkerPool(tasks, watch, finish)) as crew:
+        fault = None
+        try:
+            while crew.unfinished and not seen:
+                crew.hand_out(count)
                 crew.listen()
-            except Exception as error:
-                fault = fault or error
-        if len(seen) > asked:
-            raise KeyboardInterrupt(STOPPED_AT_ONCE)
-        raise fault or Interrupted(seen[0])
+        except Exception as error:
+            fault = error
+        if crew.unfinished or fault:
+            if crew.stop() and not fault:
+                print("stopping: running cells write a checkpoint first", file=sys.stderr, flush=True)
+            asked = 0 if fault else 1
+            while crew.busy and len(seen) == asked:
+                try:
+                    crew.listen()
+                except Exception as error:
+                    fault = fault or error
+            if len(seen) > asked:
+                raise KeyboardInterrupt(STOPPED_AT_ONCE)
+            raise fault or Interrupted(seen[0])
+    if seen:
+        raise Interrupted(seen[0])
 
 
 def leave_if_imported() -> None:
-    """End this process if it is a worker that is just importing the script that started it.
-
-    The script would otherwise start a sweep in every worker; the main process explains that.
-    """
+    """End this process if it is a worker that imports the script of its sweep, and would start another one."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(_UNGUARDED)
 
@@ -150,9 +154,22 @@ class _WorkerPool:
                 f"put the call under {_GUARD!r}"
             )
         self._lost[task.key] += 1
-        if self._lost[task.key] == ATTEMPTS:
-            raise UserError(_why_lost(worker.ready, died))
         self.waiting.appendleft(task)
+        if self._lost[task.key] < ATTEMPTS:
+            return
+        if not died.startswith("exit status"):
+            raise UserError(
+                f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
+                "use fewer --workers or a smaller block"
+            )
+        if worker.ready:
+            raise UserError(
+                f"a worker process ended {ATTEMPTS} times at the same task ({died}); its output, if any, is above"
+            )
+        raise UserError(
+            f"a worker process ended {ATTEMPTS} times before it began ({died}); its output is above; a script "
+            f"that calls replaybench.sweep must be a file, which workers import, with all that it does under {_GUARD!r}"
+        )
 
     def stop(self) -> bool:
         """Request checkpoints; return whether any will come. Kill workers whose tasks write none."""
@@ -176,27 +193,8 @@ class _WorkerPool:
             worker.end(_PATIENCE)
 
 
-def _why_lost(ready: bool, died: str) -> str:
-    if not died.startswith("exit status"):
-        return (
-            f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
-            "use fewer --workers or a smaller block"
-        )
-    if ready:
-        return f"a worker process ended {ATTEMPTS} times at the same task ({died}); its output, if any, is above"
-    return (
-        f"a worker process ended {ATTEMPTS} times before it began ({died}); its output is above; a script "
-        f"that calls replaybench.sweep must be a file, which workers import, with all that it does under {_GUARD!r}"
-    )
-
-
 class _Worker:
-    """A process, and the pipe to it.
-
-    Attributes:
-        task: its current task.
-        ready: whether it has sent anything.
-    """
+    """A process, the pipe to it, its current task, and whether it has sent anything (`ready`)."""
 
     def __init__(self) -> None:
         for name in _THREADS:
@@ -283,12 +281,7 @@ _CLUSTER_TICK = 0.2
 
 
 def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Run tasks on the workers of the scheduler at an address; these report no progress.
-
-    Raises:
-        Interrupted: on Ctrl-C or SIGTERM.
-        UserError: the extra is not installed, no scheduler answers, the cluster is lost, or a task raised it there.
-    """
+    """Run tasks on the workers of the scheduler at an address; these report no progress."""
     futures: dict[Future[Any], str] = {}
     with _executor(address) as executor:
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.baselines import fuzzy_q_iteration, grid_choice, references
+from replaybench.baselines import fuzzy_q_iteration
 
 
 @pytest.fixture(scope="session")
@@ -17,13 +17,11 @@ def kept_solutions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _own_cache(kept_solutions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fuzzy_q_iteration, grid_choice, references):
-        monkeypatch.setattr(module, "cache_dir", lambda: kept_solutions)
+    monkeypatch.setattr(fuzzy_q_iteration, "cache_dir", lambda: kept_solutions)
 
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder for this test alone."""
-    for module in (fuzzy_q_iteration, grid_choice, references):
-        monkeypatch.setattr(module, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(fuzzy_q_iteration, "cache_dir", lambda: tmp_path)
     return tmp_path

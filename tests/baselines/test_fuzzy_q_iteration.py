@@ -17,7 +17,6 @@ from scipy.interpolate import RegularGridInterpolator
 
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps, grid_choice, references
 from replaybench.baselines.controllers import (
-    GreedyController,
     ObserverController,
     RandomController,
     averaged_over_noise,
@@ -172,7 +171,7 @@ def test_values_of_a_walk_to_the_end_are_the_closed_form() -> None:
     np.testing.assert_allclose(solution.value_surface(), closed, rtol=1e-12)
     left = solution.greedy(np.linspace(0.2, 1, 9, dtype=np.float32)[:, None])
     np.testing.assert_array_equal(left, -1.0)
-    reward = episode_rewards(GreedyController(solution), plant, 1.0, members=range(2))
+    reward = episode_rewards(solution.greedy, plant, 1.0, members=range(2))
     np.testing.assert_array_equal(reward, -1.0)  # four steps are all the episode has
 
 
@@ -381,7 +380,7 @@ class Small(PendulumDCSC):
 
 
 def greedy_reward(solution: Any) -> float:
-    return float(episode_rewards(GreedyController(solution), Small(), solution.frequency)[0])
+    return float(episode_rewards(solution.greedy, Small(), solution.frequency)[0])
 
 
 @pytest.mark.parametrize("frequency", [25.0, 50.0, 100.0])
@@ -397,7 +396,7 @@ def test_every_rate_is_refined_until_the_return_stands_still(frequency: float, m
     found = reference_solution(Small(), frequency, "converged")
     rewards = [greedy_reward(solution) for solution in tried]
     members = range(Small.reference_episodes)
-    random = episode_rewards(RandomController(Small(), members, 2018), Small(), frequency, members=members).mean()
+    random = episode_rewards(RandomController(Small(), members, 2018).act, Small(), frequency, members=members).mean()
     assert [solution.grid.nodes for solution in tried[:2]] == [(41, 31), (57, 43)]
     assert greedy_reward(found.solution) == max(rewards)
     assert found.change == pytest.approx(abs(rewards[-1] - rewards[-2]) / (max(rewards) - random), abs=1e-4)

@@ -485,10 +485,9 @@ def test_bad_input_is_one_line(
 
 
 def test_the_budget_pays_for_references_too(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(probes, "estimate_seconds", lambda *_: 5.0)
     budgets = []
     for seconds in (0.0, 60.0):
-        found = Estimate(seconds, {"references": seconds}, 0)
+        found = Estimate(5.0 + seconds, {"cells": 5.0, "references": seconds}, 0)
         monkeypatch.setattr(probes, "estimate", lambda *_, found=found, **__: found)
         budgets.append(probes.planned(question(minutes=2.0), tmp_path / f"{seconds}", 1).episodes)
     assert budgets == [480, 240]

@@ -63,8 +63,6 @@ def test_a_mask_makes_the_plant_partly_observed() -> None:
     ("learner", "strategy", "changes", "message"),
     [
         ("TD3", "FIFO[Uniform+ReFER]", {}, "TD3 does not"),
-        ("TD3", "FIFO[Uniform]", {"capacity": 63}, "smaller than a batch of 64"),
-        ("ACER", "FIFO[Uniform]", {"capacity": 199}, "smaller than a batch of 200"),
         ("DQN", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
         ("ACER-discrete", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
         ("DDPG", "FULL[PER]", {"plants": (CART,)}, f"^DDPG acts continuously, and {CART} takes choices; use DQN"),

@@ -20,7 +20,7 @@ from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments import calibration
 from replaybench.experiments import study as studies
-from replaybench.experiments.calibration import TRIAL_SECONDS, Estimate, estimate, estimate_seconds
+from replaybench.experiments.calibration import TRIAL_SECONDS, Estimate, estimate
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.plan import plan, plan_warnings
 from replaybench.experiments.study import Cell, Study
@@ -147,11 +147,11 @@ def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch:
     cells = make_study(learners=("DDPG", "NAF"), noise=(0.0, 0.1), episodes=100, seeds=4, block=2).cells()
     assert len(cells) == 8
     for workers in (1, 2):
-        assert estimate_seconds(cells, workers) == pytest.approx((4 * 100 + 4 * 300) / workers)
+        assert estimate(cells, (), None, workers, compiles=True).seconds == pytest.approx((4 * 100 + 4 * 300) / workers)
     assert sorted(tried) == ["DDPG", "NAF"]
     before = clock[0]
     slow = make_study(learners=("SAC",), episodes=100).cells()
-    assert estimate_seconds(slow, 1) == pytest.approx(200 * 100 * 0.22)
+    assert estimate(slow, (), None, 1, compiles=True).seconds == pytest.approx(200 * 100 * 0.22)
     assert clock[0] - before < TRIAL_SECONDS
 
 
@@ -167,7 +167,7 @@ def test_an_estimate_of_time_does_not_count_what_others_do_meanwhile(
 
     monkeypatch.setattr("replaybench.experiments.calibration.CellRun.act", held_up)
     (cell,) = make_study(learner={"DDPG": {"replays_per_experience": 0.01}}).cells()
-    assert estimate_seconds([cell], 1) < 0.3 * cell.episodes
+    assert estimate([cell], (), None, 1, compiles=True).seconds < 0.3 * cell.episodes
 
 
 def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(

@@ -20,7 +20,6 @@ from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments import display
 from replaybench.experiments import progress as journal
-from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.display import Display, History, RunHistory, TensorBoard, seconds_left
 from replaybench.experiments.progress import Journal, JournalFile, JournalReader, Round, begin, event, printed_lines
 from replaybench.experiments.study import Cell, Study
@@ -239,7 +238,7 @@ def test_plain_lines_are_printed_if_they_change(
     stderr: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On the stream of the console: programs read JSON from standard output."""
-    monkeypatch.setattr(plain_lines, "duration", lambda seconds: "12 min")
+    monkeypatch.setattr(journal, "duration", lambda seconds: "12 min")
     words = iter(["one", "one", "one", "two", *["three"] * 1000])
     with printed_lines(Console(stderr=stderr), lambda: next(words), 0.02):
         time.sleep(0.5)

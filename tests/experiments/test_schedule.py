@@ -11,7 +11,7 @@ import pytest
 from cells import advanced, assert_equal_files, until, updates_of
 
 from replaybench.baselines.controllers import run_episode
-from replaybench.experiments.calibration import estimate_seconds
+from replaybench.experiments.calibration import estimate
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.study import Cell, Study, read_study
 from replaybench.experiments.study_record import resolved, write_toml
@@ -78,7 +78,7 @@ def naive(cell: Cell) -> tuple[CellRun, list[float], list[float], int]:
         told.append(float(np.mean(returns)))
         lengths.append(float(np.mean(lasted)))
         if (round_ + 1) % cell.greedy_every == 0:
-            run_episode(agent.greedy(), run.evaluation)
+            run_episode(agent.greedy().act, run.evaluation)
     return run, told, lengths, updates
 
 
@@ -191,7 +191,7 @@ def test_an_estimate_of_time_counts_updates_though_a_run_warms_up_first(
     monkeypatch.setattr("replaybench.experiments.calibration.CellRun", kept)
     cell = make_cell("FIFO[Uniform]", learners=("V-RACER",), episodes=50)
     assert cell.settings["warmup_episodes"] > 3
-    assert estimate_seconds([cell], 1) > 0
+    assert estimate([cell], (), None, 1, compiles=True).seconds > 0
     assert updates_of(probes[0]) > 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 import re
 from pathlib import Path
 
@@ -51,17 +50,19 @@ def finished(path: Path, reference: Reference = GOOD) -> xr.Dataset:
     return stored(path, study, lambda cell: reward, reference)
 
 
+def text_of(*tables: object, width: int = 200) -> str:
+    written = io.StringIO()
+    for table in tables:
+        Console(width=width, file=written).print(table)
+    return written.getvalue()
+
+
 def shown(data: xr.Dataset) -> str:
-    printed = io.StringIO()
-    for table in score_tables(data):
-        Console(width=200, file=printed).print(table)
-    return printed.getvalue()
+    return text_of(*score_tables(data))
 
 
 def baseline_table(noise: float, reference: Reference) -> str:
-    printed = io.StringIO()
-    Console(width=200, file=printed).print(reference_table(make_plant("PendulumDCSC"), 50.0, noise, reference))
-    return printed.getvalue()
+    return text_of(reference_table(make_plant("PendulumDCSC"), 50.0, noise, reference))
 
 
 def ends(text: str, *names: str) -> list[list[str]]:
@@ -216,10 +217,7 @@ def rows_of(data: xr.Dataset) -> dict[str, Comparison]:
 
 
 def shown_comparison(data: xr.Dataset, baseline: str | None = None, width: int = 200) -> str:
-    printed = io.StringIO()
-    for table in comparison_tables(data, baseline):
-        Console(width=width, file=printed).print(table)
-    return printed.getvalue()
+    return text_of(*comparison_tables(data, baseline), width=width)
 
 
 def joined(one: xr.Dataset, other: xr.Dataset, axis: str) -> xr.Dataset:
@@ -382,10 +380,7 @@ def table(*strategies: str) -> FittedTable:
 
 
 def printed(content: FittedTable, width: int) -> list[str]:
-    with open(os.devnull, "w") as nowhere:
-        console = Console(width=width, record=True, file=nowhere)
-        console.print(content)
-        return console.export_text().splitlines()
+    return text_of(content, width=width).splitlines()
 
 
 def test_columns_that_fit_stand_side_by_side() -> None:

@@ -59,12 +59,12 @@ def test_policies_are_kept_where_both_states_are_seen_in_order_and_values_are_to
     agent.greedy = lambda: agent
     one, other = plant.state_names
     kept = {
-        seen: Snapshots(plant, 50.0, agent, 1, 10, seen).surfaces is not None
+        seen: bool(Snapshots(plant, 50.0, agent, 1, 10, seen).policies)
         for seen in ((), (one, other), (other, one), (one,))
     }
     assert kept == {(): True, (one, other): True, (other, one): False, (one,): False}
     del agent.value
-    assert Snapshots(plant, 50.0, agent, 1, 10).surfaces is None
+    assert not Snapshots(plant, 50.0, agent, 1, 10).policies
 
 
 @pytest.mark.parametrize("strategy", ["FIFO(500)[Uniform]", "Resv(500)[Uniform]", "FULL[Uniform]"])
@@ -77,11 +77,11 @@ def test_contents_are_counted_by_the_tenth_that_they_come_from(strategy: str) ->
         found = run.snapshots.contents
         for m, count in enumerate(replay.count):
             episode = (replay.columns.serial[m, :count].astype(int) - 1) // run.env.steps_per_episode
-            np.testing.assert_array_equal(found.origin[m, -1], np.bincount(episode, minlength=10))
+            np.testing.assert_array_equal(found["origin"][m, -1], np.bincount(episode, minlength=10))
             mean = replay.columns.column("exploration")[m, :count].mean()
-            assert found.exploration[m, -1] == pytest.approx(mean, rel=1e-5)
+            assert found["exploration"][m, -1] == pytest.approx(mean, rel=1e-5)
         room, collected = parse(strategy).capacity_or(10**9), np.arange(1, 11) * run.env.steps_per_episode
-        np.testing.assert_array_equal(found.origin.sum(axis=2), np.tile(np.minimum(room, collected), (3, 1)))
+        np.testing.assert_array_equal(found["origin"].sum(axis=2), np.tile(np.minimum(room, collected), (3, 1)))
 
 
 def test_policies_are_those_of_the_run_of_median_reward(tmp_path: Path) -> None:

@@ -25,12 +25,11 @@ from replaybench.data.record import read_header, read_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments import results_file, workers
 from replaybench.experiments import sweep as module
-from replaybench.experiments import tasks as shared_cells
 from replaybench.experiments.cell import run_cell
-from replaybench.experiments.cells import Choice, chosen_file
+from replaybench.experiments.cells import find_policy, find_recording
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.interruption import Interrupted, Terminated, interruptions, stopping_raises
-from replaybench.experiments.plan import plan, plan_warnings
+from replaybench.experiments.plan import plan, plan_warnings, same_runs
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.study import Cell, Study, read_study
 from replaybench.experiments.study_record import write_provenance
@@ -283,12 +282,12 @@ def test_what_is_called_the_same_runs_is_so_to_the_bit_and_nothing_else_is(sampl
         run = advanced(cell)
         made[cell.id] = b"".join(np.ascontiguousarray(array).tobytes() for array in run.agent.weights().values())
         run.close()
-    groups = shared_cells.same_runs(cells)
+    groups = same_runs(cells)
     for group in groups:
         assert len({made[cell.id] for cell in group}) == 1
     by_place = parse(cells[0].strategy).sampling.by_place
     assert len(groups) == len(cells) if by_place else len(groups) == len(set(made.values())) < len(cells)
-    assert len(shared_cells.same_runs(cells, contents_only=True)) == 1
+    assert len(same_runs(cells, contents_only=True)) == 1
 
 
 @pytest.mark.parametrize(
@@ -302,7 +301,7 @@ def test_what_is_called_the_same_runs_is_so_to_the_bit_and_nothing_else_is(sampl
 )
 def test_other_cells_are_each_their_own(changes: dict[str, Any]) -> None:
     study = dataclasses.replace(make_study("FIFO[Uniform]", "FULL[Uniform]"), **changes)
-    assert all(len(group) == 1 for group in shared_cells.same_runs(study.cells()))
+    assert all(len(group) == 1 for group in same_runs(study.cells()))
     assert not [line for line in plan_warnings(study.cells()) if "never fill" in line]
 
 
@@ -335,9 +334,9 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path) -
     assert told["seconds"] == pytest.approx(
         sum(stint["seconds"] for stint in told["cells"][source.id]["stints"]), abs=1e-3
     )
-    buffer, _ = chosen_file(folder.path, Choice(strategy="FIFO[Uniform]"))
+    buffer, _ = find_recording(folder.path, None, strategy="FIFO[Uniform]")
     assert buffer == folder.cell(source.id) / "buffer.h5"
-    policy, _ = chosen_file(folder.path, Choice(strategy="FIFO[Uniform]"), ("policy",))
+    policy, _ = find_policy(folder.path, None, strategy="FIFO[Uniform]")
     assert policy == folder.cell(own.id) / "policy.safetensors"
     assert plan(study, folder, 1).shared == {}
 

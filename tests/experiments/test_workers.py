@@ -27,8 +27,7 @@ from replaybench.experiments import workers as worker_module
 from replaybench.experiments.dataset import ORIGINS
 from replaybench.experiments.progress import Report, Round
 from replaybench.experiments.results_file import read_results
-from replaybench.experiments.tasks import Job
-from replaybench.experiments.workers import run_locally
+from replaybench.experiments.workers import Job, run_locally
 from replaybench.runtime.errors import UserError
 
 LIMIT = 240
@@ -332,7 +331,7 @@ replaybench.sweep(
 )
 """
 TASK = """
-from replaybench.experiments.tasks import Job
+from replaybench.experiments.workers import Job
 from replaybench.experiments.workers import run_locally
 
 if __name__ != "__main__":

@@ -15,7 +15,7 @@ from rich.console import Console
 from replaybench.data.documents import read_toml
 from replaybench.envs.interface.plant import Plant
 from replaybench.evidence.preset import take_over
-from replaybench.experiments.calibration import estimate, estimate_seconds
+from replaybench.experiments.calibration import estimate
 from replaybench.experiments.dataset import in_rounds
 from replaybench.experiments.study import Study
 from replaybench.experiments.study_record import toml_value
@@ -98,8 +98,8 @@ def planned(question: Question, folder: Path, workers: int) -> Budget:
             raise UserError(f"{folder} holds advice on another question; choose another --output, or remove it")
         return build(Budget, budget if isinstance(budget, dict) else {}, f"[budget] in {path}")
     study = question.study(["FULL[Uniform]"], question.episodes or _TRIAL_EPISODES, 10_000)
-    each = estimate_seconds(study.cells(), 1) / study.episodes
-    references = estimate(study.cells(), study.cells(), study.reference, 1, measure=False).parts["references"]
+    parts = estimate(study.cells(), study.cells(), study.reference, 1, compiles=True).parts
+    each, references = parts["cells"] / study.episodes, parts["references"]
     at_once = min(workers, cores())
     seconds = max(0.0, 60 * question.minutes - references) * at_once
     episodes = question.episodes or min(MOST_EPISODES, int(seconds / (each * (2 + _LEAST_PROBES))))

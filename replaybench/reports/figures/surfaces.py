@@ -14,7 +14,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.baselines.controllers import GreedyController
 from replaybench.baselines.fuzzy_q_iteration import Solution
 from replaybench.data.policy_file import read_policy
 from replaybench.data.run_folder import RunFolder
@@ -298,10 +297,10 @@ def _greedy_path(solution: Solution) -> NDArray[np.float64]:
     plant = solution.plant
     env = PopulationEnv(plant, frequency=solution.frequency)
     observation, infos = env.reset()
-    controller, states = GreedyController(solution), [infos["true_state"][0]]
+    states = [infos["true_state"][0]]
     stopped = False
     while not stopped:
-        observation, _, terminated, truncated, infos = env.step(controller.act(observation))
+        observation, _, terminated, truncated, infos = env.step(solution.greedy(observation))
         states.append(infos["true_state"][0])
         stopped = bool(terminated[0] or truncated[0])
     path = _shown(solution, plant.denormalise_state(np.array(states)))
