@@ -37,8 +37,11 @@ _PLANTS: Final = {
     for module, requirements, names in (
         ("ode.pendulum", (), ("Pendulum", "PendulumDCSC")),
         ("ode.magman", (), ("Magman",)),
-        ("mujoco.runners", _MUJOCO, ("MujocoHopper", "MujocoWalker2d", "MujocoHalfCheetah")),
-        ("mujoco.roamers", _MUJOCO, ("MujocoSwimmer", "MujocoAnt", "MujocoHumanoid")),
+        (
+            "mujoco.locomotion",
+            _MUJOCO,
+            ("MujocoHopper", "MujocoWalker2d", "MujocoHalfCheetah", "MujocoSwimmer", "MujocoAnt", "MujocoHumanoid"),
+        ),
         ("mujoco.arms", _MUJOCO, ("MujocoReacher", "MujocoInvertedDoublePendulum")),
         ("bullet.double_pendulum", _BULLET, ("BulletInvertedDoublePendulum",)),
         ("bullet.reacher", _BULLET, ("BulletReacher",)),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
-from replaybench.envs.mujoco.model import quiet
+from replaybench.envs.mujoco.plant import quiet
 from replaybench.runtime.errors import UserError, nearest, unknown
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.user_file import import_file, import_module, located
