@@ -327,17 +327,13 @@ class BulletEngine(Engine):
         self.reward[moving] = terms.sum(axis=1)[moving]
         self.terminated[moving] = ended[moving]
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
+    def changing(self) -> dict[str, NDArray[Any]]:
         return {
-            "start": self._start.copy(),
-            "actions": self._actions.copy(),
-            "steps_taken": self._elapsed.copy(),
-            "terms": self._terms.copy(),
-        }
+            "start": self._start, "actions": self._actions, "steps_taken": self._elapsed, "terms": self._terms,
+        }  # fmt: skip
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        self._start[:], self._actions[:] = state["start"], state["actions"]
-        self._elapsed[:], self._terms[:] = state["steps_taken"], state["terms"]
+        super().set_state(state)
         self._begin(self._elapsed >= 0)
         for step in range(int(self._elapsed.max())):
             self._move(self._actions[:, step], self._elapsed > step)

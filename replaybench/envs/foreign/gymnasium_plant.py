@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, cast
+from typing import Any, ClassVar, Final, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -103,7 +103,11 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
         actions = action_range(name, env.action_space)
         center, scale, limit = normalisation(name, env.observation_space)
         frequency = _frequency(env)
-        origins = _origins(env, spec)
+        maker: Any = spec.entry_point
+        layers = [env]
+        while isinstance(layers[-1], gymnasium.Wrapper):
+            layers.append(layers[-1].env)
+        origins = load_env_creator(maker) if isinstance(maker, str) else maker, *map(type, layers)
     finally:
         env.close()
     if spec.max_episode_steps is None:
@@ -211,16 +215,6 @@ def _needed(spec: EnvSpec, error: Exception) -> str:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "no message")
-
-
-def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:
-    """Return the maker of an environment, the classes of the wrappers around it, and its own."""
-    maker = spec.entry_point
-    found: list[Callable[..., Any]] = [load_env_creator(maker) if isinstance(maker, str) else cast(Any, maker)]
-    while isinstance(env, gymnasium.Wrapper):
-        found.append(type(env))
-        env = env.env
-    return (*found, type(env))
 
 
 def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:

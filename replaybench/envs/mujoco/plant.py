@@ -61,11 +61,6 @@ def load_model(path: Path) -> Any:
     return model
 
 
-def model_digest(path: Path) -> str:
-    """Return MuJoCo's version and a digest of the MJCF file."""
-    return f"mujoco {importlib.metadata.version('mujoco')} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """Drop MuJoCo's warnings, which it would print and append to `MUJOCO_LOG.TXT` in the working folder."""
@@ -330,7 +325,8 @@ class MujocoPlant(FixedStepPlant):
 
     def made_of(self) -> str:
         kernels = content_hash([type(self).observe, type(self).reward])
-        return f"{model_digest(self.path)} {kernels} {made_of(type(self))}".rstrip()
+        model = hashlib.sha256(self.path.read_bytes()).hexdigest()
+        return f"mujoco {importlib.metadata.version('mujoco')} {model} {kernels} {made_of(type(self))}".rstrip()
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
         """Return the one-dimensional parts of an `MjData` that make up a row of `raw`: qpos and qvel first."""
