@@ -71,11 +71,6 @@ class Stored:
     address: int = 0
     chunk_rows: int = 0
 
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """Rows and further axes of one chunk of a member."""
-        return (self.chunk_rows, *self.shape[2:])
-
     def chunk(self, member: int, row: int) -> tuple[int, int]:
         """Return address and size of the packed chunk that begins at a row.
 
@@ -135,18 +130,14 @@ def _reasons(dataset: Any) -> Iterator[str]:
     """Yield the faults of an entry of the file, the cheapest checks first."""
     if not isinstance(dataset, h5py.Dataset):
         yield "is linked, kept in other files or no array"
-    if dataset.dtype.kind not in "biuf" or not _usual(dataset):
+    # The numbers in the file must have the same bits as the NumPy type.
+    usual = h5py.h5t.py_create(dataset.dtype, logical=True)
+    if dataset.dtype.kind not in "biuf" or not dataset.id.get_type().equal(usual):
         yield "is not numeric"
     if not dataset.chunks and dataset.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
         yield "is kept in an unusual way"
     if dataset.chunks and not _packed_as_ours(dataset):
         yield "is packed in a way that replaybench does not use"
-
-
-def _usual(dataset: Any) -> bool:
-    """Return whether the numbers in the file have the same bits as the NumPy type."""
-    kind = h5py.h5t.py_create(dataset.dtype, logical=True)
-    return bool(dataset.id.get_type().equal(kind))
 
 
 def _packed_as_ours(dataset: Any) -> bool:

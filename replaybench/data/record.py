@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.array_check import LEVEL, Stored, attribute, chunk_rows, pack, plain_arrays, unpack
 from replaybench.data.documents import parse_json
-from replaybench.data.sealed_file import HEAD, SealedFile, is_sealed, seal, write_at
+from replaybench.data.sealed_file import HEAD, MAGIC, SealedFile, seal, write_at
 from replaybench.runtime.atomic import atomic_path
 from replaybench.runtime.errors import UserError, no_such_file, unknown
 
@@ -207,7 +207,7 @@ class Record:
             address, size = stored.chunk(member, first)
             packed = memoryview(bytearray(min(size, self.sealed.length + 1)))
             self.sealed.read(address - HEAD, packed)
-            chunk = unpack(packed, stored.dtype, stored.chunk_shape)
+            chunk = unpack(packed, stored.dtype, (high, *stored.shape[2:]))
             low, top = max(start, first), min(stop, first + high)
             out[low - start : top - start] = chunk[low - first : top - first]
         return out
@@ -250,7 +250,8 @@ def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, 
 
 def is_record(path: Path) -> bool:
     """Return whether a file begins with this project's magic bytes."""
-    return is_sealed(path)
+    with path.open("rb") as raw:
+        return raw.read(len(MAGIC)) == MAGIC
 
 
 @contextmanager

@@ -43,12 +43,6 @@ def write_at(file: int, content: bytes | memoryview, address: int) -> None:
         rest, address = rest[done:], address + done
 
 
-def is_sealed(path: Path) -> bool:
-    """Return whether a file begins as a sealed file does."""
-    with path.open("rb") as raw:
-        return raw.read(len(MAGIC)) == MAGIC
-
-
 class SealedFile:
     """The content of a sealed file, verified as it is read; for one thread.
 

@@ -117,8 +117,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         limit = (np.array(self.plant.observation_limit) + _LARGEST_NORMAL * self.sensor_noise)[self._seen]
         self.single_observation_space: Box[np.float32] = Box(-limit.astype(np.float32), limit.astype(np.float32))
         self.single_action_space: Box[np.float32] = Box(-1.0, 1.0, (len(self.plant.action_names),), np.float32)
-        self.observation_space = cast(Box[np.float32], batch_space(self.single_observation_space, num_envs))
-        self.action_space = cast(Box[np.float32], batch_space(self.single_action_space, num_envs))
+        self.observation_space: Box[np.float32] = cast(Any, batch_space(self.single_observation_space, num_envs))
+        self.action_space: Box[np.float32] = cast(Any, batch_space(self.single_action_space, num_envs))
 
         root = check_seed(seed)
         noise = sensor_noise, actuator_noise

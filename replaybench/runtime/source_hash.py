@@ -197,17 +197,15 @@ def _top(module: ModuleType) -> str:
     return module.__name__.partition(".")[0]
 
 
+_distributions: Final = cache(packages_distributions)
+
+
 @cache
 def _version(package: str) -> str:
     """Return the version of the distribution that provides a package; empty if none is installed."""
-    for name in (package, *_distributions().get(package, ())):
+    for name in (package, *sorted(set(_distributions().get(package, ())))):
         try:
             return f"{name} {version(name)}"
         except PackageNotFoundError:
             continue
     return ""
-
-
-@cache
-def _distributions() -> dict[str, list[str]]:
-    return {name: sorted(set(found)) for name, found in packages_distributions().items()}

@@ -66,7 +66,9 @@ def imports_only(*texts: str | None) -> Iterator[None]:
         texts: plants, learners or strategies as the user names them; None names nothing.
     """
     written = [text for text in texts if text is not None]
-    named = frozenset(_key(name) for text in written for name in (text, *map(_matched, _IN_TEXT.finditer(text))))
+    named = frozenset(
+        _key(name) for text in written for name in (text, *(m[0].strip() for m in _IN_TEXT.finditer(text)))
+    )
     outer = _ALLOWED.get()
     token = _ALLOWED.set(named if outer is None else named & outer)
     try:
@@ -84,10 +86,6 @@ def check_import(name: str, kind: str) -> None:
             f"{kind} {name!r} would run a Python file or module that only a file names; if you trust that file, say so "
             f"with --{option} {shlex.quote(name)} (from Python: {option}=…)"
         )
-
-
-def _matched(match: re.Match[str]) -> str:
-    return match[0].strip()
 
 
 def _key(name: str) -> str:
@@ -394,7 +392,11 @@ class Registry(Mapping[str, type[Any]]):
             return _imported(self.own[name])
         if place := in_file(name):
             return class_in_file(place, self.kind, self.base_class, self.derive_from)
-        return self._offered(self.offered[name])
+        try:
+            found: type[Any] = self.offered[name].load()
+        except Exception as error:
+            raise UserError(f"{self.kind} {name}, which an installed package offers, fails: {error}") from error
+        return found
 
     def check(self, name: str) -> None:
         """Raise `UserError` for an invalid name; whether a class in a user's file exists is not checked."""
@@ -420,13 +422,6 @@ class Registry(Mapping[str, type[Any]]):
         except Exception:
             return True
         return isinstance(found, type) and issubclass(found, self.base_class)
-
-    def _offered(self, entry: EntryPoint) -> type[Any]:
-        try:
-            found: type[Any] = entry.load()
-        except Exception as error:
-            raise UserError(f"{self.kind} {entry.name}, which an installed package offers, fails: {error}") from error
-        return found
 
 
 def _imported(path: str) -> type[Any]:

@@ -18,7 +18,8 @@ import pytest
 import replaybench
 from replaybench.controllers.networks import adam
 from replaybench.controllers.registry import load_learner
-from replaybench.runtime.kernel import cache_dir, kernel_digest, store_text
+from replaybench.runtime.atomic import store_text
+from replaybench.runtime.kernel import cache_dir, kernel_digest
 
 PROGRAM = """
 import numpy as np

@@ -43,11 +43,7 @@ _DAMAGE: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
 )
 _TEXT: Final = (".csv", ".tsv", ".txt", ".lvm")
-_READERS: Final[dict[str, Callable[[Path], Table]]] = {
-    ".npz": read_npz,
-    ".mat": read_mat,
-    ".parquet": read_parquet,
-}
+_READERS: Final[dict[str, Callable[[Path], Table]]] = {".npz": read_npz, ".mat": read_mat, ".parquet": read_parquet}
 SUFFIXES: Final = (*_TEXT, ".gz", *_READERS)
 """Of files that may be logs."""
 
@@ -171,7 +167,12 @@ def read_log(
     if options is not None and options != TextOptions() and suffix not in _TEXT:
         raise UserError(f"{path} is no text, so that --encoding, --date-format and --na mean nothing; leave them out")
     reader = _READERS[suffix] if suffix not in _TEXT else lambda path: read_text(path, options or TextOptions())
-    table = _read(path, reader)
+    try:
+        table = reader(path)
+    except (csv.Error, *_DAMAGE) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
     refuse_unequal(path, table.columns)
     if not table.columns:
         reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
@@ -215,15 +216,6 @@ def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
             f"{time[row]:.6g} s): is --time the right column?"
         )
     return replace(log, time=time)
-
-
-def _read(path: Path, reader: Callable[[Path], Table]) -> Table:
-    try:
-        return reader(path)
-    except UserError:
-        raise
-    except (csv.Error, *_DAMAGE) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
 
 
 def time_column(

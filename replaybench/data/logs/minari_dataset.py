@@ -97,6 +97,7 @@ def write_dataset(
     import minari
     from minari.data_collector import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
+    from minari.namespace import NAMESPACE_METADATA_FILENAME
 
     def buffers() -> Iterator[Any]:
         for episode in episodes:
@@ -112,7 +113,10 @@ def write_dataset(
         storage.update_episodes(buffers())
         (data / _FILE).write_bytes(content.getbuffer())
         storage.update_metadata({"dataset_size": storage.get_size()})
-    _mark_namespaces(folder, dataset_id)
+    for above in folder.parents[: dataset_id.count("/")]:  # namespaces are marked as Minari does when it makes one
+        mark = above / NAMESPACE_METADATA_FILENAME
+        with contextlib.suppress(FileExistsError), mark.open("x") as file:  # no link is followed
+            file.write("{}")
 
 
 def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
@@ -181,13 +185,3 @@ def _episode(folder: Path, file: Any, number: int, budget: Budget) -> Episode:
             raise UserError(f"{where} of {steps} steps has {name} of shape {array.shape}")
     flags = {name: arrays.pop(name).astype(np.bool_) for name in ("terminations", "truncations")}
     return Episode(**arrays, **flags, infos={})
-
-
-def _mark_namespaces(folder: Path, dataset_id: str) -> None:
-    """Mark the folders above a dataset as namespaces, as Minari does when it makes one."""
-    from minari.namespace import NAMESPACE_METADATA_FILENAME
-
-    for above in folder.parents[: dataset_id.count("/")]:
-        mark = above / NAMESPACE_METADATA_FILENAME
-        with contextlib.suppress(FileExistsError), mark.open("x") as file:  # no link is followed
-            file.write("{}")

@@ -24,9 +24,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
+from replaybench.runtime.atomic import store_text
 from replaybench.runtime.configuration import STEPS
 from replaybench.runtime.function_hash import content_hash, importable
-from replaybench.runtime.kernel import cache_dir, cached_next_to_source, compiler, store_text
+from replaybench.runtime.kernel import cache_dir, cached_next_to_source, compiler
 
 
 @intrinsic
