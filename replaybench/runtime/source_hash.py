@@ -31,13 +31,10 @@ class Named(NamedTuple):
     others: set[str]
 
 
-def named_by(path: Path, installed: Callable[[str], bool], package: str = "") -> Named:
+def named_by(path: Path, package: str = "") -> Named:
     """Return the modules that a Python file imports, except imports that run only in a function or a script.
 
-    Args:
-        path: the file.
-        installed: returns whether a top-level name is an installed package or part of Python; such names are no files.
-        package: the package of the file, `tools` for `tools/helper.py`; empty for the user's own file.
+    `package` is that of the file, `tools` for `tools/helper.py`; empty for the user's own file.
     """
     folder = path.parents[package.count(".") + 1 if package else 0]
     found, waiting = Named({}, set()), [(path, package)]
@@ -45,7 +42,7 @@ def named_by(path: Path, installed: Callable[[str], bool], package: str = "") ->
         source, package = waiting.pop()
         for name in _names(source, package):
             top = name.partition(".")[0]
-            file = None if installed(top) else _file(folder, name)
+            file = None if of_a_package(top) else _file(folder, name)
             if file is None:
                 found.others.add(top)
             elif name not in found.files:
@@ -54,12 +51,12 @@ def named_by(path: Path, installed: Callable[[str], bool], package: str = "") ->
     return found
 
 
-def refuse_other_modules(path: Path, installed: Callable[[str], bool]) -> None:
+def refuse_other_modules(path: Path) -> None:
     """Raise `UserError` if a file would import other modules than those of the same names in its folder.
 
     Python has one module per name, so two folders with a `helper.py` cannot be used together.
     """
-    for name, file in named_by(path, installed).files.items():
+    for name, file in named_by(path).files.items():
         loaded = getattr(sys.modules.get(name), "__file__", None)
         if loaded is not None and Path(loaded).resolve() != file.resolve():
             raise UserError(
@@ -179,7 +176,7 @@ def _named(module: ModuleType) -> set[str]:
     path = _file_of(module)
     if path is None or path.suffix != ".py" or _version(_top(module)):
         return set()
-    files, others = named_by(path, of_a_package, module.__package__ or "")
+    files, others = named_by(path, module.__package__ or "")
     return {*map(_content, files.values()), *(_version(name) for name in others - _NAMED_ELSEWHERE)}
 
 

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from replaybench.runtime.errors import UserError, unknown
-from replaybench.runtime.source_hash import of_a_package, refuse_other_modules
+from replaybench.runtime.source_hash import refuse_other_modules
 
 IN_FILE: Final = "path/to/file.py:ClassName"
 """How a class in a user's file is named."""
@@ -263,7 +263,7 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
     module = importlib.util.module_from_spec(spec)
-    refuse_other_modules(path, of_a_package)
+    refuse_other_modules(path)
     sys.modules[own] = module
     sys.path.insert(0, os.fspath(path.parent))  # as if the file were run: it may import files of its folder
     try:
