@@ -44,11 +44,7 @@ def pack(rows: NDArray[Any], due: int) -> bytes:
 
 
 def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Unpack a chunk of this shape.
-
-    Raises:
-        ValueError: `stored` is no deflate stream, or does not hold exactly that many bytes.
-    """
+    """Unpack a chunk; raise `ValueError` if it is no deflate stream of exactly as many bytes as its shape needs."""
     size = math.prod(shape) * dtype.itemsize
     stream = zlib.decompressobj()
     try:
@@ -72,11 +68,7 @@ class Stored:
     chunk_rows: int = 0
 
     def chunk(self, member: int, row: int) -> tuple[int, int]:
-        """Return address and size of the packed chunk that begins at a row.
-
-        Raises:
-            ValueError: it is missing, or not packed as it should be.
-        """
+        """Return address and size of the packed chunk that begins at a row; raise `ValueError` if there is none."""
         found = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
         if found.byte_offset is None or found.filter_mask:
             raise ValueError("a packed chunk is missing or not packed")
@@ -84,11 +76,7 @@ class Stored:
 
 
 def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
-    """Return all arrays of a record whose content ends at byte `end`.
-
-    Raises:
-        UserError: the file holds anything but plain arrays of numbers.
-    """
+    """Return all arrays of a record whose content ends at byte `end`; raise `UserError` if it holds anything else."""
     arrays, claimed = {}, 0
     for name in file:
         dataset = own_item(file, name)
@@ -116,11 +104,7 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return a single-valued attribute of an HDF5 item; a list could contain one long text a million times.
-
-    Raises:
-        ValueError: it holds several values.
-    """
+    """Return a single-valued attribute of an HDF5 item; raise `ValueError` for a list, which could be very long."""
     if math.prod(item.attrs.get_id(name).shape or ()) != 1:
         raise ValueError(f"its attribute {name!r} is no single value")
     return item.attrs[name]

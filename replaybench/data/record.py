@@ -63,11 +63,7 @@ def fill(path: Path, extents: list[tuple[int, Column]]) -> None:
 
 
 def piece_of(array: Column, key: Key) -> NDArray[Any]:
-    """Return one part of an array.
-
-    Raises:
-        ValueError: a computed part has another shape or type than the array.
-    """
+    """Return one part of an array; raise `ValueError` if a computed part has another shape or type than the array."""
     piece = np.asarray(array[key])
     due = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
     shape = (*due, *array.shape[len(key) :])
@@ -179,11 +175,7 @@ class Record:
             return parts[0] if member is not None else np.stack(parts)
 
     def verify(self) -> None:
-        """Verify every byte of the file that was not read so far.
-
-        Raises:
-            UserError: the file is damaged.
-        """
+        """Verify every byte of the file that was not read so far; raise `UserError` if it is damaged."""
         with _one_line(self.path, self._view):
             self.sealed.verify()
 
@@ -280,11 +272,7 @@ def _one_line(path: Path, view: _SealedView) -> Iterator[None]:
 
 
 def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
-    """Make a dataset for each array: write those that are to be packed, reserve space for the others.
-
-    Returns:
-        The byte address in the file of each array that is yet to be written.
-    """
+    """Make a dataset for each array; write those to be packed, and return the addresses reserved for the others."""
     extents = []
     for name, array in arrays.items():
         rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0

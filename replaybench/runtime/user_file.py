@@ -60,10 +60,9 @@ class ImportRefusedError(UserError):
 
 @contextmanager
 def imports_only(*texts: str | None) -> Iterator[None]:
-    """Allow imports in the block only for the names in these texts; an inner block never allows more than an outer one.
+    """Allow imports in the block only for the plants, learners or strategies in these texts; None names nothing.
 
-    Args:
-        texts: plants, learners or strategies as the user names them; None names nothing.
+    An inner block never allows more than an outer one.
     """
     written = [text for text in texts if text is not None]
     named = frozenset(
@@ -111,11 +110,9 @@ def located(path: Path) -> Path:
 
 
 def canonical(text: str, folder: str = "") -> str:
-    """Return a name or strategy with the shortest paths of its files.
+    """Return a name or strategy with the shortest paths of its files: `./mine.py:Mine` becomes `mine.py:Mine`.
 
-    Args:
-        text: `./mine.py:Mine` becomes `mine.py:Mine`.
-        folder: paths of files within it become relative to it.
+    Paths of files within `folder` become relative to it.
     """
 
     def short(match: re.Match[str]) -> str:
@@ -172,13 +169,7 @@ def without_class(name: str, kind: str) -> UserError:
 
 
 def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -> type[Any]:
-    """Return the class of that name in a file.
-
-    Args:
-        place: file and class.
-        kind: the type in words: "plant", "learner".
-        base: the class from which it must be derived.
-        derive_from: the name of the base class in messages; that of `base` if empty.
+    """Return a class in a file, a "plant" or "learner" in words, `derive_from` being its base's name in messages.
 
     Raises:
         UserError: there is no such file or class, it cannot be imported, or the class has another base.
@@ -227,11 +218,7 @@ def _check_methods(mine: type, place: InFile) -> None:
 
 
 def import_module(module: str, kind: str, name: str) -> None:
-    """Import an installed module for the `name` that begins with it.
-
-    Raises:
-        UserError: it must not or cannot be imported here.
-    """
+    """Import an installed module for the `name` that begins with it; raise `UserError` if that cannot be done here."""
     check_import(name, kind)
     try:
         importlib.import_module(module)
@@ -308,13 +295,9 @@ def error_text(error: BaseException) -> str:
 
 @contextmanager
 def one_line_errors(where: str) -> Iterator[None]:
-    """Turn errors in users' files during the block into one line with the place.
+    """Turn errors in users' files during the block into a `UserError` of one line with the place.
 
-    Args:
-        where: what runs in the block, in words.
-
-    Raises:
-        UserError: an error occurred in a user's file. Other errors are raised again with a note of `where`.
+    Other errors get a note of `where`, what runs in the block.
     """
     try:
         yield

@@ -247,16 +247,10 @@ def time_column(
 
 
 def sampling_rate(time: Floats) -> float:
-    """Return the rate of a time column `[T]` [s] in Hz, gaps left out.
+    """Return the rate of increasing sample times `[T]` [s] in Hz, gaps left out; raise `UserError` if there is none.
 
     It is the mean of the sample times, not the median: a clock that counts milliseconds records 60 Hz as steps of 16
     and 17 ms, and neither is the period. The median only decides which steps are gaps.
-
-    Args:
-        time: increasing sample times `[T]` [s], two at least.
-
-    Raises:
-        UserError: it gives no rate.
     """
     with np.errstate(over="ignore"):
         steps = np.diff(time)
@@ -279,14 +273,6 @@ def round_rate(rate: float) -> float:
 
 
 def segments(time: Floats, frequency: float) -> list[slice]:
-    """Cut a recording where samples are missing: steps of more than 1.5 sample periods.
-
-    Args:
-        time: increasing sample times `[T]` [s].
-        frequency: sampling frequency [Hz].
-
-    Returns:
-        Slices that together cover all T rows, in order.
-    """
+    """Cut increasing sample times `[T]` [s] at steps of more than 1.5 periods, where samples are missing."""
     cuts = [0, *(np.flatnonzero(np.diff(time) * frequency > GAP) + 1).tolist(), len(time)]
     return [slice(first, last) for first, last in itertools.pairwise(cuts)]

@@ -73,12 +73,7 @@ _Element = tuple[int, memoryview]
 
 
 def read_mat5(path: Path, budget: Budget) -> Variables:
-    """Read the variables of a file.
-
-    Raises:
-        UserError: it holds too much, or two variables of one name.
-        ValueError, struct.error, zlib.error: it is damaged.
-    """
+    """Read the variables of a file of version 5 to 7."""
     if path.stat().st_size > budget.left:
         raise UserError(f"{path} is larger than {budget.left / 2**30:.3g} GiB; split it into logs")
     content = memoryview(path.read_bytes())

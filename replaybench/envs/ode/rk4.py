@@ -160,11 +160,7 @@ def kernel(plant: Equations) -> Kernel:
 
 
 def substeps(plant: Equations, dt: float) -> int:
-    """Return the number of equal Runge-Kutta steps in a sample of `dt` seconds.
-
-    Raises:
-        UserError: there are too many.
-    """
+    """Return the number of equal Runge-Kutta steps in `dt` seconds; raise `UserError` if there are too many."""
     count = max(1.0, dt / plant.max_substep - 1e-9)
     STEPS.check(count, f"a sample of {plant.name}, {dt:g} s in Runge-Kutta steps of {plant.max_substep:g} s,")
     return math.ceil(count)

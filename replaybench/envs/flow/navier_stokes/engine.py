@@ -156,11 +156,7 @@ class NavierStokes(DraftingEngine):
             self._observe(member)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from what `get_state` returned.
-
-        Raises:
-            UserError: an ellipse is off the grid, so that a step would write outside the arrays.
-        """
+        """Restore a result of `get_state`; raise `UserError` if an ellipse is off the grid."""
         grid, body = self.grid, np.asarray(state["body"])
         x, y = body[:, 0] + grid.upstream, body[:, 1]
         inside = (x > MARGIN) & (x < grid.width - MARGIN) & (np.abs(y) < grid.height / 2 - MARGIN)
