@@ -171,7 +171,8 @@ class Record:
             if step != 1:
                 raise ValueError("rows are read as they lie: the step must be 1")
             members = range(stored.shape[0]) if member is None else (member,)
-            parts = [self._read_rows(stored, m, start, max(start, stop)) for m in members]
+            read = self._unpack_rows if stored.chunk_rows else self._read_rows
+            parts = [read(stored, m, start, max(start, stop)) for m in members]
             return parts[0] if member is not None else np.stack(parts)
 
     def verify(self) -> None:
@@ -180,8 +181,6 @@ class Record:
             self.sealed.verify()
 
     def _read_rows(self, stored: Stored, member: int, start: int, stop: int) -> NDArray[Any]:
-        if stored.chunk_rows:
-            return self._unpack_rows(stored, member, start, stop)
         row = math.prod(stored.shape[2:])
         first = (member * math.prod(stored.shape[1:]) + start * row) * stored.dtype.itemsize
         return self._read_range(stored, first, (stop - start, *stored.shape[2:]) if len(stored.shape) > 1 else ())

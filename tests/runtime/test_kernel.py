@@ -141,25 +141,25 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def run(package: Path, program: str = PROGRAM) -> tuple[float, int, int]:
-    """Return what the kernel says, and whether it was found and missed in the cache."""
+def process(package: Path, program: str) -> subprocess.Popen[str]:
     root = package.parent.parent
     environment = {"PYTHONPATH": str(root), "REPLAYBENCH_CACHE": str(root / "cache"), "PATH": ""}
     command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=root)
-    assert done.returncode == 0, done.stderr
-    said, hits, misses = done.stdout.split()
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=root)
+
+
+def run(package: Path, program: str = PROGRAM) -> tuple[float, int, int]:
+    """Return what the kernel says, and whether it was found and missed in the cache."""
+    started = process(package, program)
+    said, hits, misses = said_by(started)
+    assert started.returncode == 0
     return float(said), int(hits), int(misses)
 
 
-def start(package: Path, program: str = CONCURRENT) -> subprocess.Popen[str]:
+def start(package: Path) -> subprocess.Popen[str]:
     """Start a process that compiles once there is a file `go`; return it when it is ready to."""
-    root = package.parent.parent
-    environment = {"PYTHONPATH": str(root), "REPLAYBENCH_CACHE": str(root / "cache"), "PATH": ""}
-    started = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", program], stdout=subprocess.PIPE, text=True, env=environment, cwd=root
-    )
-    wait_for(root / f"ready-{started.pid}")
+    started = process(package, CONCURRENT)
+    wait_for(package.parent.parent / f"ready-{started.pid}")
     return started
 
 

@@ -173,20 +173,16 @@ def _spec(name: str) -> EnvSpec:
         import_file(Path(module), "plant", name)
     elif module:
         import_module(module, "plant", name)
-    if identifier not in gymnasium.registry:
-        raise _no_such_task(identifier)
-    return gymnasium.registry[identifier]
-
-
-def _no_such_task(identifier: str) -> UserError:
-    """Return an error with other versions of that task, else the nearest ids, else how to find one."""
+    if identifier in gymnasium.registry:
+        return gymnasium.registry[identifier]
+    # The error offers other versions of that task, else the nearest ids, else how to find one.
     known = {other.casefold(): other for other in gymnasium.registry if not other.startswith("replaybench/")}
     wanted = identifier.casefold()
     versions = [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted.rpartition("-v")[0]]
     versions += [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted]
     if versions or nearest(wanted, known):
-        return unknown("Gymnasium task", identifier, versions or known.values())
-    return UserError(
+        raise unknown("Gymnasium task", identifier, versions or known.values())
+    raise UserError(
         f"unknown Gymnasium task {identifier!r}; gymnasium.pprint_registry() lists them, and "
         f"gymnasium:MODULE:{identifier} imports the module that registers it"
     )
