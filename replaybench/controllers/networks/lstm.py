@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.networks.layers import ACTIVATIONS, activate
 from replaybench.controllers.networks.tiles import matmul, padded, transpose
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, aligned_zeros
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
 
@@ -132,19 +132,19 @@ class PopulationLSTM:
         # An odd number: rows a power of two apart would all fall on the same few lines of the cache.
         slots = steps + 1 + steps % 2
         last_inputs, _, last_row = self.network.plan[-1]
-        values = np.zeros((last_row + last_inputs + units + 1, slots, batch), kind)
+        values = aligned_zeros((last_row + last_inputs + units + 1, slots, batch), kind)
         for inputs, _, row in self.network.plan:
             values[row + inputs + units] = 1.0
         return LSTMTape(
             steps if reach is None else reach,
             values,
-            gates=np.zeros((layers, steps, 4 * units * batch), kind),
-            cells=np.zeros((layers, steps + 1, units * batch), kind),
-            squashed=np.zeros((layers, steps, units * batch), kind),
-            errors=np.zeros((steps, units * batch), kind),
-            carried=np.zeros((3, units * batch), kind),
-            d_gates=np.zeros((padded(4 * units, kind.itemsize), batch), kind),
-            upright=np.zeros((steps * batch, padded(4 * units, kind.itemsize)), kind),
+            gates=aligned_zeros((layers, steps, 4 * units * batch), kind),
+            cells=aligned_zeros((layers, steps + 1, units * batch), kind),
+            squashed=aligned_zeros((layers, steps, units * batch), kind),
+            errors=aligned_zeros((steps, units * batch), kind),
+            carried=aligned_zeros((3, units * batch), kind),
+            d_gates=aligned_zeros((padded(4 * units, kind.itemsize), batch), kind),
+            upright=aligned_zeros((steps * batch, padded(4 * units, kind.itemsize)), kind),
         )
 
 

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.networks.layers import ACTIVATIONS, Activation, activate, activate_backward
 from replaybench.controllers.networks.tiles import THIN_ROWS, matmul, padded, row_dots, spread, transpose
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, aligned_zeros
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
 
@@ -180,10 +180,10 @@ class PopulationMLP:
         stride = spread(batch, self.parameters.itemsize)
         width = spread(max(max(pair) for pair in self.shape.layers), self.parameters.itemsize)
         kind = self.parameters.dtype
-        values = np.zeros((self._tape_rows, stride), kind)
+        values = aligned_zeros((self._tape_rows, stride), kind)
         for inputs, _, _, row, _ in self.network.plan[:-1]:
             values[row + inputs - 1] = 1.0
-        return Tape(values, np.zeros((2, width, stride), kind), np.zeros((stride, width), kind))
+        return Tape(values, aligned_zeros((2, width, stride), kind), aligned_zeros((stride, width), kind))
 
     def __call__(self, x: AnyFloats, action: AnyFloats | None = None) -> AnyFloats:
         """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""

@@ -1,7 +1,7 @@
 """Matrix products under every network: small, register-blocked, equal for any population size.
 
 LLVM's vectoriser keeps no sums in registers across the inner loop of a product, so tiles are written out: a few rows ×
-one strip, a fused multiply-add a step and vector. A strip is 64 bytes wide, or 32 for the rest. The number of rows of a
+one strip, a fused multiply-add a step and vector. A strip is 128 bytes wide, or 64 or 32 for the rest. The size of a
 tile depends on the registers of the processor. The order of sums does not, so results are equal on all processors.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from replaybench.runtime.kernel import kernel
 
 STRIP_BYTES = 64
-"""Width of a strip: one vector of AVX-512, two of AVX2."""
+"""Width of a strip, and unit of padding: one vector of AVX-512, two of AVX2. AVX-512 has registers for two at once."""
 BLOCK_BYTES = 32
 """Width of a narrow strip and edge of a block that is transposed."""
 THIN_ROWS = 2
@@ -32,10 +32,11 @@ def _int(value: int) -> Any:
     return ir.Constant(_INT, value)
 
 
-def _most_rows(context: Any, width: int) -> int:
-    """Return the rows of the largest tile: sums, the vectors of B and one of A have to fit the registers."""
-    features = context.codegen().magic_tuple()[2]
-    return 12 if "+avx512f" in features and width == STRIP_BYTES else 6
+def _largest_tile(context: Any, width: int) -> tuple[int, int]:
+    """Return rows and bytes of the largest tile: sums, vectors of B and one of A have to fit the registers."""
+    if "+avx512f" in context.codegen().magic_tuple()[2] and width >= STRIP_BYTES:
+        return 12, width
+    return 6, min(width, STRIP_BYTES)
 
 
 class _Vectors:
@@ -293,16 +294,19 @@ def _strip(width: int) -> Any:
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth = args
-            real, most = context.get_data_type(signature.args[0].dtype), _most_rows(context, width)
+            real, (most, tile) = context.get_data_type(signature.args[0].dtype), _largest_tile(context, width)
             c, a, b = (
                 _address(context, builder, signature.args[place], array, start)
                 for place, array, start in ((0, c, c0), (5, a, a0), (9, b, b0))
             )
             function = _routine(
-                context, builder, f"strip{most}", real, width, "piiipiipii",
+                context, builder, f"strip{most}", real, tile, "piiipiipii",
                 lambda vectors, args: _strip_body(vectors, most, args),
             )  # fmt: skip
-            builder.call(function, [c, ldc, rows, n, a, a_row, a_col, b, ldb, depth])
+            lanes = tile // context.get_abi_sizeof(real)
+            for start in range(0, width // tile * lanes, lanes):
+                at_c, at_b = builder.gep(c, [_int(start)]), builder.gep(b, [_int(start)])
+                builder.call(function, [at_c, ldc, rows, n, a, a_row, a_col, at_b, ldb, depth])
             return context.get_dummy_value()
 
         return types.void(c, i, i, i, i, a, i, i, i, b, i, i, i), codegen
@@ -310,7 +314,7 @@ def _strip(width: int) -> Any:
     return strip
 
 
-wide_strip, narrow_strip = _strip(STRIP_BYTES), _strip(BLOCK_BYTES)
+double_strip, wide_strip, narrow_strip = _strip(2 * STRIP_BYTES), _strip(STRIP_BYTES), _strip(BLOCK_BYTES)
 
 
 def _row_dots(
@@ -393,7 +397,10 @@ def matmul(
     wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
     j = 0
     while j < columns:
-        if columns - j >= wide:
+        if columns - j >= 2 * wide:
+            double_strip(c, c0 + j, ldc, rows, 2 * wide, a, a0, a_row, a_col, b, b0 + j, ldb, depth)
+            j += 2 * wide
+        elif columns - j >= wide:
             wide_strip(c, c0 + j, ldc, rows, wide, a, a0, a_row, a_col, b, b0 + j, ldb, depth)
             j += wide
         else:
