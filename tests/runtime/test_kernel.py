@@ -329,7 +329,7 @@ if __name__ == "__main__":
             env = PopulationEnv(Mine(), 2, sensor_noise=1e-9)
             env.reset()
             env.step([[1.0], [1.0]])
-    print(json.dumps({"after": after[0], "compiled": len(recorder.buffer), "path": rk4.kernel(Mine()).path,
+    print(json.dumps({"after": after[0], "compiled": len(recorder.buffer), "path": rk4.kernel(Mine())._cache.cache_path,
                       "fingerprint": Mine().fingerprint()}))
 """
 PHYSICS = '''
@@ -353,7 +353,7 @@ spec.loader.exec_module(mine)
 env = PopulationEnv(mine.Mine(), 1)
 env.reset()
 observation, *_ = env.step([[1.0]])
-print(json.dumps({"after": float(observation[0, 0]), "path": rk4.kernel(mine.Mine()).path}))
+print(json.dumps({"after": float(observation[0, 0]), "path": rk4.kernel(mine.Mine())._cache.cache_path}))
 """
 
 

@@ -150,7 +150,7 @@ class RungeKutta(Engine):
         self.observed[chosen] = self.plant.initial_state
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        self._kernel.advance(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
+        self._kernel(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
 
 
 def try_functions(plant: OdePlant) -> str:
