@@ -179,13 +179,16 @@ class _Compiler(_FunctionCompiler):  # type: ignore[misc]
 
 
 class LinkedDispatcher(CPUDispatcher):
-    """Numba's dispatcher of a function in nopython mode; machine code is generated when Python calls it."""
+    """Numba's dispatcher of a function in nopython mode; machine code is generated when Python calls it.
+
+    The arguments are Numba's, which makes pickled functions again with them.
+    """
 
     _cache: Any
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        options = {"nopython": True, **options}
-        super().__init__(function, targetoptions=options)
+    def __init__(self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None) -> None:
+        options = {"nopython": True, **(targetoptions or {})}
+        super().__init__(function, locals, options)
         self._compiler = _Compiler(function, self.targetdescr, options, self.locals, numba_compiler.Compiler)
         self._superseded: list[Any] = []
 
@@ -378,7 +381,7 @@ def kernel(function: F) -> F:
     settings: Any = config
     theirs = settings.CACHE_DIR
     settings.CACHE_DIR = str(cache_dir() / "numba" / kernel_digest(Path(inspect.getfile(function))))
-    compiled = LinkedDispatcher(function, error_model="numpy")
+    compiled = LinkedDispatcher(function, targetoptions={"error_model": "numpy"})
     with contextlib.suppress(RuntimeError):
         compiled.store(_ByContent)
     settings.CACHE_DIR = theirs
@@ -392,7 +395,7 @@ def cached_next_to_source(**options: Any) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        compiled = LinkedDispatcher(function, **options)
+        compiled = LinkedDispatcher(function, targetoptions=options)
         compiled.store(caching.InTreeCacheLocator)
         return cast(F, compiled)
 
