@@ -125,31 +125,6 @@ class _Bitcode(JITCodeLibrary):
         return kept
 
 
-def _restored(context: Any, payload: Any) -> Any:
-    """Return a result that was stored for linking only; None for any other payload."""
-    stored, fndesc, environment, signature, objectmode, lifted, annotation, reload, environments = payload
-    name, kind, content = stored
-    if kind != "bitcode":
-        return None
-    library = _Bitcode(context.codegen(), name)
-    library._final_module = binding.parse_bitcode(content)
-    library._finalize_final_module()
-    return numba_compiler.compile_result(
-        target_context=context,
-        typing_context=context.typing_context,
-        library=library,
-        environment=environment,
-        entry_point=object(),  # a name by which callers find it
-        fndesc=fndesc,
-        type_annotation=annotation,
-        signature=signature,
-        objectmode=objectmode,
-        lifted=lifted,
-        reload_init=reload,
-        referenced_envs=environments,
-    )
-
-
 class _Compiler(_FunctionCompiler):  # type: ignore[misc]
     """Compiles a function for Python or, if `linking`, for other kernels."""
 
@@ -251,7 +226,28 @@ class _Results(caching.CompileResultCacheImpl):
     """Cache entries: compiled kernels, and functions that only other kernels call."""
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
-        return _restored(target_context, payload) or super().rebuild(target_context, payload)
+        """Return the result in a payload; one that was stored for linking has no machine code."""
+        stored, fndesc, environment, signature, objectmode, lifted, annotation, reload, environments = payload
+        name, kind, content = stored
+        if kind != "bitcode":
+            return super().rebuild(target_context, payload)
+        library = _Bitcode(target_context.codegen(), name)
+        library._final_module = binding.parse_bitcode(content)
+        library._finalize_final_module()
+        return numba_compiler.compile_result(
+            target_context=target_context,
+            typing_context=target_context.typing_context,
+            library=library,
+            environment=environment,
+            entry_point=object(),  # a name by which callers find it
+            fndesc=fndesc,
+            type_annotation=annotation,
+            signature=signature,
+            objectmode=objectmode,
+            lifted=lifted,
+            reload_init=reload,
+            referenced_envs=environments,
+        )
 
 
 class _ByContent(caching.UserProvidedCacheLocator):

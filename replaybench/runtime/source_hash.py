@@ -14,41 +14,31 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from replaybench.runtime.errors import UserError
 
 
-class Named(NamedTuple):
-    """The modules that import statements name.
-
-    Attributes:
-        files: files within the folder by module name, including indirect imports.
-        others: the top-level names of all other modules.
-    """
-
-    files: dict[str, Path]
-    others: set[str]
-
-
-def named_by(path: Path, package: str = "") -> Named:
+def named_by(path: Path, package: str = "") -> tuple[dict[str, Path], set[str]]:
     """Return the modules that a Python file imports, except imports that run only in a function or a script.
 
+    These are files within its folder by module name, including indirect imports, and the top-level names of others.
     `package` is that of the file, `tools` for `tools/helper.py`; empty for the user's own file.
     """
     folder = path.parents[package.count(".") + 1 if package else 0]
-    found, waiting = Named({}, set()), [(path, package)]
+    files: dict[str, Path] = {}
+    others, waiting = set[str](), [(path, package)]
     while waiting:
         source, package = waiting.pop()
         for name in _names(source, package):
             top = name.partition(".")[0]
             file = None if of_a_package(top) else _file(folder, name)
             if file is None:
-                found.others.add(top)
-            elif name not in found.files:
-                found.files[name] = file
+                others.add(top)
+            elif name not in files:
+                files[name] = file
                 waiting.append((file, name if file.name == "__init__.py" else name.rpartition(".")[0]))
-    return found
+    return files, others
 
 
 def refuse_other_modules(path: Path) -> None:
@@ -56,7 +46,7 @@ def refuse_other_modules(path: Path) -> None:
 
     Python has one module per name, so two folders with a `helper.py` cannot be used together.
     """
-    for name, file in named_by(path).files.items():
+    for name, file in named_by(path)[0].items():
         loaded = getattr(sys.modules.get(name), "__file__", None)
         if loaded is not None and Path(loaded).resolve() != file.resolve():
             raise UserError(
