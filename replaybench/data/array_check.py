@@ -44,11 +44,7 @@ def pack(rows: NDArray[Any], due: int) -> bytes:
 
 
 def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Unpack a chunk of this shape.
-
-    Raises:
-        ValueError: `stored` is no deflate stream, or does not hold exactly that many bytes.
-    """
+    """Unpack a chunk; raise `ValueError` if it is no deflate stream of exactly as many bytes as its shape needs."""
     size = math.prod(shape) * dtype.itemsize
     stream = zlib.decompressobj()
     try:
@@ -71,17 +67,8 @@ class Stored:
     address: int = 0
     chunk_rows: int = 0
 
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """Rows and further axes of one chunk of a member."""
-        return (self.chunk_rows, *self.shape[2:])
-
     def chunk(self, member: int, row: int) -> tuple[int, int]:
-        """Return address and size of the packed chunk that begins at a row.
-
-        Raises:
-            ValueError: it is missing, or not packed as it should be.
-        """
+        """Return address and size of the packed chunk that begins at a row; raise `ValueError` if there is none."""
         found = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
         if found.byte_offset is None or found.filter_mask:
             raise ValueError("a packed chunk is missing or not packed")
@@ -89,11 +76,7 @@ class Stored:
 
 
 def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
-    """Return all arrays of a record whose content ends at byte `end`.
-
-    Raises:
-        UserError: the file holds anything but plain arrays of numbers.
-    """
+    """Return all arrays of a record whose content ends at byte `end`; raise `UserError` if it holds anything else."""
     arrays, claimed = {}, 0
     for name in file:
         dataset = own_item(file, name)
@@ -121,11 +104,7 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return a single-valued attribute of an HDF5 item; a list could contain one long text a million times.
-
-    Raises:
-        ValueError: it holds several values.
-    """
+    """Return a single-valued attribute of an HDF5 item; raise `ValueError` for a list, which could be very long."""
     if math.prod(item.attrs.get_id(name).shape or ()) != 1:
         raise ValueError(f"its attribute {name!r} is no single value")
     return item.attrs[name]
@@ -135,18 +114,14 @@ def _reasons(dataset: Any) -> Iterator[str]:
     """Yield the faults of an entry of the file, the cheapest checks first."""
     if not isinstance(dataset, h5py.Dataset):
         yield "is linked, kept in other files or no array"
-    if dataset.dtype.kind not in "biuf" or not _usual(dataset):
+    # The numbers in the file must have the same bits as the NumPy type.
+    usual = h5py.h5t.py_create(dataset.dtype, logical=True)
+    if dataset.dtype.kind not in "biuf" or not dataset.id.get_type().equal(usual):
         yield "is not numeric"
     if not dataset.chunks and dataset.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
         yield "is kept in an unusual way"
     if dataset.chunks and not _packed_as_ours(dataset):
         yield "is packed in a way that replaybench does not use"
-
-
-def _usual(dataset: Any) -> bool:
-    """Return whether the numbers in the file have the same bits as the NumPy type."""
-    kind = h5py.h5t.py_create(dataset.dtype, logical=True)
-    return bool(dataset.id.get_type().equal(kind))
 
 
 def _packed_as_ours(dataset: Any) -> bool:

@@ -24,11 +24,7 @@ DEEPEST: Final = 50
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
+    """Read a TOML file; raise `UserError` if it is missing or damaged."""
     return _parse(partial(tomllib.loads, parse_float=_number), _text(path, "TOML"), f"{path} is not valid TOML")
 
 
@@ -105,11 +101,7 @@ COLUMN_SUFFIXES: Final = (".csv", ".json", ".md", ".parquet")
 
 
 def check_columns_file(path: Path) -> None:
-    """Raise `UserError` for a file that could not be written, before anything is computed.
-
-    Raises:
-        UserError: it exists, has another suffix, or what Parquet needs is not installed.
-    """
+    """Raise `UserError`, before anything is computed, for a file that exists or is of no type that can be written."""
     if path.suffix.lower() not in COLUMN_SUFFIXES:
         raise UserError(f"{path} must end in .csv, .json, .md or .parquet")
     if path.exists():

@@ -37,11 +37,7 @@ def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping
 
 
 def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return a policy file's facts and weights, verified.
-
-    Raises:
-        UserError: the file is missing, damaged or foreign.
-    """
+    """Return a policy file's facts and weights, verified; raise `UserError` if it is missing, damaged or foreign."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -60,11 +56,7 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
-    """Return the number of members in the weights of a policy file.
-
-    Raises:
-        UserError: the weights have no member axis.
-    """
+    """Return the number of members in the weights of a policy file; raise `UserError` if there is no member axis."""
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     return min(map(len, weights.values()))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.array_check import LEVEL, Stored, attribute, chunk_rows, pack, plain_arrays, unpack
 from replaybench.data.documents import parse_json
-from replaybench.data.sealed_file import HEAD, SealedFile, is_sealed, seal, write_at
+from replaybench.data.sealed_file import HEAD, MAGIC, SealedFile, seal, write_at
 from replaybench.runtime.atomic import atomic_path
 from replaybench.runtime.errors import UserError, no_such_file, unknown
 
@@ -63,11 +63,7 @@ def fill(path: Path, extents: list[tuple[int, Column]]) -> None:
 
 
 def piece_of(array: Column, key: Key) -> NDArray[Any]:
-    """Return one part of an array.
-
-    Raises:
-        ValueError: a computed part has another shape or type than the array.
-    """
+    """Return one part of an array; raise `ValueError` if a computed part has another shape or type than the array."""
     piece = np.asarray(array[key])
     due = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
     shape = (*due, *array.shape[len(key) :])
@@ -175,21 +171,16 @@ class Record:
             if step != 1:
                 raise ValueError("rows are read as they lie: the step must be 1")
             members = range(stored.shape[0]) if member is None else (member,)
-            parts = [self._read_rows(stored, m, start, max(start, stop)) for m in members]
+            read = self._unpack_rows if stored.chunk_rows else self._read_rows
+            parts = [read(stored, m, start, max(start, stop)) for m in members]
             return parts[0] if member is not None else np.stack(parts)
 
     def verify(self) -> None:
-        """Verify every byte of the file that was not read so far.
-
-        Raises:
-            UserError: the file is damaged.
-        """
+        """Verify every byte of the file that was not read so far; raise `UserError` if it is damaged."""
         with _one_line(self.path, self._view):
             self.sealed.verify()
 
     def _read_rows(self, stored: Stored, member: int, start: int, stop: int) -> NDArray[Any]:
-        if stored.chunk_rows:
-            return self._unpack_rows(stored, member, start, stop)
         row = math.prod(stored.shape[2:])
         first = (member * math.prod(stored.shape[1:]) + start * row) * stored.dtype.itemsize
         return self._read_range(stored, first, (stop - start, *stored.shape[2:]) if len(stored.shape) > 1 else ())
@@ -207,7 +198,7 @@ class Record:
             address, size = stored.chunk(member, first)
             packed = memoryview(bytearray(min(size, self.sealed.length + 1)))
             self.sealed.read(address - HEAD, packed)
-            chunk = unpack(packed, stored.dtype, stored.chunk_shape)
+            chunk = unpack(packed, stored.dtype, (high, *stored.shape[2:]))
             low, top = max(start, first), min(stop, first + high)
             out[low - start : top - start] = chunk[low - first : top - first]
         return out
@@ -250,7 +241,8 @@ def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, 
 
 def is_record(path: Path) -> bool:
     """Return whether a file begins with this project's magic bytes."""
-    return is_sealed(path)
+    with path.open("rb") as raw:
+        return raw.read(len(MAGIC)) == MAGIC
 
 
 @contextmanager
@@ -279,11 +271,7 @@ def _one_line(path: Path, view: _SealedView) -> Iterator[None]:
 
 
 def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
-    """Make a dataset for each array: write those that are to be packed, reserve space for the others.
-
-    Returns:
-        The byte address in the file of each array that is yet to be written.
-    """
+    """Make a dataset for each array; write those to be packed, and return the addresses reserved for the others."""
     extents = []
     for name, array in arrays.items():
         rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0

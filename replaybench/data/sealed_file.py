@@ -6,10 +6,10 @@ head holds the length of the content and the SHA-256 of itself and the table, so
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
-from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
@@ -43,12 +43,6 @@ def write_at(file: int, content: bytes | memoryview, address: int) -> None:
         rest, address = rest[done:], address + done
 
 
-def is_sealed(path: Path) -> bool:
-    """Return whether a file begins as a sealed file does."""
-    with path.open("rb") as raw:
-        return raw.read(len(MAGIC)) == MAGIC
-
-
 class SealedFile:
     """The content of a sealed file, verified as it is read; for one thread.
 
@@ -72,7 +66,7 @@ class SealedFile:
             self._raw.close()
             raise
         self._seen = bytearray(_blocks(self.length))
-        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._block = functools.lru_cache(_CACHED)(self._uncached_block)
 
     def _open(self) -> tuple[int, bytes]:
         """Verify head and table; return the content's length and the table."""
@@ -124,21 +118,15 @@ class SealedFile:
         """Copy a range that no whole block lies in, by way of the cache."""
         while start < stop:
             number, skip = divmod(start, BLOCK)
-            piece = memoryview(self._block(number))[skip : skip + stop - start]
+            piece = self._block(number)[skip : skip + stop - start]
             out[: len(piece)] = piece
             out, start = out[len(piece) :], start + len(piece)
 
-    def _block(self, number: int) -> bytes:
-        if number in self._cache:
-            self._cache.move_to_end(number)
-            return self._cache[number]
-        block = bytearray(min(BLOCK, self.length - number * BLOCK))
+    def _uncached_block(self, number: int) -> memoryview:
+        block = memoryview(bytearray(min(BLOCK, self.length - number * BLOCK)))
         self.bytes_read += len(block)
-        self._read_block(number, memoryview(block))
-        self._cache[number] = bytes(block)
-        if len(self._cache) > _CACHED:
-            self._cache.popitem(last=False)
-        return self._cache[number]
+        self._read_block(number, block)
+        return block
 
     def _read_block(self, number: int, out: memoryview) -> None:
         """Read and verify a block."""

@@ -6,7 +6,7 @@ Members share only the settings: the observations of a member depend on the root
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, cast
 
 import gymnasium
 import gymnasium.vector
@@ -26,16 +26,13 @@ from replaybench.envs.interface.declarations import (
     reset_mask,
     seen_states,
 )
-from replaybench.envs.interface.plant import Parameter, Plant
+from replaybench.envs.interface.plant import Canvas, Parameter, Plant
 from replaybench.envs.interface.signals import Signals, begin_step, end_step
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
-
-if TYPE_CHECKING:
-    from replaybench.envs.interface.plant import Canvas
 
 _STARTS: Final[dict[Role, str]] = {"training": "initial state", "evaluation": "evaluation initial state"}
 _LARGEST_NORMAL: Final = 9.0  # a stream's normal draws cannot exceed √(106 ln 2) = 8.6
@@ -120,8 +117,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         limit = (np.array(self.plant.observation_limit) + _LARGEST_NORMAL * self.sensor_noise)[self._seen]
         self.single_observation_space: Box[np.float32] = Box(-limit.astype(np.float32), limit.astype(np.float32))
         self.single_action_space: Box[np.float32] = Box(-1.0, 1.0, (len(self.plant.action_names),), np.float32)
-        self.observation_space: Box[np.float32] = _batched(self.single_observation_space, num_envs)
-        self.action_space: Box[np.float32] = _batched(self.single_action_space, num_envs)
+        self.observation_space: Box[np.float32] = cast(Any, batch_space(self.single_observation_space, num_envs))
+        self.action_space: Box[np.float32] = cast(Any, batch_space(self.single_action_space, num_envs))
 
         root = check_seed(seed)
         noise = sensor_noise, actuator_noise
@@ -241,10 +238,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         frame = self._engine.frame(member)
         if frame is not None:
             return frame
-        if self._canvas is None:
-            from replaybench.envs.interface.plant import Canvas
-
-            self._canvas = Canvas(self.plant)
+        self._canvas = self._canvas or Canvas(self.plant)
         seconds = float(self._elapsed[member] * self.dt)
         return self._canvas.frame(self._engine.observed[member], self._signals.action[member], seconds)
 
@@ -270,13 +264,6 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             "actuator_noise": self._signals.actuator_error.copy(),
             **self._engine.infos(),
         }
-
-
-def _batched(space: Box[np.float32], members: int) -> Box[np.float32]:
-    """Return the space of all members `[M, …]`."""
-    batched = batch_space(space, members)
-    assert isinstance(batched, Box)
-    return batched
 
 
 class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):

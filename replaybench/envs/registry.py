@@ -5,6 +5,7 @@ Importing this file imports no plant.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 from collections.abc import Mapping
@@ -37,8 +38,11 @@ _PLANTS: Final = {
     for module, requirements, names in (
         ("ode.pendulum", (), ("Pendulum", "PendulumDCSC")),
         ("ode.magman", (), ("Magman",)),
-        ("mujoco.runners", _MUJOCO, ("MujocoHopper", "MujocoWalker2d", "MujocoHalfCheetah")),
-        ("mujoco.roamers", _MUJOCO, ("MujocoSwimmer", "MujocoAnt", "MujocoHumanoid")),
+        (
+            "mujoco.locomotion",
+            _MUJOCO,
+            ("MujocoHopper", "MujocoWalker2d", "MujocoHalfCheetah", "MujocoSwimmer", "MujocoAnt", "MujocoHumanoid"),
+        ),
         ("mujoco.arms", _MUJOCO, ("MujocoReacher", "MujocoInvertedDoublePendulum")),
         ("bullet.double_pendulum", _BULLET, ("BulletInvertedDoublePendulum",)),
         ("bullet.reacher", _BULLET, ("BulletReacher",)),
@@ -95,7 +99,11 @@ def missing(name: str) -> str:
     """Return the command that installs the missing requirements of a plant; empty if none is missing."""
     entry = _PLANTS.get(PLANTS.spelled(name), Entry(""))
     here = not entry.needs or importlib.util.find_spec(entry.needs) is not None
-    if here and not (entry.outgrown_by and _has_outgrown(*entry.outgrown_by)):
+    if entry.outgrown_by and here:
+        package, major = entry.outgrown_by
+        with contextlib.suppress(PackageNotFoundError):
+            here = int(version(package).partition(".")[0]) < major
+    if here:
         return ""
     return f'pip install "replaybench[{entry.extra}]"'
 
@@ -135,7 +143,9 @@ def plant_class(name: str) -> type[Plant]:
         return plant_of(name)
     name = PLANTS.spelled(name)
     if name in _PLANTS and (lacking := missing(name)):
-        raise UserError(f"plant {name} needs {_needed(_PLANTS[name])}: {lacking}")
+        entry = _PLANTS[name]
+        also = f" and {entry.outgrown_by[0]} before {entry.outgrown_by[1]}" if entry.outgrown_by else ""
+        raise UserError(f"plant {name} needs the package {entry.needs}{also}: {lacking}")
     found: type[Plant] = PLANTS.load(name)
     if in_file(name) and "__dataclass_params__" not in vars(found):
         raise UserError(f"{name} needs @dataclass(frozen=True, kw_only=True) in front of it")
@@ -157,15 +167,3 @@ def register_gymnasium() -> None:
                 vector_entry_point="replaybench.envs.population:PopulationEnv",
                 kwargs={"plant": name},
             )
-
-
-def _has_outgrown(package: str, major: int) -> bool:
-    try:
-        return int(version(package).partition(".")[0]) >= major
-    except PackageNotFoundError:
-        return False
-
-
-def _needed(entry: Entry) -> str:
-    also = f" and {entry.outgrown_by[0]} before {entry.outgrown_by[1]}" if entry.outgrown_by else ""
-    return f"the package {entry.needs}{also}"

@@ -25,8 +25,9 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.plan import for_each
 from replaybench.experiments.study import Cell, reference_cells
+from replaybench.runtime.atomic import store_text
 from replaybench.runtime.errors import UserError
-from replaybench.runtime.kernel import NotCompiledError, cache_dir, store_text, stored_kernels_only
+from replaybench.runtime.kernel import NotCompiledError, cache_dir, stored_kernels_only
 from replaybench.runtime.provenance import this_code
 from replaybench.runtime.quantities import duration
 from replaybench.runtime.version import NUMERICS_VERSION, VERSION

@@ -48,7 +48,11 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
         (os.rename if folder else os.replace)(temporary, path)
         _sync(path.parent)
     except Exception as error:
-        _explain(error, path)
+        code = _system_error(error)
+        if code in _NO_ROOM:
+            raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
+        if code in _DENIED:
+            raise UserError(f"cannot write {path}: {os.strerror(code)}; choose another folder") from error
         raise
     finally:
         if temporary is not None and folder:
@@ -63,23 +67,13 @@ def atomic_folder(path: Path) -> AbstractContextManager[Path]:
     return atomic_path(path, folder=True)
 
 
-def _explain(error: Exception, path: Path) -> None:
-    """Raise a `UserError` for an error of the system that a user can correct."""
-    code = _system_error(error)
-    if code in _NO_ROOM:
-        raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
-    if code in _DENIED:
-        raise UserError(f"cannot write {path}: {os.strerror(code)}; choose another folder") from error
-
-
 def _system_error(error: BaseException | None) -> int:
     """Return the errno of an exception; HDF5 and safetensors have it in the message only."""
     while error is not None:
         if isinstance(error, OSError) and error.errno:
             return error.errno
-        found = re.search(r"(?:errno = |os error )(\d+)", str(error))
-        if found:
-            return int(found.group(1))
+        if found := re.search(r"(?:errno = |os error )(\d+)", str(error)):
+            return int(found[1])
         error = error.__context__
     return 0
 
@@ -88,6 +82,18 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def store_text(path: Path, text: str) -> bool:
+    """Write `text` to `path` atomically unless it holds that text already; return False if that fails.
+
+    An equal file keeps its time stamp, on which compilers' own caches may depend.
+    """
+    with contextlib.suppress(OSError, UserError):
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+        return True
+    return False
 
 
 def _sync(path: Path) -> None:

@@ -227,20 +227,17 @@ def _one_of(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any
     """
     if not isinstance(table, Mapping):
         raise UserError(f"{where} must be a table, not {shown(table)}")
+    hints = [typing.get_type_hints(kind) for kind in kinds]
     literals = [
-        {name: typing.get_args(hint) for name, hint in typing.get_type_hints(kind).items() if _is_name(hint)}
-        for kind in kinds
+        {name: typing.get_args(hint) for name, hint in each.items() if typing.get_origin(hint) is typing.Literal}
+        for each in hints
     ]
-    key = next(name for name in literals[0] if all(name in named for named in literals))
+    key = next(name for name in literals[0] if all(len(named.get(name, ())) == 1 for named in literals))
     forms = {named[key][0]: kind for named, kind in zip(literals, kinds, strict=True)}
     form = table.get(key, next(iter(forms)))
     if not isinstance(form, str) or form not in forms:
         raise unknown(f"{key} in {where}:", shown(form).strip("'"), forms)
     return build(forms[form], table, where, others=others)
-
-
-def _is_name(hint: Any) -> bool:
-    return typing.get_origin(hint) is typing.Literal and len(typing.get_args(hint)) == 1
 
 
 _SPOKEN = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}

@@ -68,17 +68,16 @@ def nearest(name: str, valid: Iterable[str]) -> list[str]:
     matches the whole name.
     """
     wanted = name.casefold().lstrip("-")
-    scores = {candidate: _likeness(wanted, candidate.casefold().lstrip("-")) for candidate in sorted(valid)}
+    scores = {}
+    for candidate in sorted(valid):
+        name = candidate.casefold().lstrip("-")
+        short, long = sorted((wanted, name), key=len)
+        swapped, part = sorted(wanted) == sorted(name), len(short) >= _PART and short in long
+        ratio = difflib.SequenceMatcher(None, wanted, name).ratio()
+        scores[candidate] = max(ratio, _SWAPPED * swapped, _NEAR * part)
     best = max(scores.values(), default=0.0)
     found = [candidate for candidate, score in scores.items() if score >= max(_NEAR, best - _WORSE)]
     return sorted(found, key=lambda candidate: -scores[candidate])[:3]
-
-
-def _likeness(wanted: str, candidate: str) -> float:
-    ratio = difflib.SequenceMatcher(None, wanted, candidate).ratio()
-    short, long = sorted((wanted, candidate), key=len)
-    swapped, part = sorted(wanted) == sorted(candidate), len(short) >= _PART and short in long
-    return max(ratio, _SWAPPED * swapped, _NEAR * part)
 
 
 def no_such_file(path: Path) -> UserError:

@@ -154,13 +154,12 @@ def _source(thing: FunctionType | type) -> str | None:
 
 
 def _bytecode(code: CodeType) -> str:
-    consts = [_bytecode(c) if isinstance(c, CodeType) else _literal(c) for c in code.co_consts]
-    return f"{code.co_code.hex()} {consts} {code.co_names} {code.co_varnames} {code.co_freevars}"
-
-
-def _literal(value: object) -> str:
     # The order of a set of strings changes from process to process.
-    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+    consts = [
+        _bytecode(c) if isinstance(c, CodeType) else repr(sorted(map(repr, c)) if isinstance(c, frozenset) else c)
+        for c in code.co_consts
+    ]
+    return f"{code.co_code.hex()} {consts} {code.co_names} {code.co_varnames} {code.co_freevars}"
 
 
 def _names_in(code: CodeType) -> Iterator[str]:

@@ -57,32 +57,6 @@ def why_not_kept() -> str:
         )
 
 
-def store_text(path: Path, text: str) -> bool:
-    """Write `text` to `path` atomically unless it holds that text already.
-
-    Returns:
-        True when the file now holds `text`, False when the folder cannot be written.
-    """
-    temporary = None
-    try:
-        # Leaving an equal file alone keeps its time stamp, on which compilers' own caches may depend.
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            return True
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        return False
-    return True
-
-
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+)?import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _SETTINGS: Final = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "ENABLE_AVX")
@@ -97,19 +71,15 @@ def compiler() -> str:
 @functools.cache
 def kernel_digest(file: Path) -> str:
     """Return a hash of a source file, all files of the package that it imports, and the compiler."""
+    reached, left = set[Path](), [file.resolve()]
+    while left:
+        if (path := left.pop()) not in reached:
+            reached.add(path)
+            left += _imports(path)
     content = hashlib.sha256(compiler().encode())
-    for path in sorted(_reached(file.resolve())):
+    for path in sorted(reached):
         content.update(_source(path).encode())
     return content.hexdigest()[:16]
-
-
-def _reached(file: Path) -> set[Path]:
-    found, left = set(), [file]
-    while left:
-        if (path := left.pop()) not in found:
-            found.add(path)
-            left += _imports(path)
-    return found
 
 
 @functools.cache
@@ -155,31 +125,6 @@ class _Bitcode(JITCodeLibrary):
         return kept
 
 
-def restored(context: Any, payload: Any) -> Any:
-    """Return a result that was stored for linking only; None for any other payload."""
-    stored, fndesc, environment, signature, objectmode, lifted, annotation, reload, environments = payload
-    name, kind, content = stored
-    if kind != "bitcode":
-        return None
-    library = _Bitcode(context.codegen(), name)
-    library._final_module = binding.parse_bitcode(content)
-    library._finalize_final_module()
-    return numba_compiler.compile_result(
-        target_context=context,
-        typing_context=context.typing_context,
-        library=library,
-        environment=environment,
-        entry_point=object(),  # a name by which callers find it
-        fndesc=fndesc,
-        type_annotation=annotation,
-        signature=signature,
-        objectmode=objectmode,
-        lifted=lifted,
-        reload_init=reload,
-        referenced_envs=environments,
-    )
-
-
 class _Compiler(_FunctionCompiler):  # type: ignore[misc]
     """Compiles a function for Python or, if `linking`, for other kernels."""
 
@@ -209,31 +154,30 @@ class _Compiler(_FunctionCompiler):  # type: ignore[misc]
 
 
 class LinkedDispatcher(CPUDispatcher):
-    """Numba's dispatcher of a function; machine code is generated when Python calls it.
+    """Numba's dispatcher of a function in nopython mode; machine code is generated when Python calls it.
 
-    Args:
-        function: the function to compile in nopython mode.
-        locals, targetoptions, pipeline_class: Numba's.
+    The arguments are Numba's, which makes pickled functions again with them.
     """
 
     _cache: Any
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        locals: Any = None,
-        targetoptions: Any = None,
-        pipeline_class: type[numba_compiler.CompilerBase] = numba_compiler.Compiler,
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None) -> None:
         options = {"nopython": True, **(targetoptions or {})}
-        super().__init__(function, locals, options, pipeline_class)
-        self._compiler = _Compiler(function, self.targetdescr, options, self.locals, pipeline_class)
+        super().__init__(function, locals, options)
+        self._compiler = _Compiler(function, self.targetdescr, options, self.locals, numba_compiler.Compiler)
         self._superseded: list[Any] = []
+
+    def store(self, locator: type[caching._CacheLocator]) -> None:
+        """Cache results in the folder of a locator; raise `RuntimeError` if there is none."""
+        self._cache = Stored(self.py_func, locator, self._compiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Compile for a caller that is being compiled, like Numba's method, but only for linking."""
-        with self._linking():
+        before, self._compiler.linking = self._compiler.linking, True
+        try:
             return super().get_call_template(args, kws)
+        finally:
+            self._compiler.linking = before
 
     def compile(self, sig: Any) -> Any:
         """Compile for a signature or return the existing result, without machine code if another kernel requests it."""
@@ -253,20 +197,6 @@ class LinkedDispatcher(CPUDispatcher):
         for environment in cres._find_referenced_environments():  # those of callees; Numba has set the function's own
             cres.codegen.set_env(environment.env_name, environment)
         super().add_overload(cres)
-
-    @contextlib.contextmanager
-    def _linking(self) -> Iterator[None]:
-        before = self._compiler.linking
-        self._set_linking(True)
-        try:
-            yield
-        finally:
-            self._set_linking(before)
-
-    def _set_linking(self, linking: bool) -> None:
-        self._compiler.linking = linking
-        if hasattr(self._cache, "linking"):
-            self._cache.linking = linking
 
 
 PATIENCE: Final = 180.0
@@ -296,7 +226,28 @@ class _Results(caching.CompileResultCacheImpl):
     """Cache entries: compiled kernels, and functions that only other kernels call."""
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
-        return restored(target_context, payload) or super().rebuild(target_context, payload)
+        """Return the result in a payload; one that was stored for linking has no machine code."""
+        stored, fndesc, environment, signature, objectmode, lifted, annotation, reload, environments = payload
+        name, kind, content = stored
+        if kind != "bitcode":
+            return super().rebuild(target_context, payload)
+        library = _Bitcode(target_context.codegen(), name)
+        library._final_module = binding.parse_bitcode(content)
+        library._finalize_final_module()
+        return numba_compiler.compile_result(
+            target_context=target_context,
+            typing_context=target_context.typing_context,
+            library=library,
+            environment=environment,
+            entry_point=object(),  # a name by which callers find it
+            fndesc=fndesc,
+            type_annotation=annotation,
+            signature=signature,
+            objectmode=objectmode,
+            lifted=lifted,
+            reload_init=reload,
+            referenced_envs=environments,
+        )
 
 
 class _ByContent(caching.UserProvidedCacheLocator):
@@ -319,37 +270,18 @@ class _ByContent(caching.UserProvidedCacheLocator):
         return ""
 
 
-class InCacheDir(_Results):
-    """Cache entries of the package's kernels, in the cache folder."""
-
-    _locator_classes = [_ByContent]  # noqa: RUF012 (as Numba declares it)
-
-
-class NextToSource(_Results):
-    """Cache entries of a generated file's kernel, next to the file."""
-
-    _locator_classes = [caching.InTreeCacheLocator]  # noqa: RUF012
-
-
 class Stored(caching.FunctionCache):
-    """Numba's cache of a function in one folder; if it cannot be used, functions are compiled again.
+    """Numba's cache of a function in the folder of a locator; if it cannot be used, functions are compiled again."""
 
-    Attributes:
-        linking: whether the requested function is only called by other kernels.
-
-    Raises:
-        RuntimeError: there is no such place.
-    """
-
-    def __init__(self, function: Callable[..., Any], place: type[caching.CompileResultCacheImpl]) -> None:
-        self._impl_class = place
+    def __init__(self, function: Callable[..., Any], locator: type[caching._CacheLocator], compiler: _Compiler) -> None:
+        self._impl_class: Any = type("_Located", (_Results,), {"_locator_classes": [locator]})
+        self._compiler = compiler
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, stamp)
         self._lock_path = os.path.join(self._cache_path, f"{self._impl.filename_base}.lock")
         self._held = contextlib.ExitStack()
         self._depth = 0
-        self.linking = False
 
     @contextlib.contextmanager
     def sole_compiler(self) -> Iterator[None]:
@@ -378,7 +310,7 @@ class Stored(caching.FunctionCache):
             super().save_overload(sig, data)
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        return (*super()._index_key(sig, codegen), self.linking)
+        return (*super()._index_key(sig, codegen), self._compiler.linking)
 
 
 @contextlib.contextmanager
@@ -389,17 +321,12 @@ def _locked(path: str) -> Iterator[None]:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             file = stack.enter_context(open(path, "wb"))
             end = time.monotonic() + PATIENCE
-            while not _try_lock(file.fileno()) and time.monotonic() < end:
+            while time.monotonic() < end:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
                 time.sleep(_TICK)
         yield
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class _SealedFiles(caching.IndexDataCacheFile):
@@ -452,7 +379,7 @@ def kernel(function: F) -> F:
     settings.CACHE_DIR = str(cache_dir() / "numba" / kernel_digest(Path(inspect.getfile(function))))
     compiled = LinkedDispatcher(function, targetoptions={"error_model": "numpy"})
     with contextlib.suppress(RuntimeError):
-        compiled._cache = Stored(function, InCacheDir)
+        compiled.store(_ByContent)
     settings.CACHE_DIR = theirs
     return cast(F, compiled)
 
@@ -460,16 +387,12 @@ def kernel(function: F) -> F:
 def cached_next_to_source(**options: Any) -> Callable[[F], F]:
     """Return a decorator that compiles a function of a generated file and caches it there; its name contains its hash.
 
-    Args:
-        options: Numba's.
-
-    Raises:
-        RuntimeError: (from the decorator) the folder cannot be written.
+    The decorator raises `RuntimeError` if the folder cannot be written. The options are Numba's.
     """
 
     def decorate(function: F) -> F:
         compiled = LinkedDispatcher(function, targetoptions=options)
-        compiled._cache = Stored(function, NextToSource)
+        compiled.store(caching.InTreeCacheLocator)
         return cast(F, compiled)
 
     return decorate

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import llvmlite.binding
 from numba.core import config
@@ -138,16 +138,12 @@ def utc_now() -> str:
 @functools.cache
 def this_code() -> Code:
     """Describe this process; called once, because loaded code does not change."""
-    commit, dirty = _git_state()
-    return Code(commit, dirty, _versions(), _processor(), _target(), platform.platform())
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions, settings = {"python": platform.python_version()}, cast(Any, config)
     for name in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    target = str(settings.CPU_NAME or llvmlite.binding.get_host_cpu_name())
+    return Code(*_git_state(), versions, _processor(), target, platform.platform())
 
 
 def _processor() -> str:
@@ -156,11 +152,6 @@ def _processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def _target() -> str:
-    settings: Any = config
-    return str(settings.CPU_NAME or llvmlite.binding.get_host_cpu_name())
 
 
 def _git_state() -> tuple[str | None, bool | None]:

@@ -14,52 +14,39 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from replaybench.runtime.errors import UserError
 
 
-class Named(NamedTuple):
-    """The modules that import statements name.
-
-    Attributes:
-        files: files within the folder by module name, including indirect imports.
-        others: the top-level names of all other modules.
-    """
-
-    files: dict[str, Path]
-    others: set[str]
-
-
-def named_by(path: Path, installed: Callable[[str], bool], package: str = "") -> Named:
+def named_by(path: Path, package: str = "") -> tuple[dict[str, Path], set[str]]:
     """Return the modules that a Python file imports, except imports that run only in a function or a script.
 
-    Args:
-        path: the file.
-        installed: returns whether a top-level name is an installed package or part of Python; such names are no files.
-        package: the package of the file, `tools` for `tools/helper.py`; empty for the user's own file.
+    These are files within its folder by module name, including indirect imports, and the top-level names of others.
+    `package` is that of the file, `tools` for `tools/helper.py`; empty for the user's own file.
     """
     folder = path.parents[package.count(".") + 1 if package else 0]
-    found, waiting = Named({}, set()), [(path, package)]
+    files: dict[str, Path] = {}
+    others, waiting = set[str](), [(path, package)]
     while waiting:
         source, package = waiting.pop()
         for name in _names(source, package):
             top = name.partition(".")[0]
-            file = None if installed(top) else _file(folder, name)
+            file = None if of_a_package(top) else _file(folder, name)
             if file is None:
-                found.others.add(top)
-            elif name not in found.files:
-                found.files[name] = file
+                others.add(top)
+            elif name not in files:
+                files[name] = file
                 waiting.append((file, name if file.name == "__init__.py" else name.rpartition(".")[0]))
-    return found
+    return files, others
 
 
-def refuse_other_modules(path: Path, installed: Callable[[str], bool]) -> None:
+def refuse_other_modules(path: Path) -> None:
     """Raise `UserError` if a file would import other modules than those of the same names in its folder.
 
     Python has one module per name, so two folders with a `helper.py` cannot be used together.
     """
-    for name, file in named_by(path, installed).files.items():
+    for name, file in named_by(path)[0].items():
         loaded = getattr(sys.modules.get(name), "__file__", None)
         if loaded is not None and Path(loaded).resolve() != file.resolve():
             raise UserError(
@@ -179,7 +166,7 @@ def _named(module: ModuleType) -> set[str]:
     path = _file_of(module)
     if path is None or path.suffix != ".py" or _version(_top(module)):
         return set()
-    files, others = named_by(path, of_a_package, module.__package__ or "")
+    files, others = named_by(path, module.__package__ or "")
     return {*map(_content, files.values()), *(_version(name) for name in others - _NAMED_ELSEWHERE)}
 
 
@@ -197,17 +184,15 @@ def _top(module: ModuleType) -> str:
     return module.__name__.partition(".")[0]
 
 
+_distributions: Final = cache(packages_distributions)
+
+
 @cache
 def _version(package: str) -> str:
     """Return the version of the distribution that provides a package; empty if none is installed."""
-    for name in (package, *_distributions().get(package, ())):
+    for name in (package, *sorted(set(_distributions().get(package, ())))):
         try:
             return f"{name} {version(name)}"
         except PackageNotFoundError:
             continue
     return ""
-
-
-@cache
-def _distributions() -> dict[str, list[str]]:
-    return {name: sorted(set(found)) for name, found in packages_distributions().items()}

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from replaybench.runtime.errors import UserError, unknown
-from replaybench.runtime.source_hash import of_a_package, refuse_other_modules
+from replaybench.runtime.source_hash import refuse_other_modules
 
 IN_FILE: Final = "path/to/file.py:ClassName"
 """How a class in a user's file is named."""
@@ -60,13 +60,14 @@ class ImportRefusedError(UserError):
 
 @contextmanager
 def imports_only(*texts: str | None) -> Iterator[None]:
-    """Allow imports in the block only for the names in these texts; an inner block never allows more than an outer one.
+    """Allow imports in the block only for the plants, learners or strategies in these texts; None names nothing.
 
-    Args:
-        texts: plants, learners or strategies as the user names them; None names nothing.
+    An inner block never allows more than an outer one.
     """
     written = [text for text in texts if text is not None]
-    named = frozenset(_key(name) for text in written for name in (text, *map(_matched, _IN_TEXT.finditer(text))))
+    named = frozenset(
+        _key(name) for text in written for name in (text, *(m[0].strip() for m in _IN_TEXT.finditer(text)))
+    )
     outer = _ALLOWED.get()
     token = _ALLOWED.set(named if outer is None else named & outer)
     try:
@@ -84,10 +85,6 @@ def check_import(name: str, kind: str) -> None:
             f"{kind} {name!r} would run a Python file or module that only a file names; if you trust that file, say so "
             f"with --{option} {shlex.quote(name)} (from Python: {option}=…)"
         )
-
-
-def _matched(match: re.Match[str]) -> str:
-    return match[0].strip()
 
 
 def _key(name: str) -> str:
@@ -113,11 +110,9 @@ def located(path: Path) -> Path:
 
 
 def canonical(text: str, folder: str = "") -> str:
-    """Return a name or strategy with the shortest paths of its files.
+    """Return a name or strategy with the shortest paths of its files: `./mine.py:Mine` becomes `mine.py:Mine`.
 
-    Args:
-        text: `./mine.py:Mine` becomes `mine.py:Mine`.
-        folder: paths of files within it become relative to it.
+    Paths of files within `folder` become relative to it.
     """
 
     def short(match: re.Match[str]) -> str:
@@ -174,13 +169,7 @@ def without_class(name: str, kind: str) -> UserError:
 
 
 def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -> type[Any]:
-    """Return the class of that name in a file.
-
-    Args:
-        place: file and class.
-        kind: the type in words: "plant", "learner".
-        base: the class from which it must be derived.
-        derive_from: the name of the base class in messages; that of `base` if empty.
+    """Return a class in a file, a "plant" or "learner" in words, `derive_from` being its base's name in messages.
 
     Raises:
         UserError: there is no such file or class, it cannot be imported, or the class has another base.
@@ -229,11 +218,7 @@ def _check_methods(mine: type, place: InFile) -> None:
 
 
 def import_module(module: str, kind: str, name: str) -> None:
-    """Import an installed module for the `name` that begins with it.
-
-    Raises:
-        UserError: it must not or cannot be imported here.
-    """
+    """Import an installed module for the `name` that begins with it; raise `UserError` if that cannot be done here."""
     check_import(name, kind)
     try:
         importlib.import_module(module)
@@ -265,7 +250,7 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
     module = importlib.util.module_from_spec(spec)
-    refuse_other_modules(path, of_a_package)
+    refuse_other_modules(path)
     sys.modules[own] = module
     sys.path.insert(0, os.fspath(path.parent))  # as if the file were run: it may import files of its folder
     try:
@@ -310,13 +295,9 @@ def error_text(error: BaseException) -> str:
 
 @contextmanager
 def one_line_errors(where: str) -> Iterator[None]:
-    """Turn errors in users' files during the block into one line with the place.
+    """Turn errors in users' files during the block into a `UserError` of one line with the place.
 
-    Args:
-        where: what runs in the block, in words.
-
-    Raises:
-        UserError: an error occurred in a user's file. Other errors are raised again with a note of `where`.
+    Other errors get a note of `where`, what runs in the block.
     """
     try:
         yield
@@ -394,7 +375,11 @@ class Registry(Mapping[str, type[Any]]):
             return _imported(self.own[name])
         if place := in_file(name):
             return class_in_file(place, self.kind, self.base_class, self.derive_from)
-        return self._offered(self.offered[name])
+        try:
+            found: type[Any] = self.offered[name].load()
+        except Exception as error:
+            raise UserError(f"{self.kind} {name}, which an installed package offers, fails: {error}") from error
+        return found
 
     def check(self, name: str) -> None:
         """Raise `UserError` for an invalid name; whether a class in a user's file exists is not checked."""
@@ -420,13 +405,6 @@ class Registry(Mapping[str, type[Any]]):
         except Exception:
             return True
         return isinstance(found, type) and issubclass(found, self.base_class)
-
-    def _offered(self, entry: EntryPoint) -> type[Any]:
-        try:
-            found: type[Any] = entry.load()
-        except Exception as error:
-            raise UserError(f"{self.kind} {entry.name}, which an installed package offers, fails: {error}") from error
-        return found
 
 
 def _imported(path: str) -> type[Any]:

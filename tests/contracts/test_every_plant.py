@@ -221,22 +221,17 @@ def test_simulate_is_the_step_without_noise(ode_plant: OdePlant) -> None:
         np.testing.assert_allclose(reward, expected, rtol=1e-9)
 
 
-def test_terminated_and_truncated_are_told_apart(ode_plant: OdePlant) -> None:
-    env = PopulationEnv(ode_plant, 2)
+def test_a_plant_that_terminates_is_frozen_and_never_truncated() -> None:
+    """A cart is pushed off its track long before the end of the episode; one that rests is truncated there."""
+    env = PopulationEnv(f"{EXAMPLES / 'cart_pole.py'}:CartPole", 2)
     env.reset()
     full = np.ones((env.steps_per_episode, *env.action_space.shape), np.float32)
-    full[:, 1] = ode_plant.normalise_action(ode_plant.zero_action)
-    _, reward, terminated, truncated = (
-        np.array(column) for column in zip(*(env.step(action)[:4] for action in full), strict=True)
-    )
-    assert not truncated[:-1].any()
-    assert truncated[-1, 1]
-    assert not terminated[:, 1].any()
-    if ode_plant.name == "CartPole":  # pushed off its track long before the end, and frozen there
-        last = int(np.argmax(terminated[:, 0]))
-        assert 0 < last < len(full) - 1
-        assert terminated[last:, 0].all()
-        assert not truncated[:, 0].any()
-        assert (reward[last + 1 :, 0] == 0).all()
-    else:
-        assert not terminated.any()
+    full[:, 1] = env.plant.normalise_action(env.plant.zero_action)
+    run = rollout(env, full)
+    terminated, truncated = run["terminated"], run["truncated"]
+    last = int(np.argmax(terminated[0]))
+    assert 0 < last < len(full) - 1
+    assert terminated[0, last:].all()
+    assert (run["reward"][0, last + 1 :] == 0).all()
+    assert not terminated[1].any()
+    np.testing.assert_array_equal(truncated.nonzero(), [[1], [len(full) - 1]])

@@ -15,10 +15,9 @@ import pytest
 
 import replaybench.envs  # noqa: F401 (registers the plants)
 from replaybench.envs.bullet.double_pendulum import BulletInvertedDoublePendulum
-from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, pace
+from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, Readings, World, pace
 from replaybench.envs.bullet.reacher import BulletReacher
 from replaybench.envs.bullet.walkers import BulletAnt, BulletHalfCheetah, BulletHopper, BulletWalker2d, Walker
-from replaybench.envs.bullet.world import Readings, World
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.runtime.errors import UserError
@@ -323,7 +322,7 @@ def test_pybullet_is_imported_late_and_silently() -> None:
         "import sys, replaybench.envs.registry as r\n"
         "r.make_plant('BulletAnt')\n"
         "assert 'pybullet' not in sys.modules\n"
-        "from replaybench.envs.bullet.world import pybullet\n"
+        "from replaybench.envs.bullet.engine import pybullet\n"
         "pybullet()\n"
         "assert 'pybullet' in sys.modules\n"
     )

@@ -13,8 +13,7 @@ import pytest
 from scipy import stats
 
 from replaybench.envs.mujoco.arms import LINKS, AcerReacher3
-from replaybench.envs.mujoco.model import gymnasium_assets, load_model
-from replaybench.envs.mujoco.plant import BLOWN_UP, MujocoEngine, MujocoPlant
+from replaybench.envs.mujoco.plant import BLOWN_UP, MujocoEngine, MujocoPlant, gymnasium_assets, load_model
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.runtime.errors import UserError

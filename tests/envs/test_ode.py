@@ -156,7 +156,7 @@ def integrate(plant: OdePlant, state: np.ndarray, u: np.ndarray, seconds: float,
     after, rows = state.copy(), len(state)
     written = np.empty(rows), np.empty(rows, np.bool_), np.empty(rows, np.int64)
     everyone = np.ones(rows, np.bool_)
-    rk4.kernel(plant).advance(after, u, everyone, seconds / count, count, plant.params(), *written)
+    rk4.kernel(plant)(after, u, everyone, seconds / count, count, plant.params(), *written)
     return after
 
 
@@ -226,7 +226,7 @@ def test_results_do_not_depend_on_other_members_of_a_block(plant: OdePlant) -> N
         np.testing.assert_array_equal(rewards, reward[-count:])
     running = np.arange(len(state)) % 3 != 0
     moved, said = state.copy(), (np.full(len(state), 7.0), np.ones(len(state), np.bool_), np.full(len(state), 9))
-    rk4.kernel(plant).advance(moved, u, running, 0.01, 2, plant.params(), *said)
+    rk4.kernel(plant)(moved, u, running, 0.01, 2, plant.params(), *said)
     np.testing.assert_array_equal(moved, np.where(running[:, None], after, state))
     np.testing.assert_array_equal(said[0], np.where(running, reward, 7.0))
     assert said[1][~running].all()

@@ -12,27 +12,10 @@ from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.errors import UserError
 
-NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
-
 
 def actions(env: PopulationEnv, steps: int) -> np.ndarray:
     rng = np.random.Generator(np.random.PCG64(3))
     return rng.uniform(-1, 1, (steps, *env.action_space.shape)).astype(np.float32)
-
-
-def test_noise_is_what_the_infos_say_and_rewards_come_from_the_truth() -> None:
-    env = PopulationEnv("Magman", 4, **NOISE)
-    observation, infos = env.reset()
-    np.testing.assert_array_equal(infos["true_state"], np.tile(np.array([-0.5, 0], np.float32), (4, 1)))
-    truth = env.get_state()["observed"]
-    for command in actions(env, 20):
-        observation, reward, _, _, infos = env.step(command)
-        applied = np.clip(command + infos["actuator_noise"], -1, 1)
-        after, expected = env.simulate(env.plant.normalise_state(truth), applied)
-        np.testing.assert_allclose(reward, expected, rtol=1e-5)
-        np.testing.assert_allclose(infos["true_state"], after, atol=1e-5)
-        np.testing.assert_allclose(observation, infos["true_state"] + infos["sensor_noise"], atol=1e-6)
-        truth = env.get_state()["observed"]
 
 
 def test_without_noise_nothing_is_drawn_and_the_truth_is_seen() -> None:

@@ -174,7 +174,7 @@ class Mine({base}):
 @pytest.mark.parametrize(
     ("module", "base", "method"),
     [
-        ("replaybench.envs.mujoco.runners", "MujocoHopper", "def constants(self):\n        return (1.0, 2.0)"),
+        ("replaybench.envs.mujoco.locomotion", "MujocoHopper", "def constants(self):\n        return (1.0, 2.0)"),
         ("replaybench.envs.bullet.walkers", "BulletHopper", "def alive(self, now):\n        return now > 1.0"),
         (
             "replaybench.envs.flow.plant",

@@ -18,7 +18,8 @@ import pytest
 import replaybench
 from replaybench.controllers.networks import adam
 from replaybench.controllers.registry import load_learner
-from replaybench.runtime.kernel import cache_dir, kernel_digest, store_text
+from replaybench.runtime.atomic import store_text
+from replaybench.runtime.kernel import cache_dir, kernel_digest
 
 PROGRAM = """
 import numpy as np
@@ -140,25 +141,25 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def run(package: Path, program: str = PROGRAM) -> tuple[float, int, int]:
-    """Return what the kernel says, and whether it was found and missed in the cache."""
+def process(package: Path, program: str) -> subprocess.Popen[str]:
     root = package.parent.parent
     environment = {"PYTHONPATH": str(root), "REPLAYBENCH_CACHE": str(root / "cache"), "PATH": ""}
     command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=root)
-    assert done.returncode == 0, done.stderr
-    said, hits, misses = done.stdout.split()
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=root)
+
+
+def run(package: Path, program: str = PROGRAM) -> tuple[float, int, int]:
+    """Return what the kernel says, and whether it was found and missed in the cache."""
+    started = process(package, program)
+    said, hits, misses = said_by(started)
+    assert started.returncode == 0
     return float(said), int(hits), int(misses)
 
 
-def start(package: Path, program: str = CONCURRENT) -> subprocess.Popen[str]:
+def start(package: Path) -> subprocess.Popen[str]:
     """Start a process that compiles once there is a file `go`; return it when it is ready to."""
-    root = package.parent.parent
-    environment = {"PYTHONPATH": str(root), "REPLAYBENCH_CACHE": str(root / "cache"), "PATH": ""}
-    started = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", program], stdout=subprocess.PIPE, text=True, env=environment, cwd=root
-    )
-    wait_for(root / f"ready-{started.pid}")
+    started = process(package, CONCURRENT)
+    wait_for(package.parent.parent / f"ready-{started.pid}")
     return started
 
 
@@ -328,7 +329,7 @@ if __name__ == "__main__":
             env = PopulationEnv(Mine(), 2, sensor_noise=1e-9)
             env.reset()
             env.step([[1.0], [1.0]])
-    print(json.dumps({"after": after[0], "compiled": len(recorder.buffer), "path": rk4.kernel(Mine()).path,
+    print(json.dumps({"after": after[0], "compiled": len(recorder.buffer), "path": rk4.kernel(Mine())._cache.cache_path,
                       "fingerprint": Mine().fingerprint()}))
 """
 PHYSICS = '''
@@ -352,7 +353,7 @@ spec.loader.exec_module(mine)
 env = PopulationEnv(mine.Mine(), 1)
 env.reset()
 observation, *_ = env.step([[1.0]])
-print(json.dumps({"after": float(observation[0, 0]), "path": rk4.kernel(mine.Mine()).path}))
+print(json.dumps({"after": float(observation[0, 0]), "path": rk4.kernel(mine.Mine())._cache.cache_path}))
 """
 
 

@@ -181,7 +181,7 @@ normals = np.random.Generator(np.random.PCG64(0)).normal(size=(2, 2800))
 for array in (pendulum, magman):
     print(hashlib.sha256(array.tobytes()).hexdigest())
 for plant in (Pendulum(), Magman()):
-    compiled = rk4.kernel(plant).advance
+    compiled = rk4.kernel(plant)
     print(compiled.inspect_llvm(compiled.signatures[0]).count("fmul <"))
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from replaybench.data.logs import table
 from replaybench.data.logs.table import Budget, Table, printable, refuse_doubles
 from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
+
+_NUMBERS: Final = ("integer", "floating", "boolean", "decimal", "timestamp", "duration")
+"""Types of Parquet columns that become numbers."""
 
 
 def read_npz(path: Path) -> Table:
@@ -77,7 +80,7 @@ def read_parquet(path: Path) -> Table:
             for field in schema:
                 budget.name()
                 name = printable(field.name)
-                if not _is_number(pyarrow.types, field.type):
+                if not any(getattr(pyarrow.types, f"is_{what}")(field.type) for what in _NUMBERS):
                     values.append((name, f"it holds {field.type}, not numbers"))
                     continue
                 budget.take(8 * rows)
@@ -90,11 +93,6 @@ def read_parquet(path: Path) -> Table:
     return Table.of(values, dates)
 
 
-def _is_number(types: Any, kind: Any) -> bool:
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    return any(test(kind) for test in (*tests, types.is_timestamp, types.is_duration))
-
-
 def _floats(pyarrow: Any, column: Any) -> Floats:
     """Return a column as float64 `[T]`, null as NaN."""
     kind = column.type
@@ -104,10 +102,8 @@ def _floats(pyarrow: Any, column: Any) -> Floats:
         known = counts.drop_null()
         start = known[0].as_py() if pyarrow.types.is_timestamp(kind) and len(known) else 0
         # Subtracted as integers: nanoseconds since 1970 are beyond the precision of float64.
-        counts = pyarrow.compute.subtract(counts, start)
-        return _plain(counts.cast(pyarrow.float64(), safe=False)) / ticks
-    return _plain(column.cast(pyarrow.float64(), safe=False).combine_chunks())
-
-
-def _plain(values: Any) -> Floats:
-    return np.array(values.to_numpy(zero_copy_only=False), np.float64)
+        column = pyarrow.compute.subtract(counts, start)
+    else:
+        ticks, column = 1.0, column.combine_chunks()
+    numbers = column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.array(numbers, np.float64) / ticks

@@ -43,11 +43,7 @@ _DAMAGE: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
 )
 _TEXT: Final = (".csv", ".tsv", ".txt", ".lvm")
-_READERS: Final[dict[str, Callable[[Path], Table]]] = {
-    ".npz": read_npz,
-    ".mat": read_mat,
-    ".parquet": read_parquet,
-}
+_READERS: Final[dict[str, Callable[[Path], Table]]] = {".npz": read_npz, ".mat": read_mat, ".parquet": read_parquet}
 SUFFIXES: Final = (*_TEXT, ".gz", *_READERS)
 """Of files that may be logs."""
 
@@ -171,7 +167,12 @@ def read_log(
     if options is not None and options != TextOptions() and suffix not in _TEXT:
         raise UserError(f"{path} is no text, so that --encoding, --date-format and --na mean nothing; leave them out")
     reader = _READERS[suffix] if suffix not in _TEXT else lambda path: read_text(path, options or TextOptions())
-    table = _read(path, reader)
+    try:
+        table = reader(path)
+    except (csv.Error, *_DAMAGE) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
     refuse_unequal(path, table.columns)
     if not table.columns:
         reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
@@ -217,15 +218,6 @@ def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
     return replace(log, time=time)
 
 
-def _read(path: Path, reader: Callable[[Path], Table]) -> Table:
-    try:
-        return reader(path)
-    except UserError:
-        raise
-    except (csv.Error, *_DAMAGE) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
-
-
 def time_column(
     names: Iterable[str], claimed: Iterable[str] = (), units: Mapping[str, str] | None = None, dates: Iterable[str] = ()
 ) -> str | None:
@@ -255,16 +247,10 @@ def time_column(
 
 
 def sampling_rate(time: Floats) -> float:
-    """Return the rate of a time column `[T]` [s] in Hz, gaps left out.
+    """Return the rate of increasing sample times `[T]` [s] in Hz, gaps left out; raise `UserError` if there is none.
 
     It is the mean of the sample times, not the median: a clock that counts milliseconds records 60 Hz as steps of 16
     and 17 ms, and neither is the period. The median only decides which steps are gaps.
-
-    Args:
-        time: increasing sample times `[T]` [s], two at least.
-
-    Raises:
-        UserError: it gives no rate.
     """
     with np.errstate(over="ignore"):
         steps = np.diff(time)
@@ -287,14 +273,6 @@ def round_rate(rate: float) -> float:
 
 
 def segments(time: Floats, frequency: float) -> list[slice]:
-    """Cut a recording where samples are missing: steps of more than 1.5 sample periods.
-
-    Args:
-        time: increasing sample times `[T]` [s].
-        frequency: sampling frequency [Hz].
-
-    Returns:
-        Slices that together cover all T rows, in order.
-    """
+    """Cut increasing sample times `[T]` [s] at steps of more than 1.5 periods, where samples are missing."""
     cuts = [0, *(np.flatnonzero(np.diff(time) * frequency > GAP) + 1).tolist(), len(time)]
     return [slice(first, last) for first, last in itertools.pairwise(cuts)]

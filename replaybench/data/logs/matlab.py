@@ -66,24 +66,14 @@ _MATRIX, _COMPRESSED = 14, 15
 _STRUCT, _OBJECT, _OPAQUE = 2, 3, 17
 _NUMERIC: Final = range(6, 16)
 _COMPLEX: Final = 0x800
-_UNREAD: Final = {
-    1: CELL,
-    4: TEXT,
-    5: SPARSE,
-    16: FUNCTION,
-}
+_UNREAD: Final = {1: CELL, 4: TEXT, 5: SPARSE, 16: FUNCTION}
 _CUT: Final = "it is damaged: a variable is cut off"
 
 _Element = tuple[int, memoryview]
 
 
 def read_mat5(path: Path, budget: Budget) -> Variables:
-    """Read the variables of a file.
-
-    Raises:
-        UserError: it holds too much, or two variables of one name.
-        ValueError, struct.error, zlib.error: it is damaged.
-    """
+    """Read the variables of a file of version 5 to 7."""
     if path.stat().st_size > budget.left:
         raise UserError(f"{path} is larger than {budget.left / 2**30:.3g} GiB; split it into logs")
     content = memoryview(path.read_bytes())
@@ -119,7 +109,12 @@ class _Reader:
         """Return name and value of a matrix element, which may be compressed."""
         self._budget.name()
         if kind == _COMPRESSED:
-            kind, body = next(self.elements(self._unpack(body)), (0, body))
+            stream = zlib.decompressobj()
+            unpacked = stream.decompress(body, self._budget.left + 1)
+            self._budget.take(len(unpacked))
+            if not stream.eof:
+                raise ValueError(_CUT)
+            kind, body = next(self.elements(memoryview(unpacked)), (0, body))
         if kind != _MATRIX:
             raise ValueError(f"it is damaged: an element of type {kind} stands where a variable should")
         if not body:
@@ -143,14 +138,6 @@ class _Reader:
         if category not in _NUMERIC:
             raise ValueError(f"it is damaged: there is no variable of class {category}")
         return name, COMPLEX if flags & _COMPLEX else self._numbers(parts, shape)
-
-    def _unpack(self, body: memoryview) -> memoryview:
-        stream = zlib.decompressobj()
-        unpacked = stream.decompress(body, self._budget.left + 1)
-        self._budget.take(len(unpacked))
-        if not stream.eof:
-            raise ValueError(_CUT)
-        return memoryview(unpacked)
 
     def _numbers(self, parts: Iterator[_Element], shape: tuple[int, ...]) -> Floats | str:
         if not math.prod(shape):
@@ -193,33 +180,14 @@ def _text(content: memoryview) -> str:
 
 HDF5_MARK: Final = b"\x89HDF\r\n\x1a\n"
 
-_NUMERIC_V73: Final = (
-    "",
-    "double",
-    "single",
-    "logical",
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-)
-_UNREAD_V73: Final = {
-    "cell": CELL,
-    "char": TEXT,
-    "function_handle": FUNCTION,
-}
+_INTEGERS: Final = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_NUMERIC_V73: Final = ("", "double", "single", "logical", *_INTEGERS)
+_UNREAD_V73: Final = {"cell": CELL, "char": TEXT, "function_handle": FUNCTION}
 _ELSEWHERE: Final = "its numbers are not in this file; save it again, into one file"
 
 
-def read_mat73(path: Path, budget: Budget) -> Variables:
-    """Read the variables of a file.
-
-    Raises:
-        UserError: it holds too much.
-        OSError, RuntimeError, LookupError, TypeError, ValueError: it is damaged.
-    """
-    with h5py.File(path, "r") as file:
-        return _members(file, budget, 0)
-
-
 def _members(group: Any, budget: Budget, depth: int) -> Variables:
+    """Read the variables of a file of version 7.3, or the fields of a struct in it."""
     found: Variables = {}
     for name in group:
         if name.startswith("#"):  # data of cells and objects
@@ -275,7 +243,8 @@ def read_mat(path: Path) -> Table:
         start = file.read(520)
     budget = Budget(path)
     if HDF5_MARK in (start[:8], start[512:520]):
-        variables = read_mat73(path, budget)
+        with h5py.File(path, "r") as file73:
+            variables = _members(file73, budget, 0)
     elif start[124:128] in MAT5_MARKS:
         variables = read_mat5(path, budget)
     else:

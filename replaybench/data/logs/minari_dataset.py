@@ -97,6 +97,7 @@ def write_dataset(
     import minari
     from minari.data_collector import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
+    from minari.namespace import NAMESPACE_METADATA_FILENAME
 
     def buffers() -> Iterator[Any]:
         for episode in episodes:
@@ -112,7 +113,10 @@ def write_dataset(
         storage.update_episodes(buffers())
         (data / _FILE).write_bytes(content.getbuffer())
         storage.update_metadata({"dataset_size": storage.get_size()})
-    _mark_namespaces(folder, dataset_id)
+    for above in folder.parents[: dataset_id.count("/")]:  # namespaces are marked as Minari does when it makes one
+        mark = above / NAMESPACE_METADATA_FILENAME
+        with contextlib.suppress(FileExistsError), mark.open("x") as file:  # no link is followed
+            file.write("{}")
 
 
 def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
@@ -128,7 +132,12 @@ def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
     if not data.is_dir():
         raise UserError(f"no Minari dataset in {folder}; fetch it with `minari download`, or set MINARI_DATASETS_PATH")
     try:
-        metadata = _metadata(data / "metadata.json")
+        described = _plain_file(data / "metadata.json")
+        if described.stat().st_size > _LARGEST_METADATA:
+            raise ValueError(f"{described.name} is larger than {_LARGEST_METADATA >> 20} MiB")
+        metadata = json.loads(described.read_text(encoding="utf-8"))
+        if not isinstance(metadata, dict):
+            raise TypeError(f"{described.name} holds no object")
         if metadata.get("data_format", "hdf5") != "hdf5":
             raise UserError(f"{folder} is stored as {metadata['data_format']!r}; only Minari's default, hdf5, is read")
         with h5py.File(_plain_file(data / _FILE), "r") as file:
@@ -148,15 +157,6 @@ def _plain_file(path: Path) -> Path:
     if not path.is_file():
         raise ValueError(f"{path.name} is missing")
     return path
-
-
-def _metadata(path: Path) -> dict[str, Any]:
-    if _plain_file(path).stat().st_size > _LARGEST_METADATA:
-        raise ValueError(f"{path.name} is larger than {_LARGEST_METADATA >> 20} MiB")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise TypeError(f"{path.name} holds no object")
-    return found
 
 
 def _episode(folder: Path, file: Any, number: int, budget: Budget) -> Episode:
@@ -181,13 +181,3 @@ def _episode(folder: Path, file: Any, number: int, budget: Budget) -> Episode:
             raise UserError(f"{where} of {steps} steps has {name} of shape {array.shape}")
     flags = {name: arrays.pop(name).astype(np.bool_) for name in ("terminations", "truncations")}
     return Episode(**arrays, **flags, infos={})
-
-
-def _mark_namespaces(folder: Path, dataset_id: str) -> None:
-    """Mark the folders above a dataset as namespaces, as Minari does when it makes one."""
-    from minari.namespace import NAMESPACE_METADATA_FILENAME
-
-    for above in folder.parents[: dataset_id.count("/")]:
-        mark = above / NAMESPACE_METADATA_FILENAME
-        with contextlib.suppress(FileExistsError), mark.open("x") as file:  # no link is followed
-            file.write("{}")

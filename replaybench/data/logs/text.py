@@ -176,16 +176,6 @@ class TextOptions:
     empty: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Head:
-    """The head of a text log: names, units, line index of the header, and line index of the first data."""
-
-    names: Sequence[str]
-    units: Sequence[str]
-    header: int
-    data: int
-
-
 def read_text(path: Path, options: TextOptions) -> Table:
     """Read a text log, dates as seconds after the first; a cell that is not a number makes its column unusable.
 
@@ -197,27 +187,27 @@ def read_text(path: Path, options: TextOptions) -> Table:
     lines = list(itertools.islice(stream, _HEAD))
     delimiter, rows = _rows(lines)
     cells = Cells(text, delimiter, options.empty, options.date_format)
-    head = _head(path, lines, delimiter, rows, cells)
-    names = [name.strip() for name in head.names]
+    titles, given, header, data = _head(path, lines, delimiter, rows, cells)
+    names = [name.strip() for name in titles]
     refuse_doubles(path, names)
-    units = {name: unit.strip() for name, unit in zip(names, head.units, strict=False) if name and unit.strip()}
+    units = {name: unit.strip() for name, unit in zip(names, given, strict=False) if name and unit.strip()}
     if units:
         listed = ", ".join(f"{name} in {unit}" for name, unit in units.items())
         notes += (f"units were read from the head: {listed}",)
-    if unread := [i + 1 for i, row in rows.items() if i < head.header and not _is_comment(lines[i], row, len(names))]:
-        notes += (f"the header is line {head.header + 1}; what stands above it, as in line {unread[0]}, is not read",)
+    if unread := [i + 1 for i, row in rows.items() if i < header and not _is_comment(lines[i], row, len(names))]:
+        notes += (f"the header is line {header + 1}; what stands above it, as in line {unread[0]}, is not read",)
     stream.seek(0)
-    reader = csv.reader(itertools.islice(stream, head.data, None), delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(itertools.islice(stream, data, None), delimiter=delimiter, skipinitialspace=True)
     budget, columns, places = Budget(path), [array("d") for _ in names], array("q")
     odd, more = list[str](), 0
     for row in reader:
-        line = head.data + reader.line_num
+        line = data + reader.line_num
         if len(row) == len(names) - 1 and names[-1] == "Comment":  # LabVIEW omits it
             row.append("")
         if len(row) != len(names):
             if row and len(odd) < _LISTED:
                 found = f"line {line} has {len(row)} values"
-                odd.append(f"{found}, but the header in line {head.header + 1} has {len(names)} names; mend the line")
+                odd.append(f"{found}, but the header in line {header + 1} has {len(names)} names; mend the line")
             elif row:
                 more += 1
             continue
@@ -274,14 +264,19 @@ def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
     return delimiter, rows[delimiter]
 
 
-def _head(path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, list[str]], cells: Cells) -> _Head:
-    """Find the header: the first line of usual width that is not a comment, or a comment just above numbers."""
+def _head(
+    path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, list[str]], cells: Cells
+) -> tuple[Sequence[str], Sequence[str], int, int]:
+    """Return names, units, line index of the header, and line index of the first data.
+
+    The header is the first line of usual width that is not a comment, or a comment just above numbers.
+    """
     width = _usual_width(rows.values())[0]
     labels = {row[0].strip().casefold(): i for i, row in rows.items() if len(row) == width}
     named = next((labels[label] for label in _LABELS if label in labels), None)
     if "trace_values" in labels and named is not None:  # from dSPACE; the first column has the type of each row
         given = rows[labels["unit"]][1:] if "unit" in labels else []
-        return _Head(["", *rows[named][1:]], ["", *given], named, labels["trace_values"])
+        return ["", *rows[named][1:]], ["", *given], named, labels["trace_values"]
     plain = [i for i, row in rows.items() if not _is_comment(lines[i], row, width)]
     header = next((i for i in plain if len(rows[i]) == width), None)
     if header is None:
@@ -307,7 +302,7 @@ def _head(path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, l
     for line in lines[:header]:
         if line.startswith("Y_Unit_Label"):  # of LabVIEW; the last one counts
             units = ["", *_split(line, delimiter)[1:]]
-    return _Head(names, units, header, data)
+    return names, units, header, data
 
 
 def _is_comment(line: str, row: Sequence[str], width: int) -> bool:

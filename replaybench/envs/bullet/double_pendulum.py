@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.envs.bullet.engine import INTERVAL, BulletPlant
-from replaybench.envs.bullet.world import Floats, Model, Readings
+from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, Floats, Model, Readings
 from replaybench.runtime.elementwise import cos, sin
 
 POLE: Final = 0.6  # length of each [m]

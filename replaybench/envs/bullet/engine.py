@@ -1,26 +1,272 @@
-"""PyBullet plants: a model, a physics step, and rewards computed from the readings."""
+"""PyBullet: physics clients, the engine, and the base class of plants.
+
+A plant declares a model, a physics step, and rewards computed from the readings.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import math
+import operator
+import os
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.envs.bullet.world import Floats, Model, Readings, World, model_files
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import FixedStepPlant
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.function_hash import content_hash
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.streams import Stream
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """One robot in its world."""
+
+    file: str  # MJCF, in the folder `mjcf` that comes with PyBullet
+    floor: bool  # whether the running track lies beneath it
+    gravity: float  # downwards [m/s²]
+    joints: tuple[str, ...]  # of one body; they are read, and placed at the start of an episode
+    motors: int  # number of driven joints, counted from the first
+    placed: tuple[str, ...] = ()  # joints that are placed after those, and not read
+    parts: tuple[str, ...] = ()  # links whose positions are read, grouped by body
+    still: tuple[str, ...] = ()  # links that move in a restart only; their places come after the parts'
+    root: str = ""  # a further link, whose attitude and velocity are read as well, if any
+    feet: tuple[str, ...] = ()  # links of the root's body whose contacts are read
+    seen: tuple[str, ...] = ()  # links that only pictures show, in colour
+    camera: tuple[float, float, float] = (3.0, 0.0, -20.0)  # distance [m], yaw and pitch [deg] of pictures
+    look_at: tuple[float, ...] = ()  # middle of pictures [m]; the root if empty
+
+    @property
+    def width(self) -> int:
+        """Length R of a row of readings."""
+        return 2 * len(self.joints) + 3 * len(self.parts + self.still) + 9 * bool(self.root) + 2 * len(self.feet)
+
+
+class Readings:
+    """Rows of readings `[M, R]` by name; the attributes are views, float64."""
+
+    def __init__(self, model: Model, rows: Floats) -> None:
+        joints, parts, feet = len(model.joints), len(model.parts + model.still), len(model.feet)
+        root = 3 * bool(model.root)
+        ends = np.cumsum([joints, joints, 3 * parts, root, root, root, feet])
+        cut = np.split(rows, ends, axis=1)
+        self.rows = rows
+        self.position, self.velocity = cut[0], cut[1]  # `[M, J]`, of the joints [rad or m, and per s]
+        self.place = cut[2].reshape(len(rows), parts, 3)  # centres of mass of the parts and of `still` [m]
+        # `[M, 3]`, or empty without a root: its centre of mass [m]; roll, pitch and yaw [rad]; its velocity [m/s]
+        self.root, self.attitude, self.speed = cut[3:6]
+        self.on_ground, self.on_other = cut[6:]  # `[M, F]`, 1 for a foot that touches the floor, or anything else
+        assert parts == 0 or np.shares_memory(self.place, rows)
+
+
+PIXELS: Final = 480
+
+# Roboschool's settings, as PyBullet's port of it has them.
+_SOLVER_ITERATIONS: Final = 5
+_CONTACT_ERP: Final = 0.9
+_FLOOR_FRICTION: Final = 0.8
+_FLOOR_RESTITUTION: Final = 0.5
+
+_COLOURS: Final = ((0.30, 0.45, 0.69, 1.0), (0.87, 0.52, 0.32, 1.0), (0.33, 0.66, 0.41, 1.0))  # of links, in turn
+
+
+@functools.cache
+def pybullet() -> Any:
+    """Return the library, imported without the line about its build that it writes to the error stream."""
+    sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is no error stream to keep clean
+        import pybullet
+
+        return pybullet
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        import pybullet
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+    return pybullet
+
+
+def data_folder() -> Path:
+    """Return the folder of the robots that come with PyBullet."""
+    import pybullet_data
+
+    return Path(pybullet_data.getDataPath())
+
+
+def model_files(model: Model) -> list[Path]:
+    """Return the files that a world is loaded from."""
+    floor = [data_folder() / "plane_stadium.sdf"] if model.floor else []
+    return [*floor, data_folder() / "mjcf" / model.file]
+
+
+class World:
+    """A robot, its floor and its physics client."""
+
+    def __init__(self, model: Model) -> None:
+        self._bullet = bullet = pybullet()
+        self.client: int = bullet.connect(bullet.DIRECT)
+        if self.client < 0:
+            raise UserError("PyBullet has no physics client left in this process; close some populations, or use fewer")
+        self._model = model
+        self._call(bullet.resetSimulation)
+        self._call(bullet.setGravity, 0.0, 0.0, -model.gravity)
+        self._call(bullet.setDefaultContactERP, _CONTACT_ERP)
+        self._call(
+            bullet.setPhysicsEngineParameter, numSolverIterations=_SOLVER_ITERATIONS, deterministicOverlappingPairs=1
+        )
+        self._load()
+        self._restarted: int = self._call(bullet.saveState)
+
+    def pace(self, interval: float, substeps: int) -> None:
+        """Let a step take `interval` seconds, in equal physics steps."""
+        self._call(self._bullet.setPhysicsEngineParameter, fixedTimeStep=interval, numSubSteps=substeps)
+
+    def restart(self, positions: Sequence[float]) -> None:
+        """Bring everything to rest as it was loaded, the joints at `positions`.
+
+        PyBullet's saved state includes contacts and the solver's start: an episode equals that of a fresh client.
+        """
+        self._call(self._bullet.restoreState, self._restarted)
+        for (body, joint), position in zip(self._placed, positions, strict=True):
+            self._call(self._bullet.resetJointState, body, joint, position, 0.0)
+        self._still_places = self._places(self._still)
+
+    def step(self, torques: Sequence[float]) -> None:
+        """Advance under constant torques (forces, of sliders)."""
+        bullet, client = self._bullet, self.client
+        bullet.setJointMotorControlArray(
+            self._body, self._motors, bullet.TORQUE_CONTROL, forces=torques, physicsClientId=client
+        )
+        bullet.stepSimulation(client)
+
+    def read(self, *, touching: bool = True) -> list[float]:
+        """Return the readings `[R]` of one instant: links are recomputed, because else they lag a physics step.
+
+        Args:
+            touching: False for no contacts; until its next step, PyBullet returns those before a restart.
+        """
+        bullet, client, feet = self._bullet, self.client, self._feet
+        joints = bullet.getJointStates(self._body, self._joints, client)
+        values: list[float] = [joint[0] for joint in joints]
+        values += [joint[1] for joint in joints]
+        values += self._places(self._parts)
+        values += self._still_places
+        if self._root is not None:
+            place, attitude, speed = self._read_root(*self._root)
+            values += place
+            values += bullet.getEulerFromQuaternion(attitude)
+            values += speed
+        if feet:
+            ground, other = [0.0] * len(feet), [0.0] * len(feet)
+            for contact in bullet.getContactPoints(self._body, physicsClientId=client) if touching else ():
+                _, first, second, first_link, second_link, *_ = contact
+                for body, link, touched in ((first, first_link, second), (second, second_link, first)):
+                    if body == self._body and link in feet:
+                        (ground if touched in self._floor else other)[feet[link]] = 1.0
+            values += ground
+            values += other
+        return values
+
+    def picture(self) -> NDArray[np.uint8]:
+        """Return an image uint8 `[480, 480, 3]`, drawn without graphics hardware."""
+        bullet, model = self._bullet, self._model
+        self._paint()
+        distance, yaw, pitch = model.camera
+        view = bullet.computeViewMatrixFromYawPitchRoll(self._middle(), distance, yaw, pitch, 0, 2)
+        lens = bullet.computeProjectionMatrixFOV(60.0, 1.0, 0.1, 100.0)
+        drawn = self._call(
+            bullet.getCameraImage, PIXELS, PIXELS, view, lens, renderer=bullet.ER_TINY_RENDERER, shadow=0
+        )
+        return np.asarray(drawn[2], np.uint8).reshape(PIXELS, PIXELS, 4)[:, :, :3].copy()
+
+    def close(self) -> None:
+        """Free the client."""
+        self._bullet.disconnect(self.client)
+
+    def _call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs, physicsClientId=self.client)
+
+    def _load(self) -> None:
+        bullet, model = self._bullet, self._model
+        *floor, robot = model_files(model)
+        self._floor = frozenset(body for file in floor for body in self._call(bullet.loadSDF, str(file)))
+        for body in self._floor:
+            self._call(bullet.changeDynamics, body, -1, lateralFriction=_FLOOR_FRICTION, restitution=_FLOOR_RESTITUTION)
+        flags = bullet.URDF_USE_SELF_COLLISION | bullet.URDF_USE_SELF_COLLISION_EXCLUDE_ALL_PARENTS
+        bodies = self._call(bullet.loadMJCF, str(robot), flags=flags)
+        joints: dict[str, tuple[int, int]] = {}
+        links: dict[str, tuple[int, int]] = {}
+        for body in bodies:
+            links[self._call(bullet.getBodyInfo, body)[0].decode()] = body, -1
+            for number in range(self._call(bullet.getNumJoints, body)):
+                info = self._call(bullet.getJointInfo, body, number)
+                joints[info[1].decode()] = links[info[12].decode()] = body, number
+                # Loaded joints have brakes: a position control of no force takes them off.
+                self._call(bullet.setJointMotorControl2, body, number, bullet.POSITION_CONTROL, force=0.0)
+        self._placed = [joints[name] for name in (*model.joints, *model.placed)]
+        ((self._body, self._joints),) = _by_body(joints[name] for name in model.joints)
+        self._motors = self._joints[: model.motors]
+        self._parts = _by_body(links[name] for name in model.parts)
+        self._still = _by_body(links[name] for name in model.still)
+        self._still_places = self._places(self._still)
+        self._root = links[model.root] if model.root else None
+        self._grey = [
+            links[name] for name in dict.fromkeys((model.root, *model.seen, *model.parts, *model.still)) if name
+        ]
+        self._feet = {links[name][1]: place for place, name in enumerate(model.feet)}
+
+    def _paint(self) -> None:
+        """Give the links colours, without which a robot is grey; for the first picture only."""
+        for place, (body, link) in enumerate(self._grey):
+            self._call(self._bullet.changeVisualShape, body, link, rgbaColor=_COLOURS[place % len(_COLOURS)])
+        self._grey = []
+
+    def _places(self, links: list[tuple[int, list[int]]]) -> list[float]:
+        values: list[float] = []
+        for body, numbers in links:
+            for link in self._bullet.getLinkStates(body, numbers, 0, 1, self.client):
+                values += link[0]
+        return values
+
+    def _read_root(self, body: int, link: int) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
+        bullet, client = self._bullet, self.client
+        if link < 0:
+            place, attitude = bullet.getBasePositionAndOrientation(body, client)
+            return place, attitude, bullet.getBaseVelocity(body, client)[0]
+        state = bullet.getLinkState(body, link, 1, 1, client)
+        return state[0], state[1], state[6]
+
+    def _middle(self) -> Sequence[float]:
+        if self._model.look_at or self._root is None:
+            return self._model.look_at
+        return self._read_root(*self._root)[0]
+
+
+def _by_body(found: Iterable[tuple[int, int]]) -> list[tuple[int, list[int]]]:
+    """Return for each body, in their order, the numbers of its joints or links, so that one call reads them all."""
+    return [
+        (body, [number for _, number in of_body]) for body, of_body in itertools.groupby(found, operator.itemgetter(0))
+    ]
 
 
 def pace(step: float, count: int) -> float:
@@ -81,17 +327,13 @@ class BulletEngine(Engine):
         self.reward[moving] = terms.sum(axis=1)[moving]
         self.terminated[moving] = ended[moving]
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
+    def changing(self) -> dict[str, NDArray[Any]]:
         return {
-            "start": self._start.copy(),
-            "actions": self._actions.copy(),
-            "steps_taken": self._elapsed.copy(),
-            "terms": self._terms.copy(),
-        }
+            "start": self._start, "actions": self._actions, "steps_taken": self._elapsed, "terms": self._terms,
+        }  # fmt: skip
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        self._start[:], self._actions[:] = state["start"], state["actions"]
-        self._elapsed[:], self._terms[:] = state["steps_taken"], state["terms"]
+        super().set_state(state)
         self._begin(self._elapsed >= 0)
         for step in range(int(self._elapsed.max())):
             self._move(self._actions[:, step], self._elapsed > step)

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.envs.bullet.engine import INTERVAL, BulletPlant
-from replaybench.envs.bullet.world import Floats, Model, Readings
+from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, Floats, Model, Readings
 from replaybench.runtime import elementwise
 
 ELBOW: Final = 3.0  # its range is ± this [rad]

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.envs.bullet.engine import INTERVAL, BulletPlant
-from replaybench.envs.bullet.world import Floats, Model, Readings
+from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, Floats, Model, Readings
 from replaybench.runtime import elementwise
 from replaybench.runtime.errors import UserError
 

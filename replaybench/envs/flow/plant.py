@@ -16,6 +16,7 @@ from matplotlib.patches import Ellipse, FancyArrowPatch, Rectangle, Wedge
 from numpy.typing import NDArray
 
 from replaybench.envs.flow.wake import BY_FIDELITY, FELT
+from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Picture, Plant
 from replaybench.envs.interface.signals import wrap_angle
 from replaybench.runtime.errors import UserError, unknown
@@ -23,7 +24,6 @@ from replaybench.runtime.kernel import kernel
 from replaybench.runtime.source_hash import made_of
 
 if TYPE_CHECKING:
-    from replaybench.envs.interface.engine import Engine
     from replaybench.runtime.streams import Stream
 
 SEMI_MAJOR: Final = 0.5  # of the ellipse [D]
@@ -250,3 +250,26 @@ class FlowPicture(Picture):
         )
         self._torque.set_connectionstyle("arc3", rad=math.tan(sweep / 4))
         return self.pixels()
+
+
+class DraftingEngine(Engine):
+    """Base class of the engines of M ellipses.
+
+    Attributes:
+        applied: float64 `[M, 3]`, the last action, in its units.
+    """
+
+    def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
+        super().__init__(num_envs, len(plant.state_names), frequency)
+        self.plant = plant
+        self.applied = np.zeros((num_envs, 3))
+        self._picture: FlowPicture | None = None
+
+    def infos(self) -> dict[str, NDArray[Any]]:
+        """Return `actuation`, the ‖a‖² of the last step, and `left`, whether it left the box."""
+        return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
+
+    def picture(self) -> FlowPicture:
+        """Return the drawing, made on first use."""
+        self._picture = self._picture or FlowPicture(self.plant.box)
+        return self._picture

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, half_turn, outside, step_reward
+from replaybench.envs.flow.plant import LEFT, SENSORS, VIEW, Drafting, DraftingEngine, half_turn, outside, step_reward
 from replaybench.envs.flow.wake import BY_FIDELITY, PERIOD, fill_table, look_up, records, vary, vorticity, wake_table
-from replaybench.envs.interface.engine import Engine
 from replaybench.runtime.function_hash import content_hash
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
-
-if TYPE_CHECKING:
-    from replaybench.envs.flow.plant import FlowPicture
 
 GAUSS: Final = 0.2887  # where the chord feels the flow, on both sides of the centre [D]
 MUNK: Final = 0.754  # potential-flow moment, π (a² − b²) [ρD²]
@@ -194,24 +190,20 @@ def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], ob
         observed[7 + 2 * n] = crosswise * v + more * sine
 
 
-class VortexWake(Engine):
-    """M ellipses in M wakes (`replaybench.envs.flow.vortex_engine`, `replaybench.envs.flow.wake`).
+class VortexWake(DraftingEngine):
+    """M ellipses in M tabulated wakes.
 
     Attributes:
         state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], and hidden coupling κ and phase of the wake.
-        applied: float64 `[M, 3]`, the last action.
         laws: of dtype `LAWS`, `[M]`, of each ellipse in this episode.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
-        super().__init__(num_envs, len(plant.state_names), frequency)
-        self.plant = plant
+        super().__init__(plant, num_envs, frequency)
         self._substeps = max(1, math.ceil(1.0 / frequency / MAX_SUBSTEP - 1e-9))
         self.state = np.zeros((num_envs, STATES))
-        self.applied = np.zeros((num_envs, 3))
         self.laws = records(BY_FIDELITY[plant.fidelity], num_envs)
         self._table = wake_table()
-        self._picture: FlowPicture | None = None
 
     @staticmethod
     def made_of() -> str:
@@ -244,28 +236,15 @@ class VortexWake(Engine):
             readings = self.draws.normal(2 * len(SENSORS), chosen)
             self.observed[chosen, -2 * len(SENSORS) :] += self.plant.reading_noise * readings
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
+    def changing(self) -> dict[str, NDArray[Any]]:
         laws = self.laws.view(np.float64).reshape(len(self.laws), -1)
-        return {"state": self.state.copy(), "laws": laws.copy(), "applied": self.applied.copy()}
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        self.state[:] = state["state"]
-        self.laws.view(np.float64).reshape(len(self.laws), -1)[:] = state["laws"]
-        self.applied[:] = state["applied"]
-
-    def infos(self) -> dict[str, NDArray[Any]]:
-        """Return `actuation`, the ‖a‖² of the last step, and `left`, whether it left the box."""
-        return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
+        return {"state": self.state, "laws": laws, "applied": self.applied}
 
     def frame(self, member: int) -> NDArray[np.uint8]:
         """Return a picture uint8 `[320, 640, 3]` of a member in a street that nothing weakens."""
-        from replaybench.envs.flow.plant import VIEW, FlowPicture
-
-        if self._picture is None:
-            self._picture = FlowPicture(self.plant.box)
         columns, rows = np.linspace(VIEW[0], VIEW[1], 211), np.linspace(VIEW[2], VIEW[3], 106)
         water = vorticity(columns, rows, float(self.state[member, 7]))
-        return self._picture.frame(water, VIEW, self.state[member, :3], self.applied[member])
+        return self.picture().frame(water, VIEW, self.state[member, :3], self.applied[member])
 
 
 @kernel

@@ -294,14 +294,9 @@ def records(laws: Laws, count: int) -> NDArray[np.void]:
 def vary(
     records: NDArray[np.void], laws: Laws, spreads: Mapping[str, float], draws: Stream, chosen: NDArray[np.bool_]
 ) -> None:
-    """Multiply the chosen members' laws by e^(±spread), uniform in the logarithm; draw only where a spread is positive.
+    """Multiply the middle values `laws` of chosen members by e^(±spread), uniform in the logarithm.
 
-    Args:
-        records: of all members `[M]`, dtype `LAWS`, changed in place.
-        laws: the middle values.
-        spreads: by field, the largest logarithm of its factor.
-        draws: the members' random numbers.
-        chosen: which members, `[M]`.
+    `records` `[M]` are changed in place. Only fields of positive spread draw.
     """
     names = [name for name, spread in spreads.items() if spread > 0.0]
     if names:

@@ -16,7 +16,7 @@ import numpy as np
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import FixedStepPlant, Observed, Vector, positions, velocities
-from replaybench.envs.mujoco.model import quiet
+from replaybench.envs.mujoco.plant import quiet
 
 STEPS: Final = 500
 """Samples in an episode (E.1)."""

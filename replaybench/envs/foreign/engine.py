@@ -57,8 +57,9 @@ class StepwiseEngine(Engine):
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         seeds = (draws.uniform(1, chosen)[:, 0] * _SEEDS).astype(np.int64)
-        for m, seed in zip(np.flatnonzero(chosen), seeds, strict=True):
-            self._begin(int(m), int(seed))
+        self._seed[chosen], self._taken[chosen], self._actions[chosen] = seeds, 0, 0.0
+        for m, seed in zip(np.flatnonzero(chosen).tolist(), seeds.tolist(), strict=True):
+            self.observed[m] = self._simulators[m].restart(seed)
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         for m in map(int, np.flatnonzero(running)):
@@ -67,24 +68,17 @@ class StepwiseEngine(Engine):
             step = self._simulators[m].advance(action[m].copy())
             self.observed[m], self.reward[m], self.terminated[m], self.truncated[m] = step
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
+    def changing(self) -> dict[str, NDArray[Any]]:
         """Return seeds `[M]`, numbers of actions so far `[M]`, and these actions `[M, T, A]`."""
-        return {"seed": self._seed.copy(), "taken": self._taken.copy(), "actions": self._actions.copy()}
+        return {"seed": self._seed, "taken": self._taken, "actions": self._actions}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        for m in range(len(self._simulators)):
-            if state["seed"][m] != _NOT_STARTED:
-                self._begin(m, int(state["seed"][m]))
-                self._taken[m] = state["taken"][m]
-                self._actions[m] = state["actions"][m]
-                for action in self._actions[m, : self._taken[m]]:
-                    self.observed[m] = self._simulators[m].advance(action.copy()).observed
+        super().set_state(state)
+        for m in np.flatnonzero(self._seed != _NOT_STARTED).tolist():
+            self.observed[m] = self._simulators[m].restart(int(self._seed[m]))
+            for action in self._actions[m, : self._taken[m]]:
+                self.observed[m] = self._simulators[m].advance(action.copy()).observed
 
     def close(self) -> None:
         for simulator in self._simulators:
             simulator.close()
-
-    def _begin(self, member: int, seed: int) -> None:
-        self._seed[member], self._taken[member] = seed, 0
-        self._actions[member] = 0.0
-        self.observed[member] = self._simulators[member].restart(seed)

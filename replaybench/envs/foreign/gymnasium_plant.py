@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, cast
+from typing import Any, ClassVar, Final, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
-from replaybench.envs.mujoco.model import quiet
+from replaybench.envs.mujoco.plant import quiet
 from replaybench.runtime.errors import UserError, nearest, unknown
 from replaybench.runtime.source_hash import made_of
 from replaybench.runtime.user_file import import_file, import_module, located
@@ -103,7 +103,11 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
         actions = action_range(name, env.action_space)
         center, scale, limit = normalisation(name, env.observation_space)
         frequency = _frequency(env)
-        origins = _origins(env, spec)
+        maker: Any = spec.entry_point
+        layers = [env]
+        while isinstance(layers[-1], gymnasium.Wrapper):
+            layers.append(layers[-1].env)
+        origins = load_env_creator(maker) if isinstance(maker, str) else maker, *map(type, layers)
     finally:
         env.close()
     if spec.max_episode_steps is None:
@@ -169,20 +173,16 @@ def _spec(name: str) -> EnvSpec:
         import_file(Path(module), "plant", name)
     elif module:
         import_module(module, "plant", name)
-    if identifier not in gymnasium.registry:
-        raise _no_such_task(identifier)
-    return gymnasium.registry[identifier]
-
-
-def _no_such_task(identifier: str) -> UserError:
-    """Return an error with other versions of that task, else the nearest ids, else how to find one."""
+    if identifier in gymnasium.registry:
+        return gymnasium.registry[identifier]
+    # The error offers other versions of that task, else the nearest ids, else how to find one.
     known = {other.casefold(): other for other in gymnasium.registry if not other.startswith("replaybench/")}
     wanted = identifier.casefold()
     versions = [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted.rpartition("-v")[0]]
     versions += [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted]
     if versions or nearest(wanted, known):
-        return unknown("Gymnasium task", identifier, versions or known.values())
-    return UserError(
+        raise unknown("Gymnasium task", identifier, versions or known.values())
+    raise UserError(
         f"unknown Gymnasium task {identifier!r}; gymnasium.pprint_registry() lists them, and "
         f"gymnasium:MODULE:{identifier} imports the module that registers it"
     )
@@ -211,16 +211,6 @@ def _needed(spec: EnvSpec, error: Exception) -> str:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "no message")
-
-
-def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:
-    """Return the maker of an environment, the classes of the wrappers around it, and its own."""
-    maker = spec.entry_point
-    found: list[Callable[..., Any]] = [load_env_creator(maker) if isinstance(maker, str) else cast(Any, maker)]
-    while isinstance(env, gymnasium.Wrapper):
-        found.append(type(env))
-        env = env.env
-    return (*found, type(env))
 
 
 def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:

@@ -130,14 +130,6 @@ def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector
     return _checked(plant, "step", after), reward, terminated
 
 
-def try_methods(plant: PythonPlant) -> None:
-    """Call a plant's methods once, with the middle action; raise `UserError` if they fail or return wrong values."""
-    x = started(plant, np.full(len(plant.state_names), 0.5))
-    after, reward, _ = stepped(plant, x, np.array(plant.action_range()[0]), 1.0 / plant.frequency)
-    if not np.isfinite([*after, reward]).all():
-        raise UserError(f"plant {plant.name}: step returns a state or reward that is not finite at the initial state")
-
-
 def _checked(plant: PythonPlant, method: str, x: Vector) -> Vector:
     if x.shape != (len(plant.state_names),):
         raise UserError(
@@ -158,13 +150,18 @@ _REFUSED: Final = (NumbaError, UnsupportedBytecodeError)
 
 
 def try_out(plant: Plant, name: str) -> None:
-    """Call a user's functions once as plain Python, then compile equations.
+    """Call a user's functions once as plain Python, with the middle action, then compile equations.
 
     Raises:
         UserError: a function fails, returns a wrong value, or cannot be compiled.
     """
     if isinstance(plant, PythonPlant):
-        try_methods(plant)
+        x = started(plant, np.full(len(plant.state_names), 0.5))
+        after, reward, _ = stepped(plant, x, plant.action_range()[0], 1.0 / plant.frequency)
+        if not np.isfinite([*after, reward]).all():
+            raise UserError(
+                f"plant {plant.name}: step returns a state or reward that is not finite at the initial state"
+            )
     if not isinstance(plant, OdePlant):
         return
     path = Path(name.rpartition(":")[0])

@@ -73,12 +73,18 @@ class Engine(ABC):
         entry `reward`, `event` and `truncated` are 0; the other members' rows and state stay as they are.
         """
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of all state besides `observed` and `terminated`, arrays `[M, ...]` by name."""
+    def changing(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays `[M, ...]` that change as members move, besides `observed` and `terminated`, by name."""
         return {}
 
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:  # noqa: B027 (some engines have no further state)
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Return copies of all state besides `observed` and `terminated`, arrays `[M, ...]` by name."""
+        return {name: array.copy() for name, array in self.changing().items()}
+
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Restore a result of `get_state`, bit for bit; the caller restores `observed` and `terminated`."""
+        for name, array in self.changing().items():
+            array[:] = state[name]
 
     def infos(self) -> dict[str, NDArray[Any]]:
         """Return further facts of the last step, such as the terms of the reward, fresh arrays `[M, ...]` by name."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from replaybench.envs.interface.plant import Observed, Vector, positions, velocities
 from replaybench.envs.interface.signals import wrap_angle
+from replaybench.envs.mujoco.locomotion import Array, Mask, control_cost
 from replaybench.envs.mujoco.plant import MujocoPlant
-from replaybench.envs.mujoco.rewards import Array, Mask, control_cost
 from replaybench.runtime import elementwise
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream

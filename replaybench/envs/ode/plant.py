@@ -115,7 +115,14 @@ class OdePlant(Plant):
             check_tuple(self, name, "state_names")
         if self.grid_nodes:
             check_range(self, "grid_low", "grid_high")
-            self._check_turns()
+            for name, angle, low, high in zip(
+                self.state_names, self.periodic, self.grid_low, self.grid_high, strict=True
+            ):
+                if angle and not math.isclose(high - low, 2 * math.pi, rel_tol=1e-3):
+                    raise UserError(
+                        f"plant {plant}: the grid of {name}, which is periodic, goes from {low:g} to {high:g}, which "
+                        "is not a whole turn; let it, or declare the state not periodic"
+                    )
         if self.action_levels or self.grid_nodes:
             check_tuple(self, "action_levels", "action_names")
             if self.action_choices and self.action_levels != self.action_choices:
@@ -128,14 +135,6 @@ class OdePlant(Plant):
         for name in ("rhs", "reward"):
             if getattr(self, name) is getattr(OdePlant, name):
                 raise UserError(f"plant {plant} does not define the static method {name}")
-
-    def _check_turns(self) -> None:
-        for name, angle, low, high in zip(self.state_names, self.periodic, self.grid_low, self.grid_high, strict=True):
-            if angle and not math.isclose(high - low, 2 * math.pi, rel_tol=1e-3):
-                raise UserError(
-                    f"plant {type(self).__name__}: the grid of {name}, which is periodic, goes from {low:g} to "
-                    f"{high:g}, which is not a whole turn; let it, or declare the state not periodic"
-                )
 
 
 class RungeKutta(Engine):
@@ -151,7 +150,7 @@ class RungeKutta(Engine):
         self.observed[chosen] = self.plant.initial_state
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        self._kernel.advance(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
+        self._kernel(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
 
 
 def try_functions(plant: OdePlant) -> str:

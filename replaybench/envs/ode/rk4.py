@@ -7,6 +7,7 @@ constants, and the template below. Equal content finds the machine code of an ea
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import math
@@ -14,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numba
 import numpy as np
@@ -24,9 +25,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
+from replaybench.runtime.atomic import store_text
 from replaybench.runtime.configuration import STEPS
 from replaybench.runtime.function_hash import content_hash, importable
-from replaybench.runtime.kernel import cache_dir, cached_next_to_source, compiler, store_text
+from replaybench.runtime.kernel import cache_dir, cached_next_to_source, compiler
 
 
 @intrinsic
@@ -138,32 +140,19 @@ def advance(state, action, members, h, substeps, p, reward, terminated, event):
 '''
 
 
-class Kernel(NamedTuple):
-    """The compiled motion of a plant.
+def kernel(plant: Equations) -> Callable[..., None]:
+    """Return the kernel of a plant, `advance` in `TEMPLATE`; plants that differ in parameters share it.
 
-    Attributes:
-        advance: step the chosen members of `state` `[M, S]` by one noise-free sample under `action` `[M, A]`, both
-            physical and C-contiguous, and write their reward, `terminated` and event.
-        path: the generated file; None if nothing is cached, because the folder cannot be written or a module of the
-            plant's functions cannot be found by its name.
+    It steps the chosen members of `state` `[M, S]` by one noise-free sample under `action` `[M, A]`, both physical and
+    C-contiguous, and writes their reward, `terminated` and event. It is not cached if the folder cannot be written or a
+    module of the plant's functions cannot be found by its name.
     """
-
-    advance: Callable[..., None]
-    path: str | None
-
-
-def kernel(plant: Equations) -> Kernel:
-    """Return the kernel of a plant; plants that differ in parameters share it."""
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name)
 
 
 def substeps(plant: Equations, dt: float) -> int:
-    """Return the number of equal Runge-Kutta steps in a sample of `dt` seconds.
-
-    Raises:
-        UserError: there are too many.
-    """
+    """Return the number of equal Runge-Kutta steps in `dt` seconds; raise `UserError` if there are too many."""
     count = max(1.0, dt / plant.max_substep - 1e-9)
     STEPS.check(count, f"a sample of {plant.name}, {dt:g} s in Runge-Kutta steps of {plant.max_substep:g} s,")
     return math.ceil(count)
@@ -198,12 +187,12 @@ def advance(
     """Step states `[N, S]` in place by `count` Runge-Kutta steps; return reward and `terminated`, `[N]` each."""
     reward, terminated, event = np.empty(len(states)), np.empty(len(states), np.bool_), np.empty(len(states), np.int64)
     everyone = np.ones(len(states), np.bool_)
-    kernel(plant).advance(states, actions, everyone, dt / count, count, plant.params(), reward, terminated, event)
+    kernel(plant)(states, actions, everyone, dt / count, count, plant.params(), reward, terminated, event)
     return reward, terminated
 
 
 @functools.cache
-def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int, plant: str) -> Kernel:
+def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int, plant: str) -> Callable[..., None]:
     rhs, reward, project, terminated = functions
     source = _unroll(TEMPLATE, states, actions)
     content = content_hash((*functions, scratch, scratch_bits), exact=True)
@@ -217,11 +206,9 @@ def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int
         "scratch_bits": scratch_bits, "S": states, "A": actions, "B": BLOCK, "__file__": str(path),
     }  # fmt: skip
     if importable(functions) and store_text(path, source):
-        try:
-            return _execute(source, f"replaybench.envs.kernels.{name}", values, cached=True)
-        except RuntimeError:  # Numba found no folder where it may put the machine code
-            pass
-    return _execute(source, f"replaybench.envs.kernels.{name}", values, cached=False)
+        with contextlib.suppress(RuntimeError):  # Numba found no folder where it may put the machine code
+            return _execute(source, f"replaybench.envs.kernels.{name}", values, cached_next_to_source)
+    return _execute(source, f"replaybench.envs.kernels.{name}", values, numba.njit)
 
 
 def _unroll(template: str, states: int, actions: int) -> str:
@@ -237,10 +224,11 @@ def _unroll(template: str, states: int, actions: int) -> str:
     return "".join(lines)
 
 
-def _execute(source: str, name: str, values: dict[str, Any], *, cached: bool) -> Kernel:
+def _execute(source: str, name: str, values: dict[str, Any], compiled: Callable[..., Any]) -> Callable[..., None]:
     module = ModuleType(name)
-    module.__dict__.update(values, compiled=cached_next_to_source if cached else numba.njit)
+    module.__dict__.update(values, compiled=compiled)
     # Machine code from the cache looks its module up by name.
     sys.modules[name] = module
     exec(compile(source, values["__file__"], "exec"), module.__dict__)
-    return Kernel(module.__dict__["advance"], path=values["__file__"] if cached else None)
+    advance: Callable[..., None] = module.__dict__["advance"]
+    return advance

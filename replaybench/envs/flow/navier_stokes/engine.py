@@ -12,8 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +20,11 @@ from numpy.typing import NDArray
 from replaybench.data.record import open_record, write_record
 from replaybench.envs.flow.navier_stokes.bodies import FreeEllipse, Obstacle, ellipse_at, half_circle
 from replaybench.envs.flow.navier_stokes.solver import Array, Grid, Solver, V, fill_pads
-from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, half_turn, outside, step_reward
-from replaybench.envs.interface.engine import Engine
+from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, DraftingEngine, half_turn, outside, step_reward
 from replaybench.runtime import elementwise
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import cache_dir, kernel
 from replaybench.runtime.streams import Stream
-
-if TYPE_CHECKING:
-    from replaybench.envs.flow.plant import FlowPicture
 
 REYNOLDS: Final = 400.0
 PHASES: Final = 32
@@ -54,8 +49,9 @@ def developed_wake(grid: Grid) -> Wake:
     """Return the wake on a grid, from the cache folder if it is there."""
     key = hashlib.sha256(f"{grid} {REYNOLDS} {PHASES} {SETTLING} {SOLVER}".encode()).hexdigest()
     path = cache_dir() / "flow" / f"{key[:32]}.h5"
-    with contextlib.suppress(UserError):  # none yet, or a damaged one
-        return _read(path)
+    with contextlib.suppress(UserError), open_record(path, "wake") as record:  # none yet, or a damaged one
+        facts = record.header.facts
+        return Wake(record.read("snapshots"), float(facts["period"]), float(facts["drag"]))
     print(f"replaybench: computing the wake at {grid.cells} cells per D, once", file=sys.stderr, flush=True)
     wake = _develop(grid)
     with contextlib.suppress(UserError, OSError):
@@ -106,19 +102,13 @@ def _develop(grid: Grid) -> Wake:
     return Wake(snapshots, period * dt, float(late[:, 0].mean()))
 
 
-def _read(path: Path) -> Wake:
-    with open_record(path, "wake") as record:
-        facts = record.header.facts
-        return Wake(record.read("snapshots"), float(facts["period"]), float(facts["drag"]))
-
-
 HELD: Final = 0.25
 """How long before the start of an episode the ellipse is put into the wake. [D/U]"""
 MARGIN: Final = 1.0
 """What every ellipse is further than from the ends of the grid, also one that has just left the box. [D]"""
 
 
-class NavierStokes(Engine):
+class NavierStokes(DraftingEngine):
     """M ellipses, each free in the flow past a cylinder of its own.
 
     The box is 12 D long and 10 D wide, the flat face of the cylinder 4 D behind the inflow. The near walls raise St to
@@ -127,16 +117,13 @@ class NavierStokes(Engine):
     Attributes:
         fields: float64 `[M, 5, nx + 5, ny + 5]`: u, v, pressure and the rates of the step before.
         body: float64 `[M, 6]`: x, y [D], θ [rad], velocity [U], Ω [U/D].
-        action: float64 `[M, 3]`, the last one, in its units.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
-        super().__init__(num_envs, len(plant.state_names), frequency)
-        self.plant, self.grid = plant, Grid(int(plant.cells))
+        super().__init__(plant, num_envs, frequency)
+        self.grid = Grid(int(plant.cells))
         self.fields = np.zeros((num_envs, 5, *self.grid.shape))
         self.body = np.zeros((num_envs, 6))
-        self.action = np.zeros((num_envs, 3))
-        self._picture: FlowPicture | None = None
         self._pace = np.zeros((num_envs, 2))  # the last time step [T] and the fastest flow [U]
         self._solver, self._ellipse = Solver(self.grid, REYNOLDS), FreeEllipse(self.grid)
         self._cylinder = Obstacle(self.grid, half_circle)
@@ -154,7 +141,7 @@ class NavierStokes(Engine):
             self.body[member, :3] = pose
             self.body[member, 3:] = 0.0
             self._pace[member] = 0.0, np.abs(wake.snapshots[0, :2]).max()
-            self.action[member] = 0.0
+            self.applied[member] = 0.0
             self._hold(member)
             self._observe(member)
 
@@ -162,40 +149,24 @@ class NavierStokes(Engine):
         sample, actuation = 1.0 / self.frequency, (action**2).sum(axis=1)
         for member in np.flatnonzero(running).tolist():
             left = self._advance(member, action[member] * np.array(self.plant.forces), sample)
-            self.action[member] = action[member]
+            self.applied[member] = action[member]
             self.terminated[member] = left
             self.event[member] = LEFT if left else 0
             self.reward[member] = step_reward(actuation[member], left, sample)
             self._observe(member)
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        return {name: array.copy() for name, array in self._changing().items()}
-
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from what `get_state` returned.
-
-        Raises:
-            UserError: an ellipse is off the grid, so that a step would write outside the arrays.
-        """
+        """Restore a result of `get_state`; raise `UserError` if an ellipse is off the grid."""
         grid, body = self.grid, np.asarray(state["body"])
         x, y = body[:, 0] + grid.upstream, body[:, 1]
         inside = (x > MARGIN) & (x < grid.width - MARGIN) & (np.abs(y) < grid.height / 2 - MARGIN)
         if not (inside.all() and np.isfinite(body).all()):
             raise UserError("this is no state of the flow: an ellipse is off the grid")
-        for name, array in self._changing().items():
-            array[:] = state[name]
-
-    def infos(self) -> dict[str, NDArray[Any]]:
-        """Return `actuation`, the ‖a‖² of the last step, and `left`, whether it left the box."""
-        return {"actuation": (self.action**2).sum(axis=1), "left": self.terminated.copy()}
+        super().set_state(state)
 
     def frame(self, member: int) -> NDArray[np.uint8]:
         """Return a picture uint8 `[320, 640, 3]` of a member's vorticity, with the bodies and the last action."""
-        if self._picture is None:
-            from replaybench.envs.flow.plant import FlowPicture
-
-            self._picture = FlowPicture(self.plant.box)
-        return self._picture.frame(*self.vorticity(member), self.body[member, :3], self.action[member])
+        return self.picture().frame(*self.vorticity(member), self.body[member, :3], self.applied[member])
 
     def vorticity(self, member: int) -> tuple[Array, tuple[float, float, float, float]]:
         """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of cells, lowest y first, and its extent.
@@ -207,8 +178,8 @@ class NavierStokes(Engine):
         margin, left, bottom = self.grid.h / 2, -self.grid.upstream, -self.grid.height / 2
         return curl.T, (left + margin, left + self.grid.width - margin, bottom + margin, -bottom - margin)
 
-    def _changing(self) -> dict[str, NDArray[Any]]:
-        return {"fields": self.fields, "body": self.body, "pace": self._pace, "applied": self.action}
+    def changing(self) -> dict[str, NDArray[Any]]:
+        return {"fields": self.fields, "body": self.body, "pace": self._pace, "applied": self.applied}
 
     def _hold(self, member: int) -> None:
         """Keep a new ellipse at rest until the moving fluid has made way for it."""
