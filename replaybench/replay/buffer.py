@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.batch import ReplayBatch
+from replaybench.data.batch import ReplayBatch
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
 from replaybench.replay.storage.columns import Columns, Indices, gather, write
 from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally, Unit, mean_over_steps

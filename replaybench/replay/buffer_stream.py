@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.batch import ReplayBatch
+from replaybench.data.batch import ReplayBatch
 from replaybench.replay.storage.columns import Columns, Indices, State, gather
 from replaybench.replay.storage.schema import open_buffer
 from replaybench.replay.strategies.interface import Context

@@ -13,8 +13,8 @@ from buffers import FIELDS, FarRule, make, saved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from replaybench.data.batch import ReplayBatch
 from replaybench.data.record import read_record, write_record
-from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, newest_batch, step_fields
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment

@@ -11,8 +11,8 @@ full recursion. (If rewards are normalised, returns are computed with the curren
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,27 +22,6 @@ from replaybench.runtime.kernel import kernel
 
 RHO_LIMIT: Final = 1e3
 """Bound on ρ where Rule 2 is alone (section 5.3)."""
-
-
-class ReFERSettings(Protocol):
-    """The settings of ReF-ER in a strategy.
-
-    C: ratios from 1/(1 + C) to 1 + C are near-policy at first; A: annealing per update; and which rules apply. With
-    Rule 2 also D `far`, the target share of far-policy experiences; initial β and its step (None: the learning
-    rate); and the divergence `kl`.
-    """
-
-    @property
-    def c(self) -> float:
-        """C."""
-
-    @property
-    def anneal(self) -> float:
-        """A."""
-
-    @property
-    def rules(self) -> Sequence[int]:
-        """Which of the rules 1 and 2 apply."""
 
 
 class Rules(NamedTuple):

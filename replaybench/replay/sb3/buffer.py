@@ -15,8 +15,8 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from replaybench.data.batch import ReplayBatch
 from replaybench.data.record import read_record, write_record
-from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse

@@ -7,11 +7,12 @@ step to its neighbours in any slots. The learner's `TraceRule` computes the numb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.batch import Window
 from replaybench.replay.storage.columns import Columns, LazyColumn
 from replaybench.runtime.arrays import Bools, Floats32
 from replaybench.runtime.kernel import kernel
@@ -202,34 +203,10 @@ MEMORY: Final = "memory"
 """The field in which a learner may store its recurrent state before the step."""
 
 
-class Window(NamedTuple):
-    """The successive steps that end with each sample, the oldest first, at most W.
-
-    Attributes:
-        observation: float32 `[M, B, W, S]`, zero after the sample's own.
-        length: steps of each window int64 `[M, B]`, at least 1.
-        memory: the field `memory` of the first step of each window, float32 `[M, B, H]`; H = 0 if it is not stored.
-    """
-
-    observation: Floats32
-    length: NDArray[np.int64]
-    memory: Floats32
-
-
-class OnlyLinks:
+class OnlyLinks(TraceRule):
     """The rule of learners that derive no numbers along episodes but need the links."""
 
     names: tuple[str, ...] = ()
-
-    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None: ...
-
-    def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None: ...
-
-    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None: ...
-
-    def annotated(
-        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
-    ) -> None: ...
 
 
 def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:

@@ -22,9 +22,7 @@ from replaybench.replay.orders.priority_sums import (
     make_sums,
     new_cover,
     sum_rebuild,
-    sum_search,
     sum_set,
-    sum_update,
 )
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
@@ -153,14 +151,9 @@ def _renew(ages: AgeState, slots: Indices) -> None:
 
 @kernel
 def _draw_log(stream: NDArray[np.uint64], ages: AgeState, newest: Indices, count: Indices, draws: Draws) -> None:
-    batch = draws.idx.shape[1]
-    rank = np.empty(batch)
     for m in range(draws.idx.shape[0]):
-        for b in range(batch):
-            rank[b] = count[m] - 1 - next_below(stream[m], newest[m]) + 0.5
-        sum_search(ages.used, m, rank, draws.idx[m])
-        for b in range(batch):
-            draws.idx[m, b] = ages.slot_at[m, draws.idx[m, b]]
+        for b in range(draws.idx.shape[1]):
+            draws.idx[m, b] = ages.slot_at[m, age_place(ages, m, count[m], next_below(stream[m], newest[m]))]
             draws.probability[m, b] = 1.0 / newest[m]
 
 
@@ -254,15 +247,11 @@ def _store(sums: SumState, ages: AgeState, largest: Floats32, slots: Indices) ->
 def _set_priorities(
     sums: SumState, ages: AgeState, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float, epsilon: float
 ) -> None:
-    batch = idx.shape[1]
-    position, priority = np.empty(batch, np.int64), np.empty(batch, np.float32)
     for m in range(idx.shape[0]):
-        for b in range(batch):
-            position[b] = -1
+        for b in range(idx.shape[1]):
             if idx[m, b] >= 0:
-                position[b] = _position(ages, m, idx[m, b])
-                priority[b] = priority_of(td_error[m, b], largest, m, alpha, epsilon)
-        sum_update(sums, m, position, priority)
+                priority = priority_of(td_error[m, b], largest, m, alpha, epsilon)
+                sum_set(sums, m, _position(ages, m, idx[m, b]), priority)
 
 
 @kernel

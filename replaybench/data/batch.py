@@ -1,16 +1,29 @@
-"""Batches that a learner receives, and the arrays that they reuse."""
+"""Batches of replayed experiences, which learners receive."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.storage.columns import Indices
-from replaybench.replay.storage.traces import Window
 from replaybench.runtime.arrays import Floats32
+
+
+class Window(NamedTuple):
+    """The successive steps that end with each sample, the oldest first, at most W.
+
+    Attributes:
+        observation: float32 `[M, B, W, S]`, zero after the sample's own.
+        length: steps of each window int64 `[M, B]`, at least 1.
+        memory: the field `memory` of the first step of each window, float32 `[M, B, H]`; H = 0 if it is not stored.
+    """
+
+    observation: Floats32
+    length: NDArray[np.int64]
+    memory: Floats32
 
 
 @dataclass(frozen=True)
@@ -25,7 +38,7 @@ class ReplayBatch:
     Attributes:
         idx, serial: slots and the serial numbers of what they hold, `[M, B]`.
         probability: chance of each draw float64 `[M, B]`, NaN where it is not known.
-        weight, actor_weight: importance weights on the critic's and on the actor's loss, float32 `[M, B]`.
+        weight, actor_weight: weights of each sample in the critic's and in the actor's loss, float32 `[M, B]`.
         rate_factor: factor on each member's learning rate, float32 `[M]`.
         traces: the stored traces of each sample, float32 `[M, B, K]`; None if the learner has none.
         window: the steps that end with each sample; None if the learner needs single steps only.
@@ -33,7 +46,7 @@ class ReplayBatch:
     """
 
     columns: Mapping[str, Floats32]
-    idx: Indices
+    idx: NDArray[np.int64]
     serial: NDArray[np.uint32]
     probability: NDArray[np.float64]
     weight: Floats32
