@@ -209,16 +209,11 @@ def _draw(
 
 
 class ShuffledBlocks:
-    """Passes of each member through its own blocks, initially at the end of a pass.
-
-    Args:
-        stream: the members' random numbers.
-        blocks: int64 `[M]`, number of blocks of each.
+    """Passes of each member through its own `blocks` `[M]`, initially at the end of a pass.
 
     Attributes:
         order: uint32 `[M, K]`, the order of blocks in the current pass.
-        place: int64 `[M]`, number of finished blocks of it.
-        begun: int64 `[M]`, number of passes after the first.
+        place, begun: int64 `[M]`, number of finished blocks of it, and of passes after the first.
     """
 
     def __init__(self, stream: Stream, blocks: NDArray[np.int64]) -> None:
@@ -242,7 +237,6 @@ class ShuffledBlocks:
         return int(self.order[m, self.place[m] - 1])
 
     def state_dict(self) -> State:
-        """Return the variable state, including random streams."""
         return {
             "stream_stream": self.stream.state,
             "stream_order": self.order,

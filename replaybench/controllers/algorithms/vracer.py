@@ -207,14 +207,9 @@ class FirstValue:
     weighs each reward r[j], j steps after its episode's start, by w[j] = 1 + γ + … + γʲ; after a last step that is not
     terminal another V̄ follows: n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last].
 
-    Args:
-        members: M.
-        discount: γ.
-
     Attributes:
-        weighted: float64 `[M]`, Σ w r of unscaled rewards.
-        steps: float64 `[M]`, n − Σ γ w[last] of finished episodes.
-        reach: float64 `[M]`, w of the latest step, 0 where an episode begins.
+        weighted, steps, reach: float64 `[M]`, Σ w r of unscaled rewards; n − Σ γ w[last] of finished episodes; w of the
+            latest step, 0 where an episode begins.
         taken: bool `[1]`, whether the critic uses it; nothing is collected then.
     """
 

@@ -51,13 +51,7 @@ class ObservationNormaliser:
 
     The deviation is that of the population (division by n), at least `LEAST_DEVIATION`; 1 before the second one.
 
-    Args:
-        config: settings.
-        members, size: M and observation size S.
-        dtype: of normalised observations.
-
     Attributes:
-        on: whether observations are normalised.
         count: int64 `[M]`.
         mean, variance, scale: float64 `[M, S]`; the scale is 1 / deviation.
         bound: float64 `[M]`, infinite without clipping.
@@ -93,18 +87,11 @@ class ObservationNormaliser:
 
 
 class RewardScale:
-    """r / √E[r²] over all rewards that a member has collected; a fixed factor where it is off.
-
-    Args:
-        config: settings.
-        members: M.
-        fixed: the factor where it is off, and before the first reward.
+    """r / √E[r²] over all rewards that a member has collected; the factor `fixed` where it is off.
 
     Attributes:
-        on: whether the factor depends on the rewards.
         count: int64 `[M]`.
-        mean_square: float64 `[M]`.
-        factor: float64 `[M]`, by which rewards are multiplied.
+        mean_square, factor: float64 `[M]`; rewards are multiplied by the factor.
     """
 
     def __init__(self, config: NormaliseConfig, members: int, fixed: float) -> None:
@@ -132,17 +119,7 @@ class RewardScale:
 
 
 class Normaliser:
-    """The statistics of a learner's observations and rewards.
-
-    Args:
-        config: settings.
-        members, size: M and observation size S.
-        reward_scale: the task's, used where rewards are not normalised.
-        dtype: of normalised observations.
-
-    Attributes:
-        on: whether observations or rewards are normalised.
-    """
+    """The statistics of a learner's observations and rewards; `reward_scale` is used where rewards are not normalised."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32

@@ -29,8 +29,7 @@ class Rules(NamedTuple):
 
     Attributes:
         c_max: ρ in (1/c_max, c_max) is near-policy.
-        mask: Rule 1, whether far-policy samples give no gradient ĝ.
-        pull: Rule 2, whether the divergence from past behaviours is penalised.
+        mask, pull: Rule 1, far-policy samples give no gradient ĝ; Rule 2, the divergence is penalised.
         mu_pi: whether this is D_KL(μ‖π), else D_KL(π‖μ).
         limit: bound on ρ.
         beta: float64 `[M]`.
@@ -47,13 +46,7 @@ class Rules(NamedTuple):
 class ReFER:
     """ReF-ER of a population; without settings no rule applies, β is 1, and c_max = 5 only defines far-policy.
 
-    Args:
-        settings: of the strategy, or None.
-        members: M.
-        learning_rate: η of the policy's network, the step of β by default.
-
-    Attributes:
-        beta: float64 `[M]`.
+    `settings` are those of the strategy, or None; `learning_rate` is the step of β `[M]` by default.
     """
 
     def __init__(self, settings: Any, members: int, learning_rate: float) -> None:
@@ -122,14 +115,7 @@ RECOUNT: Final = 1000
 
 
 class FarCount:
-    """The traces `rho`, the importance weight, and `far`, 1 if a step is far-policy.
-
-    Replay calls it (`TraceRule`); `values` is `[M, N, K]`, slots −1 are skipped.
-
-    Args:
-        refer: its β depends on the count.
-        steps: the learner's count of updates, int64 `[1]`.
-        members: M.
+    """The traces `rho`, the importance weight, and `far`, 1 if a step is far-policy; a `TraceRule`.
 
     Attributes:
         far, stored_steps: int64 `[M]`, number of far-policy steps, and of all.
@@ -215,15 +201,8 @@ class StoredReturns(FarCount):
 
     If the successor of a step is not stored, the bootstrap is in its `q_ret` alone: 0 after termination; V(s′) where
     the episode was truncated, updated whenever that step is replayed; V(s′) of a discarded successor; the latest
-    V_tbc of one that was evicted.
-
-    An experience must have the fields `value`, V(s) when it was collected, `truncated`, and, if it ends an episode,
-    `q_ret`.
-
-    Args:
-        refer, steps, members: see `FarCount`.
-        discount: γ.
-        scale: float64 `[M]`, factor on each member's rewards.
+    V_tbc of one that was evicted. An experience must have the fields `value`, V(s) when it was collected, `truncated`,
+    and, if it ends an episode, `q_ret`. `scale` `[M]` is the factor on each member's rewards.
     """
 
     names = ("rho", "far", "value", "q_ret", "reward", "truncated")

@@ -207,12 +207,7 @@ def _rebuild(ages: AgeState, m: int) -> None:
 
 
 class AgeLog:
-    """The slots of each member in order of age; all are empty at first.
-
-    Args:
-        members, capacity: M and C.
-        weighted: whether to keep priorities in order of age.
-    """
+    """The slots of each member in order of age, all empty at first; priorities are kept if `weighted`."""
 
     def __init__(self, members: int, capacity: int, weighted: bool = False) -> None:
         places = -(-(capacity + capacity // 4 + 1) // 16) * 16
@@ -230,11 +225,7 @@ class AgeLog:
         return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`; sums are recomputed from the current leaves.
-
-        Raises:
-            ValueError: a place lies outside the log.
-        """
+        """Continue from `state_dict`; sums are recomputed from the current leaves."""
         place, end = state["age_place"], state["age_end"]
         if (end < 0).any() or (end > self.state.slot_at.shape[1]).any():
             raise ValueError("its log of ages ends where there is no place")

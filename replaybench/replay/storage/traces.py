@@ -60,16 +60,12 @@ class TraceRule(Protocol):
 
 
 class Traces:
-    """The numbers of a population's stored steps, and the links between these.
-
-    Args:
-        rule: the learner's.
-        members, capacity: M and N.
+    """The numbers of a population's stored steps by the learner's rule, and the links between these.
 
     Attributes:
         values: float32 `[M, N, K]`.
         previous, next: int32 `[M, N]`, slots of the neighbours in the same episode; −1 at its ends, and where the
-    neighbour was evicted, was never stored or does not exist yet.
+            neighbour was evicted, was never stored or does not exist yet.
         last: int64 `[M]`, slot of each member's latest step if that was stored and its episode goes on, else −1.
 
     Raises:
@@ -121,17 +117,11 @@ class Traces:
         return np.take_along_axis(self.values, idx[:, :, None], axis=1)
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
-        """Return numbers and links of the first `stored` slots, as views."""
         numbers = {f"trace_{name}": self.view(name)[:, :stored] for name in self.rule.names}
         links = {"trace_previous": self.previous[:, :stored], "trace_next": self.next[:, :stored]}
         return {**numbers, **links, "trace_last": self.last}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`, which also holds `serial`, `count` and `collected`.
-
-        Raises:
-            ValueError: a link does not lead to a successive step; kernels could loop for ever.
-        """
         serial, count = np.asarray(state["serial"], np.int64), np.asarray(state["count"], np.int64)
         previous, following, last = (np.asarray(state[f"trace_{name}"], np.int64) for name in _LINKS)
         places = np.arange(serial.shape[1])
@@ -265,12 +255,10 @@ class EpisodeStarts:
         _step(self.starts, self.known, self.begins, collected, active, ended, self._most)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the known starts, and for which members the next experience begins an episode."""
         most = int(self.known.max(initial=0))
         return {"episode_starts": self.starts[:, :most], "episode_begins": self.begins.view(np.uint8)}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`."""
         starts = np.asarray(state["episode_starts"], np.uint32)
         room = max(16, starts.shape[1])
         self.starts = np.full((len(starts), room), NONE, np.uint32)
