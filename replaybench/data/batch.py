@@ -1,15 +1,15 @@
-"""Batches of replayed experiences, which learners receive."""
+"""What replay and learners exchange: batches, and rules of numbers along stored episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Bools, Floats32
 
 
 class Window(NamedTuple):
@@ -82,3 +82,42 @@ class ReplayBatch:
     def terminated(self) -> Floats32:
         """1 where the successor is terminal, `[M, B, 1]`."""
         return self.columns["terminated"]
+
+
+Links = NDArray[np.int32]
+Slots = NDArray[np.int64]
+
+
+class TraceRule:
+    """The callbacks in which a learner computes the traces of stored steps; this one only needs the links.
+
+    Throughout, `values` is `[M, N, K]`, in the order of `names`; `previous` and `next` `[M, N]` are the slots of the
+    neighbours in the same episode, −1 where there is none. Rules write to `values` only.
+    """
+
+    names: tuple[str, ...] = ()
+    """Names of the K numbers."""
+
+    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Called when `experience` follows the step in slot `last[m]` (−1: none), whether it is stored or not.
+
+        If `experience` is then discarded (slot −1 in `stored`), `last[m]` remains the end of its linked steps: `last`
+        may be kept until then.
+        """
+
+    def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
+        """Called before the occupants of `slots` `[M]` (−1: none) are overwritten; their links are still valid."""
+
+    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
+        """Called after a step was stored in `slots[m]` (−1: none) and linked; numbers that were not given are 0.
+
+        `ended` `[M]`: members whose episode ends with this step, stored or not.
+        """
+
+    def annotated(
+        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Use the learner's annotations of the steps in slots `idx` `[M, B]`; −1 where a step was replaced."""
+
+    def loaded(self, values: Floats32, count: Slots) -> None:
+        """Called after a stored buffer was loaded; the first `count` `[M]` slots are in use."""

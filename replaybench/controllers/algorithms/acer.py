@@ -19,9 +19,11 @@ from replaybench.controllers.algorithms.segments import (
     as_segments,
     clipped,
     correction,
+    mean_over,
     project,
     retrace,
     rows,
+    steps_of,
     traces,
     truncated_weights,
 )
@@ -190,23 +192,13 @@ class ACER(Learner):
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
         """Return mean D_KL(μ‖π) over stored steps, μ the behaviour, and the share of them with ρ > c, `[M]` each."""
-        observation, action, behaviour = (
-            stored[name][:, :: self.segment].reshape(len(self.setting.members), -1, width)
-            for name, width in (
-                ("observation", self.task.observation_size),
-                ("action", self.task.action_size),
-                ("behaviour_mean", self.task.action_size),
-            )
-        )
+        observation, action, behaviour = steps_of(self, stored, "observation", "action", "behaviour_mean")
         mean = self.policy(observation)
-        # Rows of zeros are padding: a sampled action differs from its mean.
-        own = (action != behaviour).any(axis=2)
-        steps = np.maximum(own.sum(axis=1), 1)
         double = 2.0 * self.config.sigma**2
         log_rho = ((action - behaviour) ** 2 - (action - mean) ** 2).sum(axis=2) / double
         kl = ((mean - behaviour) ** 2).sum(axis=2) / double
         measured = {"kl": kl, "ratio_truncated": log_rho > math.log(self.config.truncate_at)}
-        return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
+        return mean_over((action != behaviour).any(axis=2), measured)  # a sampled action differs from its mean
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update all networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q̃| of each segment."""

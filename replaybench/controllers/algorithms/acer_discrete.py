@@ -18,9 +18,11 @@ from replaybench.controllers.algorithms.segments import (
     as_segments,
     clipped,
     correction,
+    mean_over,
     project,
     retrace,
     rows,
+    steps_of,
     traces,
     truncated_weights,
 )
@@ -187,17 +189,7 @@ class ACERDiscrete(Learner):
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
         """Return over stored steps mean D_KL(behaviour ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
-        observation, behaviour, choice = (
-            stored[name][:, :: self.segment].reshape(len(self.setting.members), -1, width)
-            for name, width in (
-                ("observation", self.task.observation_size),
-                ("behaviour", len(self.table)),
-                ("choice", 1),
-            )
-        )
-        # Rows of zeros are padding: probabilities of own steps add up to 1.
-        own = behaviour.sum(axis=2) > 0.5
-        steps = np.maximum(own.sum(axis=1), 1)
+        observation, behaviour, choice = steps_of(self, stored, "observation", "behaviour", "choice")
         pi, log_pi = _softmax(self._logits(observation))
         chosen = choice.astype(np.int64)
         done = np.take_along_axis(pi, chosen, axis=2)[:, :, 0]
@@ -205,7 +197,7 @@ class ACERDiscrete(Learner):
         mu = behaviour.astype(np.float64)
         kl = (mu * (elementwise.log(np.where(mu > 0, mu, 1)) - log_pi)).sum(axis=2)
         measured = {"kl": kl, "ratio_truncated": truncated, "entropy": -(pi * log_pi).sum(axis=2)}
-        return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
+        return mean_over(behaviour.sum(axis=2) > 0.5, measured)  # probabilities of own steps add up to 1
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update both networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q| of each segment."""

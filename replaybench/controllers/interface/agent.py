@@ -119,7 +119,7 @@ class RewardScale:
 
 
 class Normaliser:
-    """The statistics of a learner's observations and rewards; `reward_scale` is used where rewards are not normalised."""
+    """The statistics of a learner's observations and rewards; unscaled rewards are multiplied by `reward_scale`."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32

@@ -71,7 +71,7 @@ def draw_uniform(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> No
 
 
 class PolicyDraws:
-    """The random numbers by which a stochastic policy chooses its action: `drawn` float64 `[M, width]`, of this step."""
+    """The random numbers by which a stochastic policy acts: `drawn` float64 `[M, width]`, of this step."""
 
     def __init__(self, setting: LearnerSetting, width: int, draw: Callable[..., None] = draw_normal) -> None:
         self.stream, self._draw = setting.stream("exploration"), draw

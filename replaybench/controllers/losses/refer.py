@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.batch import Links, Slots, TraceRule
 from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.kernel import kernel
 
@@ -103,8 +104,6 @@ def gives_gradient(rho: float, rules: Rules) -> bool:
     return not rules.mask or near_policy(rho, rules.c_max)
 
 
-Links = NDArray[np.int32]
-Slots = NDArray[np.int64]
 Counts = NDArray[np.int64]
 
 RHO, FAR = 0, 1
@@ -114,14 +113,14 @@ RECOUNT: Final = 1000
 """Updates between exact counts."""
 
 
-class FarCount:
+class FarCount(TraceRule):
     """The traces `rho`, the importance weight, and `far`, 1 if a step is far-policy; a `TraceRule`.
 
     Attributes:
         far, stored_steps: int64 `[M]`, number of far-policy steps, and of all.
     """
 
-    names: tuple[str, ...] = ("rho", "far")
+    names = ("rho", "far")
 
     def __init__(self, refer: ReFER, steps: NDArray[np.int64], members: int) -> None:
         self.refer, self.steps = refer, steps
@@ -131,9 +130,6 @@ class FarCount:
     def fraction(self) -> NDArray[np.float64]:
         """n_far/N `[M]`, 0 where nothing is stored."""
         return self.far / np.maximum(self.stored_steps, 1)
-
-    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Do nothing: these traces do not depend on successors."""
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
         """Remove the steps in `slots` `[M]` from the counts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -152,18 +153,18 @@ def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) 
     """
     import onnx
 
-    module, content = TorchPolicy(policy.agent.policy_form(), statistics_of(policy.agent)).eval(), io.BytesIO()
+    module = TorchPolicy(policy.agent.policy_form(), statistics_of(policy.agent)).eval()
     given = {"observation": torch.zeros(2, policy.agent.task.observation_size)}
     if module.memory:
         given["memory"] = torch.zeros(2, module.memory)
     found = ["action", "memory_after"][: len(given)]
-    with warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter that needs no further package calls itself outdated
         torch.onnx.export(
-            module, tuple(given.values()), content, input_names=list(given), output_names=found, opset_version=_OPSET,
-            dynamic_axes={name: {0: "observations"} for name in (*given, *found)}, dynamo=False,
+            module, tuple(given.values()), f"{folder}/policy.onnx", input_names=list(given), output_names=found,
+            opset_version=_OPSET, dynamic_axes={name: {0: "observations"} for name in (*given, *found)}, dynamo=False,
         )  # fmt: skip
-    model = onnx.load_from_string(content.getvalue())
+        model = onnx.load(f"{folder}/policy.onnx")
     model.doc_string, model.producer_name = "\n".join(origin), "replaybench"
     onnx.helper.set_model_props(model, {key: json.dumps(value) for key, value in about.items()})
     onnx.checker.check_model(model, full_check=True)

@@ -5,9 +5,9 @@ This file handles slots and float32 keys only. Ties are ordered by lower slot, o
 **Structure**: one B+-tree per member over distinct 64-bit entries: 32 bits that ascend as keys descend, then the slot,
 or, if ties go by age, the complement of its occupant's number. A leaf is a row of 48 entries; an inner node holds up
 to 32 children, each with a lower bound of its entries and their number. Rows are padded with the largest value, so
-that work inside a node is a few loops of fixed length that LLVM vectorises. Full nodes are split on the way down, and nodes are
-never merged: when no leaf is free, the tree is rebuilt by sorting, after at least a fifth as many insertions as the
-order has slots. Key and nodes take at most 21 bytes per slot, 12 more if ties go by age.
+that work inside a node is a few loops of fixed length. Full nodes are split on the way down, and nodes are never
+merged: when no leaf is free, the tree is rebuilt by sorting, after at least a fifth as many insertions as there are
+slots. Key and nodes take at most 21 bytes per slot, 12 more if ties go by age.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ class StrategyReplayBuffer(ReplayBuffer):
     def __getstate__(self) -> dict[str, Any]:
         # For copies and for Stable-Baselines3's save_replay_buffer: the buffer below is full of views of its arrays,
         # which would be restored as separate arrays.
-        rest = {name: value for name, value in vars(self).items() if name not in ("replay", "_told", "_batch")}
+        rest = {name: value for name, value in vars(self).items() if name not in ("replay", "_batch")}
         return {**rest, "arrays": {name: array.copy() for name, array in self.replay.state_dict().items()}}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:

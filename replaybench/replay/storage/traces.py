@@ -7,12 +7,12 @@ step to its neighbours in any slots. The learner's `TraceRule` computes the numb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.batch import Window
+from replaybench.data.batch import TraceRule, Window
 from replaybench.replay.storage.columns import Columns, LazyColumn
 from replaybench.runtime.arrays import Bools, Floats32
 from replaybench.runtime.kernel import kernel
@@ -21,42 +21,6 @@ Links = NDArray[np.int32]
 Slots = NDArray[np.int64]
 
 _LINKS: Final = ("previous", "next", "last")
-
-
-class TraceRule(Protocol):
-    """The callbacks in which a learner computes the traces of stored steps.
-
-    Throughout, `values` is `[M, N, K]`, in the order of `names`; `previous` and `next` `[M, N]` are the slots of the
-    neighbours in the same episode, −1 where there is none. Rules write to `values` only.
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the K numbers."""
-
-    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Called when `experience` follows the step in slot `last[m]` (−1: none), whether it is stored or not.
-
-        If `experience` is then discarded (slot −1 in `stored`), `last[m]` remains the end of its linked steps: `last`
-        may be kept until then.
-        """
-
-    def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Called before the occupants of `slots` `[M]` (−1: none) are overwritten; their links are still valid."""
-
-    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Called after a step was stored in `slots[m]` (−1: none) and linked; numbers that were not given are 0.
-
-        `ended` `[M]`: members whose episode ends with this step, stored or not.
-        """
-
-    def annotated(
-        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """Use the learner's annotations of the steps in slots `idx` `[M, B]`; −1 where a step was replaced."""
-
-    # A rule that keeps counts may also have `loaded(values, count)`, called after a stored buffer was loaded; the first
-    # `count` `[M]` slots are in use.
 
 
 class Traces:
@@ -143,9 +107,7 @@ class Traces:
         self.previous[:, :stored], self.next[:, :stored] = previous, following
         for name in self.rule.names:
             self.view(name)[:, :stored] = state[f"trace_{name}"]
-        rule: Any = self.rule
-        if hasattr(rule, "loaded"):
-            rule.loaded(self.values, count)
+        self.rule.loaded(self.values, count)
 
 
 @kernel
@@ -191,12 +153,6 @@ def _link(
 
 MEMORY: Final = "memory"
 """The field in which a learner may store its recurrent state before the step."""
-
-
-class OnlyLinks(TraceRule):
-    """The rule of learners that derive no numbers along episodes but need the links."""
-
-    names: tuple[str, ...] = ()
 
 
 def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
