@@ -249,9 +249,7 @@ class Replay:
             arrays.joint.idx[empty] = 0
         self.updates += updates
         if self.weighting is not None:
-            phase_end = self.updates - 1 - context.update + context.updates_in_phase
-            usage = Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
-            self.weighting.weigh(context, usage, arrays.draws, arrays.weight)
+            self.weighting.weigh(context, self._usage(context, stored), arrays.draws, arrays.weight)
         arrays.fetch(self.columns)
         if any_empty or arrays.zeroed or self._foreign:
             self._zero_weights(np.repeat(empty, updates))
@@ -273,6 +271,10 @@ class Replay:
             update=context.update,
             updates_in_phase=context.updates_in_phase,
         )
+
+    def _usage(self, context: Context, stored: Indices) -> Usage:
+        phase_end = self.updates - 1 - context.update + context.updates_in_phase
+        return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _zero_weights(self, empty: Bools) -> None:
         """Set weights and factors of rows without experiences to 0; set others to 1 unless the strategy sets them."""

@@ -173,17 +173,14 @@ class ACER(Learner):
         return Explored(action, np.abs(action - mean).sum(axis=1), {"behaviour_mean": mean})
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        """Return the policy's means `[M, N, A]` for observations `[M, N, S]`."""
         return self.policy_network(self.seen(observation))
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return samples of the policy `[M, N, A]`, unbounded."""
         mean = self.policy(observation)
         noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + self.config.sigma * noise, mean.dtype)
 
     def policy_form(self) -> PolicyHead:
-        """Return the policy's means."""
         return PolicyHead(self.policy_network, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:

@@ -142,7 +142,6 @@ class ACERDiscrete(Learner):
 
     @classmethod
     def check(cls, config: ACERDiscreteConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
-        """Check also that there are few enough actions."""
         super().check(config, actions, refer, device)
         ActionLevels(config.levels, actions.size, actions.choices)
 
@@ -164,12 +163,10 @@ class ACERDiscrete(Learner):
         return self.policy_network(self.seen(observation))
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        """Return the most probable actions `[M, N, A]` for observations `[M, N, S]`; NaN where a member has failed."""
         logits = self._logits(observation)
         return self._actions(logits.argmax(axis=2), logits)
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return samples of the policy `[M, N, A]`."""
         probability = self.probability(observation)
         drawn = self.exploration.stream.uniform(probability.shape[1])
         return self._actions(_chosen(probability, drawn), probability)
@@ -179,7 +176,6 @@ class ACERDiscrete(Learner):
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
     def policy_form(self) -> PolicyHead:
-        """Return the most probable choice."""
         return PolicyHead(self.policy_network, 0, len(self.table), table=self.table)
 
     def value(self, observation: AnyFloats) -> AnyFloats:

@@ -152,17 +152,14 @@ class VRACER(Learner):
         return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
 
     def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
         return np.clip(self._heads(observation, state)[1], -1, 1)
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
         _, mean, log_sigma = self._heads(observation, state)
         noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + elementwise.exp(log_sigma) * noise, mean.dtype)
 
     def policy_form(self) -> PolicyHead:
-        """Return the mean among the outputs."""
         return PolicyHead(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:

@@ -120,7 +120,7 @@ class FarCount(TraceRule):
         far, stored_steps: int64 `[M]`, number of far-policy steps, and of all.
     """
 
-    names = ("rho", "far")
+    names: tuple[str, ...] = ("rho", "far")
 
     def __init__(self, refer: ReFER, steps: NDArray[np.int64], members: int) -> None:
         self.refer, self.steps = refer, steps
