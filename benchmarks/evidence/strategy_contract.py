@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from replaybench.data.batch import ReplayBatch
 from replaybench.data.record import open_record, write_record
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.study import Cell, Study
-from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse

@@ -253,17 +253,10 @@ replay.columns.rows[:] = 0
 replay.columns.serial[:] = np.arange(1, capacity + 1)
 replay.count[:] = replay.offers[:] = capacity
 if strategy.endswith("[PER]"):
-    from replaybench.replay.orders.rank_order import order_set
-    from numba import njit
-    @njit
-    def insert(order, keys):
-        for m in range(50):
-            for slot in range(keys.size):
-                order_set(order, m, slot, np.float32(np.inf))
-        for m in range(50):
-            for slot in range(keys.size):
-                order_set(order, m, slot, keys[(slot * 7919 + m) % keys.size])
-    insert(replay.orders["td_error"].state, rng.random(capacity, np.float32))
+    from replaybench.replay.orders.rank_order import order_update_all
+    slots = np.broadcast_to(np.arange(capacity), (50, capacity))
+    for keys in (np.full(slots.shape, np.inf, np.float32), rng.random(slots.shape, np.float32)):
+        order_update_all(replay.orders["td_error"].state, slots, keys)
 print(resident() - before)
 """
 

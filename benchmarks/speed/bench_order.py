@@ -19,8 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.replay.orders.rank_law import first_sums, segment_edges
-from replaybench.replay.orders.rank_order import RankOrder, order_select, order_select_many, order_update_all
-from replaybench.replay.orders.rank_tree import HEIGHT, OrderState
+from replaybench.replay.orders.rank_order import (
+    HEIGHT,
+    INNER,
+    LEAF,
+    NODES,
+    OrderState,
+    RankOrder,
+    order_select,
+    order_update_all,
+)
 from replaybench.runtime.kernel import kernel
 
 SIZES = [(32, 10**3), (32, 10**4), (32, 10**5), (32, 10**6), (1, 10**5), (1, 10**6), (1, 10**7)]
@@ -30,9 +38,10 @@ ITEMS = 200_000  # per timing
 
 @kernel
 def serve(state: OrderState, ranks: NDArray[np.int64], keys: NDArray[np.float32], slots: NDArray[np.int64]) -> None:
-    """Draw `slots[M, B]` at `ranks[M, B]`, which are used up, then give them their new `keys[M, B]`."""
+    """Draw `slots[M, B]` at `ranks[M, B]`, then give them their new `keys[M, B]`."""
     for m in range(ranks.shape[0]):
-        order_select_many(state, m, ranks[m], slots[m])
+        for b in range(ranks.shape[1]):
+            slots[m, b] = order_select(state, m, ranks[m, b])
     order_update_all(state, slots, keys)
 
 
@@ -94,9 +103,11 @@ def measure(members: int, capacity: int) -> list[Timing]:
         slots = rng.integers(0, capacity, (members, 500))
         order_update_all(order.state, slots, rng.random(slots.shape, np.float32))
     where = {"members": members, "capacity": capacity}
+    inner, leaves = order.state.head[:, NODES : NODES + 2].sum(axis=0)
+    used = order.state.image.nbytes + inner * INNER * (8 + 4 + 4) + leaves * LEAF * 8
     facts = {
         "levels": int(order.state.head[0, HEIGHT]) + 1,
-        "bytes per experience": order.used_bytes / (members * capacity),
+        "bytes per experience": used / (members * capacity),
     }
     costs = [
         Timing("draw and renew", item_cost(order, batch, rng), "ns per item", at={**where, "batch": batch}, more=facts)

@@ -56,21 +56,16 @@ class ActionLevels:
             raise UserError(f"levels = {levels}, but the plant takes {own} choices; leave levels out")
         if min(counts) < 2:
             raise UserError(f"levels must be at least 2, not {min(counts)}")
-        if (combinations := prod(counts)) > MOST:
-            raise UserError(_too_many(counts, combinations, bool(choices)))
+        if (combinations := prod(counts)) > MOST and choices:
+            own = " × ".join(map(str, counts))
+            raise UserError(f"the plant's {own} choices are {combinations} actions; no learner takes more than {MOST}")
+        if combinations > MOST:
+            fitting = int(np.floor(MOST ** (1 / actions) + 1e-9))
+            remedy = f"set levels to at most {fitting}" if fitting > 1 else "take a learner with continuous actions"
+            raise UserError(f"levels = {counts[0]} in {actions} dimensions are {combinations} actions; {remedy}")
         self.counts = np.array(counts, np.int64)
         grid = np.meshgrid(*[np.linspace(-1.0, 1.0, count, dtype=np.float32) for count in counts], indexing="ij")
         self.table: AnyFloats = np.stack(grid, axis=-1).reshape(-1, actions)
-
-
-def _too_many(counts: tuple[int, ...], combinations: int, own: bool) -> str:
-    if own:
-        shown = " × ".join(map(str, counts))
-        return f"the plant's {shown} choices are {combinations} actions; no learner takes more than {MOST}"
-    levels, actions = counts[0], len(counts)
-    fitting = int(np.floor(MOST ** (1 / actions) + 1e-9))
-    remedy = f"set levels to at most {fitting}" if fitting > 1 else "take a learner with continuous actions"
-    return f"levels = {levels} in {actions} dimensions are {combinations} actions; {remedy}"
 
 
 def check_name(device: str) -> str:

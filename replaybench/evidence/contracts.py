@@ -14,11 +14,11 @@ from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 from scipy import stats
 
+from replaybench.data.batch import ReplayBatch
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
 from replaybench.envs.population import PopulationEnv, SingleEnv
-from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.slots import STEP, Unit
 from replaybench.replay.strategies.interface import Context

@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.batch import ReplayBatch
+from replaybench.data.batch import ReplayBatch, TraceRule
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
 from replaybench.replay.storage.columns import Columns, Indices, gather, write
 from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally, Unit, mean_over_steps
-from replaybench.replay.storage.traces import EpisodeStarts, OnlyLinks, TraceRule, Traces, windows
+from replaybench.replay.storage.traces import EpisodeStarts, Traces, windows
 from replaybench.replay.strategies.entry import Model, RunningDrop, RunningSynth
 from replaybench.replay.strategies.interface import FEEDBACK, BufferView, Context, Draws, RunningSampling, Usage
 from replaybench.replay.strategies.strategy import Strategy, check_drawn, check_state_dict, choose_slots, ours
@@ -53,13 +53,6 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
     for name in needs:
         if needs[name] and name not in fields:
             raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
-
-
-def check_annotates(strategy: Strategy, running: RunningSampling) -> None:
-    """Raise `UserError` for a sampling with `annotate` that does not declare that it needs TD errors."""
-    if type(running).annotate is not RunningSampling.annotate and not strategy.by_td_error:
-        name = strategy.sampling.written_name()
-        raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')
 
 
 _AT_ONCE_BYTES: Final = 1 << 20  # bytes that are drawn ahead, so that they are still in cache when used
@@ -142,7 +135,7 @@ class Replay:
         if capacity > strategy.capacity_or(capacity):
             raise UserError(f"{strategy} has room for {strategy.capacity_or(capacity)} experiences, not {capacity}")
         if traces is None and window > 1:
-            traces = OnlyLinks()
+            traces = TraceRule()
         check_fits(strategy, fields, unit, traces)
         m = len(members)
         self.root, self.members = root, tuple(members)
@@ -162,9 +155,11 @@ class Replay:
         self.synth = RunningSynth(strategy.synth, view, model) if strategy.synth else None
         self.retention = strategy.retention.start(view)
         self.sampling = strategy.sampling.start(view)
-        check_annotates(strategy, self.sampling)
-        self.weighting = strategy.weights.start(view) if strategy.weights else None
         self._annotates = type(self.sampling).annotate is not RunningSampling.annotate
+        if self._annotates and not strategy.by_td_error:
+            name = strategy.sampling.written_name()
+            raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')
+        self.weighting = strategy.weights.start(view) if strategy.weights else None
         self._foreign = not ours(self.sampling)
         noise = [fields[name] for name in FIELDS if name in fields]
         self.noise = NoiseTally(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
@@ -278,7 +273,6 @@ class Replay:
         )
 
     def _usage(self, context: Context, stored: Indices) -> Usage:
-        """Return the usage of the buffer, including the update of this context."""
         phase_end = self.updates - 1 - context.update + context.updates_in_phase
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
@@ -339,17 +333,17 @@ class Replay:
             "count": self.count,
             "updates": np.full(len(self.count), self.updates),
             **self.episodes.state_dict(),
-            **{name: order.column(stored) if lazy else order.keys(stored) for name, order in self._unstored_orders()},
+            **{
+                name: order.column(stored) if lazy else order.keys(stored)
+                for name, order in self.orders.items()
+                if name not in self.columns.fields
+            },
         }
         for part in self._running():
             own = part.state_dict(stored)
             check_state_dict(part, own, state, len(self.count))
             state.update(own)
         return state
-
-    def _unstored_orders(self) -> list[tuple[str, RankOrder]]:
-        """Return the orders whose metric is not a stored column."""
-        return [(name, order) for name, order in self.orders.items() if name not in self.columns.fields]
 
     def _running(self) -> list[Any]:
         """Return the parts that have a state."""

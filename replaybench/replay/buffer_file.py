@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.batch import TraceRule
 from replaybench.data.record import Record
 from replaybench.replay.buffer import Replay
-from replaybench.replay.storage.schema import BufferFile, open_buffer
-from replaybench.replay.storage.traces import TraceRule, numbering
+from replaybench.replay.storage.schema import open_buffer
+from replaybench.replay.storage.traces import numbering
 from replaybench.replay.strategies.entry import Model
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
@@ -110,7 +111,14 @@ def load_replay(
                 f"{path} was written amid units by a version that did not note their layout; replay it offline"
             )
         capacity = file.fact("capacity")
-        _check_room(file, len(wanted), capacity)
+        if facts.unit.steps != file.steps or capacity // facts.unit.steps < file.slots:
+            raise UserError(f"{path}: {capacity} steps in units of {facts.unit.steps} are not its {file.slots} slots")
+        needed, free = 4 * len(wanted) * capacity * (sum(facts.fields.values()) + 1), available_memory()
+        if needed > free:
+            raise UserError(
+                f"{path} asks for a buffer of {gigabytes(needed)}, {gigabytes(free)} are free: load fewer members, or "
+                "stream it"
+            )
         try:
             with imports_only(strategy):
                 parsed = parse(file.fact("strategy") if strategy is None else strategy)
@@ -132,16 +140,3 @@ def load_replay(
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
             raise UserError(f"{path} does not say how to continue its buffer: {error!r}; replay it offline") from None
     return replay
-
-
-def _check_room(file: BufferFile, members: int, capacity: int) -> None:
-    """Raise `UserError` for a buffer that does not fit into memory, before it is allocated."""
-    steps, unit = sum(file.facts.fields.values()), file.facts.unit
-    if unit.steps != file.steps or capacity // unit.steps < file.slots:
-        raise UserError(f"{file.path}: {capacity} steps in units of {unit.steps} are not its {file.slots} slots")
-    needed, free = 4 * members * capacity * (steps + 1), available_memory()
-    if needed > free:
-        raise UserError(
-            f"{file.path} asks for a buffer of {gigabytes(needed)}, {gigabytes(free)} are free: load fewer members, or "
-            "stream it"
-        )

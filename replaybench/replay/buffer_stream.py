@@ -7,15 +7,14 @@ member's slots. Over a pass every experience is replayed equally often on averag
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.batch import ReplayBatch
+from replaybench.data.batch import ReplayBatch
 from replaybench.replay.storage.columns import Columns, Indices, State, gather
 from replaybench.replay.storage.schema import open_buffer
 from replaybench.replay.strategies.interface import Context
@@ -28,7 +27,7 @@ BLOCK_ROWS = 1024
 HELD_BLOCKS = 16
 
 
-class BufferStream:
+class BufferStream(AbstractContextManager["BufferStream"]):
     """Batches from a buffer file.
 
     The n slots of a member are cut into ⌈n / `block_rows`⌉ contiguous blocks of equal size, to one row. A pass goes
@@ -95,16 +94,16 @@ class BufferStream:
         for member in range(m):
             for slot, number in enumerate(self.passes.last(member, held)):
                 self._load(member, slot, number)
-        self._make_batch(batch_size)
-
-    def _make_batch(self, b: int) -> None:
-        m = len(self.recordings)
-        self._slot, self._idx = np.zeros((m, b), np.int64), np.zeros((m, b), np.int64)
-        self._serial, self._gathered = np.zeros((m, b), np.uint32), np.zeros((m, b, self.columns.rows.shape[2]), "f4")
-        self._views = self.columns.views(self._gathered)
-        stored = (self.count > 0).astype(np.float32)
-        self._weight, self._rate_factor = np.repeat(stored[:, None], b, axis=1), stored
-        self._probability = np.repeat(1.0 / np.maximum(self.count, 1)[:, None], b, axis=1)
+        shape = m, batch_size
+        self._slot, self._idx, self._serial = (
+            np.zeros(shape, np.int64),
+            np.zeros(shape, np.int64),
+            np.zeros(shape, "u4"),
+        )
+        self._gathered = np.zeros((*shape, self.columns.rows.shape[2]), np.float32)
+        self._views, self._rate_factor = self.columns.views(self._gathered), (self.count > 0).astype(np.float32)
+        self._weight = np.repeat(self._rate_factor[:, None], batch_size, axis=1)
+        self._probability = np.repeat(1.0 / np.maximum(self.count, 1)[:, None], batch_size, axis=1)
 
     def sample(self, context: Context | None = None) -> ReplayBatch:
         """Draw a batch for every member; its arrays are overwritten by the next one.
@@ -159,12 +158,7 @@ class BufferStream:
         """Close the file."""
         self._stack.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _advance(self) -> None:
@@ -209,16 +203,11 @@ def _draw(
 
 
 class ShuffledBlocks:
-    """Passes of each member through its own blocks, initially at the end of a pass.
-
-    Args:
-        stream: the members' random numbers.
-        blocks: int64 `[M]`, number of blocks of each.
+    """Passes of each member through its own `blocks` `[M]`, initially at the end of a pass.
 
     Attributes:
         order: uint32 `[M, K]`, the order of blocks in the current pass.
-        place: int64 `[M]`, number of finished blocks of it.
-        begun: int64 `[M]`, number of passes after the first.
+        place, begun: int64 `[M]`, number of finished blocks of it, and of passes after the first.
     """
 
     def __init__(self, stream: Stream, blocks: NDArray[np.int64]) -> None:
@@ -242,7 +231,6 @@ class ShuffledBlocks:
         return int(self.order[m, self.place[m] - 1])
 
     def state_dict(self) -> State:
-        """Return the variable state, including random streams."""
         return {
             "stream_stream": self.stream.state,
             "stream_order": self.order,

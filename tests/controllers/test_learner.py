@@ -123,7 +123,7 @@ def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> Non
         np.testing.assert_array_equal(array, state[name])
 
 
-def batch(seed: int) -> SimpleNamespace:
+def batch(seed: int) -> Any:
     """Return a batch whose observations are far from 0 and 1."""
     drawn = peers.batch(M, seed, np.float64)
     drawn.observation, drawn.next_observation = 20 + 3 * drawn.observation, 20 + 3 * drawn.next_observation
@@ -135,7 +135,7 @@ def learner(config: NormaliseConfig, reward_scale: float = 0.01) -> DDPG:
     return DDPG(DDPGConfig(normalise=config), LearnerSetting(task, 0, range(M), dtype=np.float64))
 
 
-def collect(agent: DDPG, drawn: SimpleNamespace) -> None:
+def collect(agent: DDPG, drawn: Any) -> None:
     """Let the agent collect what is in a batch, as the loop would."""
     nobody, everyone = np.zeros(M, np.bool_), np.ones(M, np.bool_)
     for b in range(B):

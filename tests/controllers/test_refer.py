@@ -104,7 +104,7 @@ LEARNERS: Any = [
 ]
 
 
-def batch(seed: int, dtype: type = np.float64) -> SimpleNamespace:
+def batch(seed: int, dtype: type = np.float64) -> Any:
     rng = np.random.Generator(np.random.PCG64(seed))
     mean = rng.normal(0, 0.3, (2, B, A))
     columns = {"behaviour_mean": mean, "behaviour_log_sigma": np.full((2, B, A), np.log(0.3))}

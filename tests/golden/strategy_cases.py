@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from golden_store import Measured
 
-from replaybench.evidence.contracts import _Model
+from replaybench.data.batch import TraceRule
+from replaybench.evidence.contracts import Model
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment
 from replaybench.replay.strategies.interface import Context
@@ -48,7 +49,7 @@ CASES: dict[str, tuple[str, Unit]] = {strategy: (strategy, STEP) for strategy in
 CASES |= {f"FIFO[{sampling}]{unit}": (f"FIFO[{sampling}]", UNITS[unit]) for sampling in SAMPLINGS for unit in UNITS}
 
 
-class Rule:
+class Rule(TraceRule):
     """A learner's traces for retentions that go by them: `far` is whether a step's TD error was positive."""
 
     names = ("far",)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
+from replaybench.data.batch import TraceRule
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.slots import STEP, Unit
 from replaybench.replay.strategies.notation import parse
@@ -17,16 +18,10 @@ ALARM = 1e-6
 FIELDS = {**step_fields(2, 1), "exploration": 1}
 
 
-class FarRule:
+class FarRule(TraceRule):
     """A learner's rule with the trace `far`, given with each step; an annotation `far` `[M, B]` renews it."""
 
-    names: tuple[str, ...] = ("far",)
-
-    def followed(self, values: Any, last: Any, experience: Any) -> None: ...
-
-    def evicting(self, values: Any, previous: Any, next: Any, slots: Any) -> None: ...
-
-    def stored(self, values: Any, previous: Any, next: Any, slots: Any, ended: Any) -> None: ...
+    names = ("far",)
 
     def annotated(self, values: Any, previous: Any, next: Any, idx: Any, annotations: Any) -> None:
         if "far" in annotations:

@@ -20,7 +20,7 @@ TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=0.01)
 Pairs = Sequence[tuple[Population, torch.nn.Module]]
 
 
-def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
+def batch(members: int, seed: int, dtype: type = np.float32) -> Any:
     """Invent a batch; the weights of its samples are 1."""
     rng = np.random.Generator(np.random.PCG64(seed))
 
@@ -68,7 +68,7 @@ def in_double(peer: Any, pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
     peer._setup_learn(100)
 
 
-def train(peer: Any, drawn: SimpleNamespace, actions: np.ndarray | None = None) -> None:
+def train(peer: Any, drawn: Any, actions: np.ndarray | None = None) -> None:
     """Do one update of the peer on member 0's batch."""
     tensors = {
         "observations": drawn.observation[0], "actions": drawn.action[0] if actions is None else actions,

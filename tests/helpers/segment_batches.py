@@ -18,9 +18,7 @@ LENGTHS = np.array([5, 3, 5, 1])
 Draw = Callable[[np.random.Generator, tuple[int, ...]], dict[str, np.ndarray]]
 
 
-def segments(
-    draw: Draw, members: int, seed: int, dtype: type[np.floating] = np.float32, steps: int = K
-) -> SimpleNamespace:
+def segments(draw: Draw, members: int, seed: int, dtype: type[np.floating] = np.float32, steps: int = K) -> Any:
     """Return segments of `LENGTHS` steps, the last two of which end in a terminal state; zeros after them.
 
     `draw` invents the columns `[M, B, K, width]`; `terminated` need not be among them.

@@ -170,7 +170,7 @@ def bytes_per_experience(replay: Replay) -> float:
     arrays = {array.ctypes.data: array for array in own_arrays(replay, known)}
     used = sum(array.nbytes for array in arrays.values() if array.size >= CAPACITY // 16)
     for order in replay.orders.values():
-        used += order.used_bytes
+        used += sum(array.nbytes for array in order.state)
     return used / CAPACITY
 
 

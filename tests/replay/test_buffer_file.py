@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from replaybench.data.batch import ReplayBatch
 from replaybench.data.record import read_record, write_record
-from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.buffer_stream import BufferStream

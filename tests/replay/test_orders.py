@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import rank_segments
-from numba import njit
 from numpy.typing import NDArray
 
 from replaybench.replay.orders.priority_sums import (
@@ -26,208 +24,42 @@ from replaybench.replay.orders.priority_sums import (
     new_cover,
     sum_find,
     sum_rebuild,
-    sum_search,
     sum_set,
     sum_total,
-    sum_update,
 )
 from replaybench.replay.orders.rank_law import first_sums, partial_sum, ranks_below, segment_edges
 from replaybench.replay.orders.rank_order import (
+    INNER,
+    LEAF,
+    NODES,
+    SIZE,
     RankOrder,
     order_arrive_all,
-    order_remove,
     order_select,
-    order_select_many,
-    order_set,
-    order_size,
     order_update_all,
 )
-from replaybench.replay.orders.rank_tree import LEAST_INNER, LEAST_LEAF
-from replaybench.replay.storage.columns import INNER, LEAF
 from replaybench.runtime.kernel import kernel
 
-NOTHING = 2**64 - 1
-ROOT, HEIGHT, SIZE, FREE, USED = 0, 1, 2, 5, 7
 
-
-@njit
-def set_all(state: Any, m: int, slots: Any, keys: Any) -> None:
-    for b in range(slots.size):
-        order_set(state, m, slots[b], keys[b])
-
-
-@njit
-def remove_ranks(state: Any, m: int, ranks: Any) -> None:
-    for rank in ranks:
-        order_remove(state, m, order_select(state, m, rank))
-
-
-@njit
+@kernel
 def select_all(state: Any, m: int) -> NDArray[np.int64]:
-    return np.array([order_select(state, m, rank) for rank in range(order_size(state, m))])
+    found = np.empty(state.head[m, SIZE], np.int64)
+    for rank in range(found.size):
+        found[rank] = order_select(state, m, rank)
+    return found
 
 
-def update_one(state: Any, m: int, slots: Any, keys: Any) -> None:
-    """Update one member."""
-    every = np.full((len(state.head), slots.size), -1)
-    every[m] = slots
-    order_update_all(state, every, np.broadcast_to(keys, every.shape).copy())
-
-
-def oracle(keys: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the slots in order, by sorting."""
-    present = np.flatnonzero(~np.isnan(keys))
-    return present[np.lexsort((present, -keys[present]))]
-
-
-def as_stored(keys: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.where(np.isnan(keys), np.float32(np.inf), keys)
-
-
-def assert_order(order: RankOrder, m: int, keys: NDArray[np.float32]) -> None:
-    expected = oracle(keys)
-    assert order_size(order.state, m) == expected.size
-    np.testing.assert_array_equal(order.keys()[m], keys)
-    if expected.size:
+def assert_order(order: RankOrder, keys: NDArray[np.float32], arrived: NDArray[np.integer] | None = None) -> None:
+    """Compare with sorting: by key, then by slot or, given the numbers of their occupants, the newest first."""
+    np.testing.assert_array_equal(order.keys(), keys)
+    for m, row in enumerate(keys):
+        present = np.flatnonzero(~np.isnan(row))
+        ties = present if arrived is None else -arrived[m, present].astype(np.int64)
+        expected = present[np.lexsort((ties, -row[present]))]
+        assert order.state.head[m, SIZE] == expected.size
         np.testing.assert_array_equal(select_all(order.state, m), expected)
-        together = np.empty(expected.size, np.int64)
-        order_select_many(order.state, m, np.arange(expected.size), together)
-        np.testing.assert_array_equal(together, expected)
-
-
-def live_nodes(order: RankOrder, m: int) -> tuple[int, int]:
-    """Check a member's tree from the root down and return how many inner nodes and leaves it holds."""
-    state = order.state
-    head = state.head[m]
-    seen: tuple[list[int], list[int]] = ([], [])
-    leaves: list[NDArray[np.uint64]] = []
-
-    def entries_under(node: int, level: int, low: int, high: int) -> int:
-        kind = int(level == 0)
-        assert node not in seen[kind]
-        seen[kind].append(node)
-        row = (state.bound, state.leaf)[kind][m, node]
-        width = int(np.sum(row != NOTHING))
-        assert (row[width:] == NOTHING).all()
-        assert (np.diff(row[:width].astype(object)) > 0).all()
-        if level != head[HEIGHT]:
-            assert width >= (LEAST_INNER, LEAST_LEAF)[kind]
-        if width:
-            assert low <= row[0]
-            assert row[width - 1] < high
-        if level == 0:
-            leaves.append(row[:width])
-            return width
-        assert width >= 2
-        assert row[0] == low
-        assert (state.before[m, node, width:] == 2**31 - 1).all()
-        bounds = [*(int(bound) for bound in row[:width]), high]
-        total = 0
-        for j in range(width):
-            assert state.before[m, node, j] == total
-            total += entries_under(int(state.child[m, node, j]), level - 1, bounds[j], bounds[j + 1])
-        return total
-
-    assert entries_under(int(head[ROOT]), int(head[HEIGHT]), 0, NOTHING) == head[SIZE]
-    stored = np.concatenate(leaves)
-    slots = (stored & np.uint64(2**32 - 1)).astype(np.int64)
-    np.testing.assert_array_equal(state.image[m, slots], stored >> np.uint64(32))
-    assert np.count_nonzero(state.image[m]) == slots.size
-
-    for kind, rows in enumerate((state.bound, state.leaf)):
-        node, free = int(head[FREE + kind]), 0
-        while node >= 0:
-            assert node not in seen[kind]
-            node, free = int(rows[m, node, 0]) - 1, free + 1
-        assert len(seen[kind]) + free == head[USED + kind] <= rows.shape[1]
-    return len(seen[0]), len(seen[1])
-
-
-def bytes_of(nodes: NDArray[np.int64] | tuple[int, int]) -> int:
-    return int(nodes[0] * INNER * (8 + 4 + 4) + nodes[1] * LEAF * 8)
-
-
-KEYS = st.one_of(
-    st.floats(width=32),
-    st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf, -math.inf]),
-)
-
-
-@settings(deadline=None, max_examples=120)
-@given(data=st.data(), capacity=st.sampled_from([1, 2, 3, 65]), members=st.sampled_from([1, 8]))
-def test_single_operations_match_a_sorted_list(data: st.DataObject, capacity: int, members: int) -> None:
-    order = RankOrder(members, capacity)
-    keys = np.full((members, capacity), np.nan, np.float32)
-    operation = st.tuples(st.integers(0, members - 1), st.integers(0, capacity - 1), st.one_of(st.none(), KEYS, KEYS))
-    for m, slot, key in data.draw(st.lists(operation, max_size=50)):
-        if key is None:
-            order_remove(order.state, m, slot)
-            keys[m, slot] = np.nan
-        else:
-            order_set(order.state, m, slot, key)
-            keys[m, slot] = np.inf if math.isnan(key) else key
-        expected = oracle(keys[m])
-        assert order_size(order.state, m) == expected.size
-        if expected.size:
-            rank = data.draw(st.integers(0, expected.size - 1))
-            assert order_select(order.state, m, rank) == expected[rank]
-    for m in range(members):
-        assert_order(order, m, keys[m])
-        live_nodes(order, m)
-
-
-RUN = st.tuples(
-    st.sampled_from(["scatter", "ties", "ascending", "descending", "narrow", "infinite", "batch", "thin", "drop"]),
-    st.integers(0, 7),
-    st.floats(0.0, 1.0),
-    st.integers(0, 2**32 - 1),
-)
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    capacity=st.sampled_from([64, 65, 130, 700, 2500, 9000]),
-    members=st.sampled_from([1, 8]),
-    runs=st.lists(RUN, min_size=1, max_size=10),
-)
-def test_long_runs_match_a_sorted_list(capacity: int, members: int, runs: list[tuple[str, int, float, int]]) -> None:
-    """Runs of hundreds of operations reach every way of splitting, sharing and merging, up to three levels."""
-    order = RankOrder(members, capacity)
-    keys = np.full((members, capacity), np.nan, np.float32)
-    for kind, member, share, seed in runs:
-        m = member % members
-        rng = np.random.default_rng(seed)
-        count = int(share * capacity)
-        slots = rng.permutation(capacity)[:count]
-        if kind in ("thin", "drop"):
-            size = int(order_size(order.state, m))
-            start = int(share * size)
-            doomed = oracle(keys[m])[::2] if kind == "thin" else oracle(keys[m])[start : start + size // 2]
-            for slot in doomed:
-                order_remove(order.state, m, slot)
-            keys[m, doomed] = np.nan
-        else:
-            new = {
-                "scatter": rng.standard_normal(count),
-                "ties": rng.integers(-1, 2, count),
-                "ascending": np.arange(count),
-                "descending": -np.arange(count),
-                "narrow": 0.5 + 1e-6 * rng.random(count),
-                "infinite": rng.choice([np.nan, np.inf, -np.inf], count),
-                "batch": rng.random(count),
-            }[kind].astype(np.float32)
-            if kind == "infinite":
-                slots = np.sort(slots)
-            if kind == "batch":
-                slots = rng.integers(0, max(count // 2, 1), count)  # some twice: the last key stands
-                update_one(order.state, m, slots, new)
-            else:
-                set_all(order.state, m, slots, new)
-            for slot, key in zip(slots, as_stored(new), strict=True):
-                keys[m, slot] = key
-        live_nodes(order, m)
-    for m in range(members):
-        assert_order(order, m, keys[m])
+        assert order.state.head[m, NODES] <= order.state.bound.shape[1]
+        assert order.state.head[m, NODES + 1] <= order.state.leaf.shape[1]
 
 
 WIDTHS = [1, 2, LEAF - 1, LEAF, LEAF + 1, 2 * LEAF, LEAF * INNER - 1, LEAF * INNER, LEAF * INNER + 1, 20_000]
@@ -235,7 +67,7 @@ PATTERNS = {
     "random": lambda rng, shape: rng.random(shape),
     "equal": lambda rng, shape: np.full(shape, rng.integers(3)),
     "ties": lambda rng, shape: rng.integers(0, 3, shape),
-    "infinite": lambda rng, shape: np.full(shape, np.nan),
+    "infinite": lambda rng, shape: rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], shape),
     "rising": lambda rng, shape: np.arange(np.prod(shape)).reshape(shape),
     "falling": lambda rng, shape: -np.arange(np.prod(shape)).reshape(shape),
     "near": lambda rng, shape: 1e3 + rng.random(1) + 1e-3 * rng.random(shape),
@@ -247,7 +79,7 @@ PATTERNS = {
     capacity=st.sampled_from(WIDTHS),
     members=st.sampled_from([1, 3]),
     batches=st.lists(
-        st.tuples(st.sampled_from(sorted(PATTERNS)), st.sampled_from([0, 1, 15, 16, 17, 64, 700]), st.booleans()),
+        st.tuples(st.sampled_from(sorted(PATTERNS)), st.sampled_from([0, 1, 16, 64, 700, 9000]), st.booleans()),
         min_size=1,
         max_size=12,
     ),
@@ -261,8 +93,8 @@ def test_batches_match_a_sorted_list(
     order = RankOrder(members, capacity)
     keys = np.full((members, capacity), np.nan, np.float32)
     if seed % 2:
-        keys[:] = rng.random(keys.shape)
-        order.load_keys(keys)
+        keys[rng.random(keys.shape) < 0.8] = 0.5
+        order.load_keys(keys, keys)
     for pattern, width, close in batches:
         slots = rng.integers(-1, capacity, (members, width))
         if close:
@@ -270,117 +102,43 @@ def test_batches_match_a_sorted_list(
         new = PATTERNS[pattern](rng, slots.shape).astype(np.float32)
         order_update_all(order.state, slots, new)
         for m in range(members):
-            for slot, key in zip(slots[m], as_stored(new[m]), strict=True):
+            for slot, key in zip(slots[m], np.where(np.isnan(new[m]), np.float32(np.inf), new[m]), strict=True):
                 if slot >= 0:
                     keys[m, slot] = key
-            live_nodes(order, m)
-    for m in range(members):
-        assert_order(order, m, keys[m])
+    assert_order(order, keys)
 
 
-def test_long_batches_change_what_was_planned() -> None:
-    """Splits and merges at every level come between the plan and the deed, many times over."""
-    rng = np.random.default_rng(5)
-    order, keys = RankOrder(2, 30_000), np.zeros((2, 30_000), np.float32)
-    order.load_keys(keys)
+@pytest.mark.parametrize("capacity", [1_000, 30_000])
+def test_nodes_last_under_adversarial_workloads(capacity: int) -> None:
+    """Reserved nodes are enough where all keys gather at one place, ascend, descend, or are random; and after loading.
+
+    Growth of three levels and many rebuilds.
+    """
+    rng = np.random.default_rng(3)
+    order, keys = RankOrder(2, capacity), np.zeros((2, capacity), np.float32)
+    slots = np.tile(np.arange(capacity), (2, 1))
     for turn in range(12):
-        slots = np.stack([rng.permutation(30_000) for _ in range(2)])
-        kind = [rng.random(slots.shape), np.sort(slots, 1) * (-1.0) ** turn, slots // 5000][turn % 3]
-        new = kind.astype(np.float32)
+        slots = rng.permuted(slots, axis=1) if turn % 3 else slots
+        kind = [np.full(slots.shape, turn), rng.random(slots.shape), np.sort(slots, 1) * (-1.0) ** turn, slots // 5000]
+        new = kind[turn % 4].astype(np.float32)
         order_update_all(order.state, slots, new)
-        for m in range(2):
-            keys[m, slots[m]] = new[m]
-            live_nodes(order, m)
-            assert_order(order, m, keys[m])
-    assert order.state.head[:, 3].min() > 50  # inner nodes split, merged or evened out
-    assert order.used_bytes <= 23 * 60_000
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_batch_outlives_the_root_it_was_planned_under(seed: int) -> None:
-    """The first of two smallest leaves to lose an entry merges with the other one, which then is the root."""
-    rng = np.random.default_rng(seed)
-    order, keys = RankOrder(1, 2 * LEAF), np.full(2 * LEAF, np.nan, np.float32)
-    keys[: LEAF + 1] = rng.random(LEAF + 1)
-    order.load_keys(keys[None])
-    for rank in (LEAF, 0):
-        keys[order_select(order.state, 0, rank)] = np.nan
-        remove_ranks(order.state, 0, np.array([rank]))
-    assert order.state.head[0, HEIGHT] == 1
-    slots = rng.permutation(np.flatnonzero(~np.isnan(keys)))
-    new = rng.random(slots.size).astype(np.float32)
-    update_one(order.state, 0, slots, new)
-    keys[slots] = new
-    assert order.state.head[0, HEIGHT] == 0
-    live_nodes(order, 0)
-    assert_order(order, 0, keys)
-
-
-def test_keys_restore_all_ranks_and_the_order_goes_on() -> None:
-    rng = np.random.default_rng(2)
-    for capacity in (1, LEAF, LEAF + 1, 2 * LEAF, LEAF * INNER, LEAF * INNER + 1, 3000):
-        keys = rng.standard_normal((3, capacity)).astype(np.float32).round(1)
-        keys[rng.random((3, capacity)) < 0.2] = np.nan
-        keys[rng.random((3, capacity)) < 0.2] = np.inf
-        keys[2] = np.nan
-        order, copy = RankOrder(3, capacity), RankOrder(3, capacity)
-        for m in range(3):
-            present = rng.permutation(np.flatnonzero(~np.isnan(keys[m])))
-            set_all(order.state, m, present, keys[m, present])
-        set_all(copy.state, 0, np.arange(capacity), rng.random(capacity).astype(np.float32))
-        copy.load_keys(order.keys())
-        for m in range(3):
-            assert_order(copy, m, keys[m])
-            live_nodes(copy, m)
-            slots, new = rng.integers(0, capacity, 500), rng.random(500).astype(np.float32)
-            update_one(order.state, m, slots, new)
-            update_one(copy.state, m, slots, new)
-            np.testing.assert_array_equal(select_all(copy.state, m), select_all(order.state, m))
-            live_nodes(copy, m)
+        np.put_along_axis(keys, slots, new, axis=1)
+        assert_order(order, keys)
+        if turn == 7:
+            order.load_keys(keys, keys)
+            assert_order(order, keys)
 
 
 @pytest.mark.parametrize("shape", [(2, 5), (3, 4), (2,), (2, 4, 1)])
 def test_load_keys_refuses_another_shape(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"keys have shape {re.escape(str(shape))}, this order \(2, 4\)"):
-        RankOrder(2, 4).load_keys(np.zeros(shape))
+        RankOrder(2, 4).load_keys(np.zeros(shape), np.zeros(shape))
 
 
 @pytest.mark.parametrize("capacity", [1_000, 10_000, 100_000, 10_000_000])
 def test_reserved_memory_is_below_24_bytes_per_experience(capacity: int) -> None:
     order = RankOrder(2, capacity)
-    assert sum(array.nbytes for array in order.state) <= 23 * 2 * capacity
-
-
-@pytest.mark.parametrize("capacity", [10_000, 100_000])
-def test_used_memory_is_bounded_under_adversarial_workloads(capacity: int) -> None:
-    """Nodes ever used stay below 24 bytes per experience, key included, and nodes in use follow the size."""
-    rng = np.random.default_rng(3)
-    order = RankOrder(1, capacity)
-    slots = np.arange(capacity)
-
-    def check(bytes_per_experience: float) -> None:
-        assert bytes_of(order.state.head[0, USED:]) + 4 * capacity <= bytes_per_experience * capacity
-        live, size = live_nodes(order, 0), int(order_size(order.state, 0))
-        assert bytes_of(live) <= 19 * size + 3 * bytes_of((1, 1))
-
-    set_all(order.state, 0, slots, np.full(capacity, np.inf, np.float32))
-    check(18.5)
-    set_all(order.state, 0, rng.permutation(capacity), rng.random(capacity).astype(np.float32))
-    check(18.5)
-    for round_ in range(6):
-        size = int(order_size(order.state, 0))
-        remove_ranks(order.state, 0, np.arange(size // 2))  # each second rank: all leaves run low together
-        check(23.0)
-        absent = np.flatnonzero(np.isnan(order.keys()[0]))
-        set_all(order.state, 0, absent, np.full(absent.size, round_ % 3, np.float32))  # all to one place
-        check(23.0)
-    while order_size(order.state, 0) > capacity // 100:
-        size = int(order_size(order.state, 0))
-        remove_ranks(order.state, 0, np.arange(size - 1, size - 1 - size // 3, -1))  # victims: smallest first
-        check(23.0)
-    set_all(order.state, 0, slots[::-1].copy(), slots.astype(np.float32))
-    check(23.0)
-    assert_order(order, 0, slots[::-1].astype(np.float32))
+    assert sum(array.nbytes for array in order.state) <= 24 * 2 * capacity
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 5, 65, 1000])
@@ -398,23 +156,18 @@ def test_where_ties_go_by_age_the_newest_is_first(capacity: int) -> None:
             keys[members[stored], slots[stored]] = new[stored]
             arrived[members[stored], slots[stored]] = turn * capacity + number + 1
         slots, new = rng.integers(-1, capacity, (3, 40)), rng.choice(few, (3, 40))
-        order_update_all(order.state, slots, new)
         for m in range(3):
+            slots[m, np.isnan(keys[m, slots[m]])] = -1
             for slot, key in zip(slots[m], new[m], strict=True):
-                if slot >= 0 and not np.isnan(keys[m, slot]):  # of those that are there
+                if slot >= 0:
                     keys[m, slot] = key
-            gone = int(rng.integers(capacity))
-            order_remove(order.state, m, gone)
-            keys[m, gone] = np.nan
-            present = np.flatnonzero(~np.isnan(keys[m]))
-            expected = present[np.lexsort((-arrived[m, present].astype(np.int64), -keys[m, present]))]
-            np.testing.assert_array_equal(select_all(order.state, m), expected)
-            live_nodes(order, m)
-        np.testing.assert_array_equal(order.keys(), keys)
+        order_update_all(order.state, slots, new)
+        assert_order(order, keys, arrived)
         np.testing.assert_array_equal(order.column(capacity)[1:, : capacity // 2], keys[1:, : capacity // 2])
         if turn % 3 == 2:
             order = RankOrder(3, capacity, by_age=True)
             order.load_keys(keys, arrived)
+            assert_order(order, keys, arrived)
 
 
 class NaiveAges:
@@ -484,11 +237,8 @@ def assert_sums(state: SumState, m: int, leaf: np.ndarray, rng: np.random.Genera
     if total == 0:
         return
     targets = np.r_[0.0, rng.random(40) * total, np.nextafter(total, 0), total, total * 1.001]
-    searched = np.full(targets.size, -1, np.int64)
-    sum_search(state, m, targets.copy(), searched)
-    for target, together in zip(targets, searched, strict=True):
+    for target in targets:
         found = sum_find(state, m, target)
-        assert found == together
         assert leaf[found] > 0
         low, high = np.searchsorted(cumulative, [target - 1e-12 * total, target + 1e-12 * total], side="right")
         last = np.flatnonzero(leaf)[-1]
@@ -497,20 +247,14 @@ def assert_sums(state: SumState, m: int, leaf: np.ndarray, rng: np.random.Genera
 
 @pytest.mark.parametrize("size", SIZES)
 def test_everything_after_random_changes(size: int) -> None:
-    """One at a time and in batches, with repeats and positions to skip; members apart; zeros at both ends."""
+    """Members apart; zeros at both ends."""
     rng = np.random.Generator(np.random.PCG64(size))
     state, leaf = make_sums(3, size), np.zeros((3, size), np.float32)
-    for turn in range(6):
+    for _ in range(6):
         for m in range(3):
             for position in rng.integers(0, size, 40):
                 leaf[m, position] = rng.choice([0.0, rng.exponential(), 1e-6, 1e6])
                 sum_set(state, m, position, leaf[m, position])
-            batch = rng.integers(-1, size, 64 if turn % 2 else 5)
-            priority = rng.exponential(size=batch.size).astype(np.float32)
-            sum_update(state, m, batch, priority)
-            for position, new in zip(batch, priority, strict=True):
-                if position >= 0:
-                    leaf[m, position] = new
         for m in range(3):
             assert_sums(state, m, leaf[m], rng)
 
@@ -525,14 +269,10 @@ def test_sums_depend_on_the_leaves_alone(size: int, changes: list[tuple[int, flo
     changed, rebuilt = make_sums(1, size), make_sums(1, size)
     for position, priority in changes:
         sum_set(changed, 0, position % size, priority)
-    positions = np.array([position % size for position, _ in changes], np.int64)
-    together = make_sums(1, size)
-    sum_update(together, 0, positions, np.array([priority for _, priority in changes], np.float32))
     rebuilt.leaf[:] = changed.leaf
     sum_rebuild(rebuilt, 0)
-    for one, other, third in zip(changed, rebuilt, together, strict=True):
+    for one, other in zip(changed, rebuilt, strict=True):
         np.testing.assert_array_equal(one, other)
-        np.testing.assert_array_equal(one, third)
 
 
 @kernel

@@ -13,8 +13,8 @@ from buffers import FIELDS, FarRule, make, saved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from replaybench.data.batch import ReplayBatch, TraceRule
 from replaybench.data.record import read_record, write_record
-from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, newest_batch, step_fields
 from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment
@@ -25,7 +25,7 @@ MEMBERS, BATCH, DISCOUNT = 3, 4, np.float32(0.5)
 FORMS = [*RETENTIONS, "Drop(0.3)*FIFO", "Drop(0.3)*Resv", "Drop(0.3)*FarPol"]
 
 
-class ReturnRule:
+class ReturnRule(TraceRule):
     """`tail` is the value of what follows a step as far as that is not stored, `goal` its discounted return."""
 
     names = ("reward", "tail", "goal", "far")

@@ -19,9 +19,11 @@ from replaybench.controllers.algorithms.segments import (
     as_segments,
     clipped,
     correction,
+    mean_over,
     project,
     retrace,
     rows,
+    steps_of,
     traces,
     truncated_weights,
 )
@@ -171,17 +173,14 @@ class ACER(Learner):
         return Explored(action, np.abs(action - mean).sum(axis=1), {"behaviour_mean": mean})
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        """Return the policy's means `[M, N, A]` for observations `[M, N, S]`."""
         return self.policy_network(self.seen(observation))
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return samples of the policy `[M, N, A]`, unbounded."""
         mean = self.policy(observation)
         noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + self.config.sigma * noise, mean.dtype)
 
     def policy_form(self) -> PolicyHead:
-        """Return the policy's means."""
         return PolicyHead(self.policy_network, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
@@ -190,23 +189,13 @@ class ACER(Learner):
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
         """Return mean D_KL(μ‖π) over stored steps, μ the behaviour, and the share of them with ρ > c, `[M]` each."""
-        observation, action, behaviour = (
-            stored[name][:, :: self.segment].reshape(len(self.setting.members), -1, width)
-            for name, width in (
-                ("observation", self.task.observation_size),
-                ("action", self.task.action_size),
-                ("behaviour_mean", self.task.action_size),
-            )
-        )
+        observation, action, behaviour = steps_of(self, stored, "observation", "action", "behaviour_mean")
         mean = self.policy(observation)
-        # Rows of zeros are padding: a sampled action differs from its mean.
-        own = (action != behaviour).any(axis=2)
-        steps = np.maximum(own.sum(axis=1), 1)
         double = 2.0 * self.config.sigma**2
         log_rho = ((action - behaviour) ** 2 - (action - mean) ** 2).sum(axis=2) / double
         kl = ((mean - behaviour) ** 2).sum(axis=2) / double
         measured = {"kl": kl, "ratio_truncated": log_rho > math.log(self.config.truncate_at)}
-        return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
+        return mean_over((action != behaviour).any(axis=2), measured)  # a sampled action differs from its mean
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update all networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q̃| of each segment."""

@@ -18,9 +18,11 @@ from replaybench.controllers.algorithms.segments import (
     as_segments,
     clipped,
     correction,
+    mean_over,
     project,
     retrace,
     rows,
+    steps_of,
     traces,
     truncated_weights,
 )
@@ -140,7 +142,6 @@ class ACERDiscrete(Learner):
 
     @classmethod
     def check(cls, config: ACERDiscreteConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
-        """Check also that there are few enough actions."""
         super().check(config, actions, refer, device)
         ActionLevels(config.levels, actions.size, actions.choices)
 
@@ -162,12 +163,10 @@ class ACERDiscrete(Learner):
         return self.policy_network(self.seen(observation))
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        """Return the most probable actions `[M, N, A]` for observations `[M, N, S]`; NaN where a member has failed."""
         logits = self._logits(observation)
         return self._actions(logits.argmax(axis=2), logits)
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return samples of the policy `[M, N, A]`."""
         probability = self.probability(observation)
         drawn = self.exploration.stream.uniform(probability.shape[1])
         return self._actions(_chosen(probability, drawn), probability)
@@ -177,7 +176,6 @@ class ACERDiscrete(Learner):
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
     def policy_form(self) -> PolicyHead:
-        """Return the most probable choice."""
         return PolicyHead(self.policy_network, 0, len(self.table), table=self.table)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
@@ -187,17 +185,7 @@ class ACERDiscrete(Learner):
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
         """Return over stored steps mean D_KL(behaviour ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
-        observation, behaviour, choice = (
-            stored[name][:, :: self.segment].reshape(len(self.setting.members), -1, width)
-            for name, width in (
-                ("observation", self.task.observation_size),
-                ("behaviour", len(self.table)),
-                ("choice", 1),
-            )
-        )
-        # Rows of zeros are padding: probabilities of own steps add up to 1.
-        own = behaviour.sum(axis=2) > 0.5
-        steps = np.maximum(own.sum(axis=1), 1)
+        observation, behaviour, choice = steps_of(self, stored, "observation", "behaviour", "choice")
         pi, log_pi = _softmax(self._logits(observation))
         chosen = choice.astype(np.int64)
         done = np.take_along_axis(pi, chosen, axis=2)[:, :, 0]
@@ -205,7 +193,7 @@ class ACERDiscrete(Learner):
         mu = behaviour.astype(np.float64)
         kl = (mu * (elementwise.log(np.where(mu > 0, mu, 1)) - log_pi)).sum(axis=2)
         measured = {"kl": kl, "ratio_truncated": truncated, "entropy": -(pi * log_pi).sum(axis=2)}
-        return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
+        return mean_over(behaviour.sum(axis=2) > 0.5, measured)  # probabilities of own steps add up to 1
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update both networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q| of each segment."""

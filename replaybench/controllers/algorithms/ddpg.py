@@ -102,7 +102,6 @@ class DDPG(Learner):
 
     @classmethod
     def check(cls, config: DDPGConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
-        """Check also that updates on a device use no option that only the CPU supports."""
         super().check(config, actions, refer)
         further = config.memory or config.layer_norm or isinstance(config.exploration, ParameterNoise)
         if device != "cpu" and (refer or further or config.l2_form == "weights"):
@@ -110,14 +109,12 @@ class DDPG(Learner):
             raise UserError(f'DDPG runs with {what} on the CPU only; set device = "cpu"')
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return π(s) `[M, N, A]`, which tanh bounds, for observations `[M, N, S]`."""
         self.fetch("actor")
         return self.memory.evaluate("actor", self.seen(observation), state)
 
     policy = mean
 
     def policy_form(self) -> PolicyHead:
-        """Return π as the actor's outputs."""
         self.fetch("actor")
         return PolicyHead(self.actor, 0, self.task.action_size)
 

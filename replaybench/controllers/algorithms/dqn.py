@@ -75,7 +75,6 @@ class DQN(Learner):
 
     @classmethod
     def check(cls, config: DQNConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
-        """Check also that there are few enough choices."""
         super().check(config, actions, refer, device)
         ActionLevels(config.levels, actions.size, actions.choices)
 
@@ -93,13 +92,11 @@ class DQN(Learner):
         return Explored(action, np.abs(action - greedy).sum(axis=1))
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`; NaN where a value is."""
         q = self.critic(self.seen(observation))
         failed = np.isnan(q).any(axis=2, keepdims=True)
         return np.where(failed, np.float32(np.nan), self.choices[q.argmax(axis=2)])
 
     def policy_form(self) -> PolicyHead:
-        """Return the choice of the largest value."""
         return PolicyHead(self.critic, 0, len(self.choices), table=self.choices)
 
     def value(self, observation: AnyFloats) -> AnyFloats:

@@ -72,16 +72,13 @@ class NAF(Learner):
         self._learned = self.learned("network")
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return m(s) `[M, N, A]` for observations `[M, N, S]`."""
         mean = self.memory.evaluate("network", self.seen(observation), state)[:, :, 1 : 1 + self.task.action_size]
         return elementwise.tanh(mean) if self.config.bounded else mean
 
     def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return m(s) `[M, N, A]`, within ±1."""
         return np.clip(self.mean(observation, state), -1, 1)
 
     def policy_form(self) -> PolicyHead:
-        """Return m among the outputs."""
         return PolicyHead(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: AnyFloats) -> AnyFloats:

@@ -101,14 +101,12 @@ class SAC(Learner):
         return Explored(explored.action[:, 0], explored.deviation[:, 0])
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        """Return tanh μ(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self._greedy(self.seen(observation))
 
     def _greedy(self, seen: AnyFloats) -> AnyFloats:
         return elementwise.tanh(self.actor(seen)[..., : self.task.action_size])
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return a ~ π(·|s) `[M, N, A]` for observations `[M, N, S]`, drawn from the exploration streams."""
         members, count, _ = observation.shape
         noise = self.exploration.stream.normal(count * self.task.action_size).reshape(members, count, -1)
         return self._tried(observation, noise).action
@@ -121,7 +119,6 @@ class SAC(Learner):
         return Explored(action, np.abs(action - elementwise.tanh(mean)).sum(axis=2, dtype=np.float32))
 
     def policy_form(self) -> PolicyHead:
-        """Return tanh μ among the actor's outputs."""
         return PolicyHead(self.actor, 0, self.task.action_size, "tanh")
 
     def value(self, observation: AnyFloats) -> AnyFloats:

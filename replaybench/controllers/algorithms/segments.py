@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.interface.agent import Batch, Normaliser
+from replaybench.controllers.learner import Learner
 from replaybench.runtime.arrays import AnyFloats, Floats
 from replaybench.runtime.kernel import kernel
 
@@ -65,6 +67,18 @@ def rows(batch: Batch, name: str, dtype: DTypeLike) -> AnyFloats:
 def _stepwise(batch: Batch, name: str) -> AnyFloats:
     column = batch.columns[name]
     return column if column.ndim == 4 else column[:, :, None]
+
+
+def steps_of(learner: Learner, stored: Mapping[str, AnyFloats], *names: str) -> list[AnyFloats]:
+    """Return columns `[M, n, width]` of the steps of stored segments; rows of zeros are padding."""
+    columns = (stored[name][:, :: learner.segment] for name in names)
+    return [column.reshape(len(column), -1, column.shape[-1]) for column in columns]
+
+
+def mean_over(own: NDArray[np.bool_], measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return means `[M]` of numbers `[M, n]` over the `own` steps `[M, n]`."""
+    steps = np.maximum(own.sum(axis=1), 1)
+    return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
 
 
 @kernel

@@ -83,11 +83,9 @@ class TD3(Learner):
         return super().perturb(observation)
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self.actor(self.seen(observation))
 
     def policy_form(self) -> PolicyHead:
-        """Return π as the actor's outputs."""
         return PolicyHead(self.actor, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:

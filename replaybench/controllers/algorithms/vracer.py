@@ -152,17 +152,14 @@ class VRACER(Learner):
         return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
 
     def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
         return np.clip(self._heads(observation, state)[1], -1, 1)
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
         _, mean, log_sigma = self._heads(observation, state)
         noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + elementwise.exp(log_sigma) * noise, mean.dtype)
 
     def policy_form(self) -> PolicyHead:
-        """Return the mean among the outputs."""
         return PolicyHead(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
@@ -207,14 +204,9 @@ class FirstValue:
     weighs each reward r[j], j steps after its episode's start, by w[j] = 1 + γ + … + γʲ; after a last step that is not
     terminal another V̄ follows: n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last].
 
-    Args:
-        members: M.
-        discount: γ.
-
     Attributes:
-        weighted: float64 `[M]`, Σ w r of unscaled rewards.
-        steps: float64 `[M]`, n − Σ γ w[last] of finished episodes.
-        reach: float64 `[M]`, w of the latest step, 0 where an episode begins.
+        weighted, steps, reach: float64 `[M]`, Σ w r of unscaled rewards; n − Σ γ w[last] of finished episodes; w of the
+            latest step, 0 where an episode begins.
         taken: bool `[1]`, whether the critic uses it; nothing is collected then.
     """
 

@@ -1,21 +1,23 @@
-"""The agent interface: setting of a learner, batches, and normalisation of observations and rewards."""
+"""The agent interface: setting of a learner, and normalisation of observations and rewards."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NamedTuple, Protocol
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.losses.refer import ReFERSettings
-from replaybench.runtime.arrays import AnyFloats, Floats
+from replaybench.data.batch import ReplayBatch as Batch
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.configuration import Discount, Positive, Settings, Within
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
+
+__all__ = ["Actions", "Batch", "LearnerSetting", "NormaliseConfig", "Task"]
 
 LEAST_DEVIATION: Final = 1e-2
 """Least deviation by which observations are divided; some have not varied yet."""
@@ -49,13 +51,7 @@ class ObservationNormaliser:
 
     The deviation is that of the population (division by n), at least `LEAST_DEVIATION`; 1 before the second one.
 
-    Args:
-        config: settings.
-        members, size: M and observation size S.
-        dtype: of normalised observations.
-
     Attributes:
-        on: whether observations are normalised.
         count: int64 `[M]`.
         mean, variance, scale: float64 `[M, S]`; the scale is 1 / deviation.
         bound: float64 `[M]`, infinite without clipping.
@@ -91,18 +87,11 @@ class ObservationNormaliser:
 
 
 class RewardScale:
-    """r / √E[r²] over all rewards that a member has collected; a fixed factor where it is off.
-
-    Args:
-        config: settings.
-        members: M.
-        fixed: the factor where it is off, and before the first reward.
+    """r / √E[r²] over all rewards that a member has collected; the factor `fixed` where it is off.
 
     Attributes:
-        on: whether the factor depends on the rewards.
         count: int64 `[M]`.
-        mean_square: float64 `[M]`.
-        factor: float64 `[M]`, by which rewards are multiplied.
+        mean_square, factor: float64 `[M]`; rewards are multiplied by the factor.
     """
 
     def __init__(self, config: NormaliseConfig, members: int, fixed: float) -> None:
@@ -130,17 +119,7 @@ class RewardScale:
 
 
 class Normaliser:
-    """The statistics of a learner's observations and rewards.
-
-    Args:
-        config: settings.
-        members, size: M and observation size S.
-        reward_scale: the task's, used where rewards are not normalised.
-        dtype: of normalised observations.
-
-    Attributes:
-        on: whether observations or rewards are normalised.
-    """
+    """The statistics of a learner's observations and rewards; unscaled rewards are multiplied by `reward_scale`."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
@@ -190,78 +169,6 @@ def _update_mean_square(
 Size = Annotated[int, Within(1, 100_000, "numbers")]
 
 
-class Window(Protocol):
-    """The successive steps of an episode that end with each sample."""
-
-    @property
-    def observation(self) -> AnyFloats:
-        """`[M, B, W, S]`, the oldest first; zero after the sample's own steps."""
-
-    @property
-    def length(self) -> NDArray[np.int64]:
-        """Steps of each window `[M, B]`, at least 1."""
-
-    @property
-    def memory(self) -> AnyFloats:
-        """The field `memory` of the first step of each window, `[M, B, H]`; H = 0 if it is not stored."""
-
-
-class Batch(Protocol):
-    """Replayed experiences of all members, float32; the next batch overwrites the arrays.
-
-    For learners with `several_at_once` a batch may be for U successive updates. It then has M·U rows in the place of M:
-    member m learns from row m·U + u in update u.
-    """
-
-    @property
-    def observation(self) -> AnyFloats:
-        """`[M, B, S]`."""
-
-    @property
-    def action(self) -> AnyFloats:
-        """Commanded action, `[M, B, A]`."""
-
-    @property
-    def reward(self) -> AnyFloats:
-        """Unscaled reward, `[M, B, 1]`."""
-
-    @property
-    def next_observation(self) -> AnyFloats:
-        """True successor, `[M, B, S]`."""
-
-    @property
-    def terminated(self) -> AnyFloats:
-        """1 where the successor's value is zero, `[M, B, 1]`; a time limit does not count."""
-
-    @property
-    def columns(self) -> Mapping[str, AnyFloats]:
-        """Every stored field by name; `[M, B, steps, width]` where segments are replayed."""
-
-    @property
-    def length(self) -> NDArray[np.uint16] | None:
-        """Steps of each segment `[M, B]`, the others are zero; None if single steps are replayed."""
-
-    @property
-    def traces(self) -> AnyFloats | None:
-        """Stored traces of each sample, `[M, B, K]`; None if the learner has none."""
-
-    @property
-    def window(self) -> Window | None:
-        """The steps before each sample; None if learners need single steps only."""
-
-    @property
-    def weight(self) -> AnyFloats:
-        """Importance weight of each sample in the critic's loss, `[M, B]`."""
-
-    @property
-    def actor_weight(self) -> AnyFloats:
-        """Weight of each sample in the actor's loss, `[M, B]`."""
-
-    @property
-    def rate_factor(self) -> AnyFloats:
-        """Factor on the learning rate of each member, `[M]`."""
-
-
 class Task(NamedTuple):
     """Sizes of a plant's observations and actions, discount, and factor on rewards.
 
@@ -302,7 +209,7 @@ class LearnerSetting:
     members: Sequence[int]
     frequency: float = 50.0
     dtype: DTypeLike = np.float32
-    refer: ReFERSettings | None = None
+    refer: Any = None
     device: str = "cpu"
 
     def stream(self, name: str) -> Stream:

@@ -60,10 +60,6 @@ class ParameterNoise(Settings):
 class RunningParameterNoise:
     """The disturbed policies of every member.
 
-    Args:
-        root, members: seed of the study and member numbers.
-        actor: the policies π; their present weights are disturbed.
-
     Attributes:
         disturbed: π̃; the actor itself until the first episode starts.
         sigma: float64 `[M]`, standard deviation of the weights' noise in the next episode to start.
@@ -83,23 +79,19 @@ class RunningParameterNoise:
         self._tape = actor.tape(config.recent)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Disturb the weights of the chosen `members`' `[M]` actors again, and adapt σ of their next episode."""
         both, config = (self.actor.network, self.disturbed.network), self.config
         seen = self._tape, self.recent, self.seen
         rule = config.target, config.factor, config.adaptations
         _disturb(both, self.noisy, self.stream.state, *seen, members, *rule, self.sigma, self.distance)
 
     def advance(self, observation: Any, active: NDArray[np.bool_]) -> None:
-        """Keep the observations of the `active` `[M]` members."""
         _remember_observations(self.recent, self.seen, np.ascontiguousarray(observation, self.recent.dtype), active)
 
     def disturb(self, action: Any, observation: Any) -> Explored:
-        """Return π̃(s) `[M, A]` for observations `[M, S]`; the deviation is that from the policy's `action`."""
         explored = self.disturbed(observation[:, None])[:, 0].astype(np.float32)
         return Explored(explored, np.abs(explored - action).sum(axis=1))
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return streams, disturbed weights, σ, distances and the latest observations."""
         return {
             "stream": self.stream.state,
             "disturbed": self.disturbed.parameters,
@@ -189,11 +181,7 @@ BEHAVIOUR: Final = ("behaviour_mean", "behaviour_log_sigma")
 
 
 def need_density(learner: str, exploration: ExplorationConfig) -> None:
-    """Raise `UserError` unless exploration has a density, which ReF-ER needs.
-
-    Raises:
-        UserError: it has none; the message names the setting to change.
-    """
+    """Raise `UserError` unless exploration has a density, which ReF-ER needs."""
     if not isinstance(exploration, GaussianNoise) or exploration.clip:
         raise UserError(
             f"{learner}: ReF-ER needs a behaviour density; set it in the study's table of the learner, unclipped: "
@@ -202,13 +190,7 @@ def need_density(learner: str, exploration: ExplorationConfig) -> None:
 
 
 class Density:
-    """The density of exploration, and ReF-ER by it.
-
-    Args:
-        setting: of the learner.
-        exploration: the learner's; None if the learner does not support ReF-ER.
-        steps: its count of updates, int64 `[1]`.
-        refer: the learner's ReF-ER.
+    """The density of exploration, None without learner's support, and ReF-ER by it.
 
     Attributes:
         known: whether there is a density: the noise is Gaussian and not clipped.

@@ -71,16 +71,7 @@ def draw_uniform(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> No
 
 
 class PolicyDraws:
-    """The random numbers by which a stochastic policy chooses its action.
-
-    Args:
-        setting: of the learner.
-        width: number of random numbers per step.
-        draw: `draw_normal` or `draw_uniform`.
-
-    Attributes:
-        drawn: float64 `[M, width]`, the numbers of the current step.
-    """
+    """The random numbers by which a stochastic policy acts: `drawn` float64 `[M, width]`, of this step."""
 
     def __init__(self, setting: LearnerSetting, width: int, draw: Callable[..., None] = draw_normal) -> None:
         self.stream, self._draw = setting.stream("exploration"), draw
@@ -90,11 +81,9 @@ class PolicyDraws:
         """Do nothing: no number is constant within an episode."""
 
     def advance(self, observation: Any, active: Bools) -> None:
-        """Draw for the next step of the `active` members."""
         self._draw(self.stream.state, active, self.drawn)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return the random streams."""
         return {"stream": self.stream.state}
 
 
@@ -118,16 +107,7 @@ class ProcessNoise(Settings):
 
 
 class RunningProcess:
-    """The process of every member.
-
-    Args:
-        root, members: seed of the study and member numbers.
-        actions: action dimensions A.
-        frequency: control rate in Hz, used only with `per_second`.
-
-    Attributes:
-        amplitude: float64 `[M]`, in each member's episode.
-    """
+    """The process of every member; `amplitude` is float64 `[M]`, and `frequency` the control rate in Hz."""
 
     def __init__(self, config: ProcessNoise, root: int, members: Sequence[int], actions: int, frequency: float) -> None:
         ratio, kept = 50.0 / frequency if config.per_second else 1.0, 1.0 - config.friction
@@ -141,21 +121,17 @@ class RunningProcess:
         self.amplitude = np.full(len(members), config.first_amplitude)
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Reset the process of the chosen `members` `[M]`, and set their amplitude for this episode."""
         config = self.config
         self.u[members] = 0.0
         self.amplitude[members] = decayed(config.first_amplitude, config.last_amplitude, config.decay_episodes, episode)
 
     def advance(self, observation: Any, active: Bools) -> None:
-        """Advance the `active` `[M]` members one sample."""
         _advance_process(self.u, self.stream.state, active, self.diffusion, self.friction)
 
     def disturb(self, action: Any, observation: Any) -> Explored:
-        """Return clip(action + noise, ±1) for policy actions `[M, A]`."""
         return disturbed(action, self.amplitude, self.u, 1.0, 1.0)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return streams, the state of the process and the amplitudes."""
         return {"stream": self.stream.state, "u": self.u, "amplitude": self.amplitude}
 
 
@@ -219,15 +195,7 @@ class GaussianNoise(Settings):
 
 
 class RunningGaussian:
-    """The noise of every member.
-
-    Args:
-        root, members: seed of the study and member numbers.
-        actions: action dimensions A.
-
-    Attributes:
-        sigma: float64 `[M, 1]`, standard deviation in each member's episode, before truncation.
-    """
+    """The noise of every member; `sigma` float64 `[M, 1]` is its deviation in this episode, before truncation."""
 
     def __init__(self, config: GaussianNoise, root: int, members: Sequence[int], actions: int) -> None:
         self.config = config
@@ -236,13 +204,11 @@ class RunningGaussian:
         self.sigma = np.full((len(members), 1), config.sigma)
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Set σ of the chosen `members` `[M]` for this episode, counted from 0."""
         config = self.config
         last = config.sigma if config.last_sigma is None else config.last_sigma
         self.sigma[members] = decayed(config.sigma, last, config.decay_episodes, episode)
 
     def advance(self, observation: Any, active: Bools) -> None:
-        """Draw the noise of the `active` `[M]` members."""
         bound = self.config.truncate
         if bound is None:
             draw_normal(self.stream.state, active, self.noise)
@@ -264,7 +230,6 @@ class RunningGaussian:
         return explored._replace(extras=density)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return streams, the current noise and σ."""
         return {"stream": self.stream.state, "noise": self.noise, "sigma": self.sigma}
 
 
@@ -292,7 +257,7 @@ class RandomActions:
         return (2.0 * self._uniform - 1.0).astype(np.float32)
 
     def draw(self, active: Bools) -> None:
-        """Draw another action for each `active` `[M]` member; the others draw nothing."""
+        """Draw another action for each `active` `[M]` member."""
         draw_uniform(self.stream.state, active, self._uniform)
 
     def explored(self, greedy: Any) -> Explored:

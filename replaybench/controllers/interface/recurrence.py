@@ -26,10 +26,6 @@ FIELD = "memory"
 class Memory:
     """The states of a population's recurrent networks, side by side `[M, H]`, in the current episode.
 
-    Args:
-        config: settings; None for feed-forward networks.
-        networks: the learner's networks by name.
-
     Attributes:
         size: H, 0 for feed-forward networks.
         before, after: `[M, H]`, states before and after the current step of each member.

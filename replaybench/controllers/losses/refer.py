@@ -11,12 +11,13 @@ full recursion. (If rewards are normalised, returns are computed with the curren
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.batch import Links, Slots, TraceRule
 from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.kernel import kernel
 
@@ -24,34 +25,12 @@ RHO_LIMIT: Final = 1e3
 """Bound on ρ where Rule 2 is alone (section 5.3)."""
 
 
-class ReFERSettings(Protocol):
-    """The settings of ReF-ER in a strategy.
-
-    C: ratios from 1/(1 + C) to 1 + C are near-policy at first; A: annealing per update; and which rules apply. With
-    Rule 2 also D `far`, the target share of far-policy experiences; initial β and its step (None: the learning
-    rate); and the divergence `kl`.
-    """
-
-    @property
-    def c(self) -> float:
-        """C."""
-
-    @property
-    def anneal(self) -> float:
-        """A."""
-
-    @property
-    def rules(self) -> Sequence[int]:
-        """Which of the rules 1 and 2 apply."""
-
-
 class Rules(NamedTuple):
     """The rules of ReF-ER in one update, for kernels.
 
     Attributes:
         c_max: ρ in (1/c_max, c_max) is near-policy.
-        mask: Rule 1, whether far-policy samples give no gradient ĝ.
-        pull: Rule 2, whether the divergence from past behaviours is penalised.
+        mask, pull: Rule 1, far-policy samples give no gradient ĝ; Rule 2, the divergence is penalised.
         mu_pi: whether this is D_KL(μ‖π), else D_KL(π‖μ).
         limit: bound on ρ.
         beta: float64 `[M]`.
@@ -68,13 +47,7 @@ class Rules(NamedTuple):
 class ReFER:
     """ReF-ER of a population; without settings no rule applies, β is 1, and c_max = 5 only defines far-policy.
 
-    Args:
-        settings: of the strategy, or None.
-        members: M.
-        learning_rate: η of the policy's network, the step of β by default.
-
-    Attributes:
-        beta: float64 `[M]`.
+    `settings` are those of the strategy, or None; `learning_rate` is the step of β `[M]` by default.
     """
 
     def __init__(self, settings: Any, members: int, learning_rate: float) -> None:
@@ -131,8 +104,6 @@ def gives_gradient(rho: float, rules: Rules) -> bool:
     return not rules.mask or near_policy(rho, rules.c_max)
 
 
-Links = NDArray[np.int32]
-Slots = NDArray[np.int64]
 Counts = NDArray[np.int64]
 
 RHO, FAR = 0, 1
@@ -142,15 +113,8 @@ RECOUNT: Final = 1000
 """Updates between exact counts."""
 
 
-class FarCount:
-    """The traces `rho`, the importance weight, and `far`, 1 if a step is far-policy.
-
-    Replay calls it (`TraceRule`); `values` is `[M, N, K]`, slots −1 are skipped.
-
-    Args:
-        refer: its β depends on the count.
-        steps: the learner's count of updates, int64 `[1]`.
-        members: M.
+class FarCount(TraceRule):
+    """The traces `rho`, the importance weight, and `far`, 1 if a step is far-policy; a `TraceRule`.
 
     Attributes:
         far, stored_steps: int64 `[M]`, number of far-policy steps, and of all.
@@ -166,9 +130,6 @@ class FarCount:
     def fraction(self) -> NDArray[np.float64]:
         """n_far/N `[M]`, 0 where nothing is stored."""
         return self.far / np.maximum(self.stored_steps, 1)
-
-    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Do nothing: these traces do not depend on successors."""
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
         """Remove the steps in `slots` `[M]` from the counts."""
@@ -236,15 +197,8 @@ class StoredReturns(FarCount):
 
     If the successor of a step is not stored, the bootstrap is in its `q_ret` alone: 0 after termination; V(s′) where
     the episode was truncated, updated whenever that step is replayed; V(s′) of a discarded successor; the latest
-    V_tbc of one that was evicted.
-
-    An experience must have the fields `value`, V(s) when it was collected, `truncated`, and, if it ends an episode,
-    `q_ret`.
-
-    Args:
-        refer, steps, members: see `FarCount`.
-        discount: γ.
-        scale: float64 `[M]`, factor on each member's rewards.
+    V_tbc of one that was evicted. An experience must have the fields `value`, V(s) when it was collected, `truncated`,
+    and, if it ends an episode, `q_ret`. `scale` `[M]` is the factor on each member's rewards.
     """
 
     names = ("rho", "far", "value", "q_ret", "reward", "truncated")

@@ -7,6 +7,7 @@ tile depends on the registers of the processor. The order of sums does not, so r
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,22 @@ def _int(value: int) -> Any:
     return ir.Constant(_INT, value)
 
 
-def _largest_tile(context: Any, width: int) -> tuple[int, int]:
-    """Return rows and bytes of the largest tile: sums, vectors of B and one of A have to fit the registers."""
-    if "+avx512f" in context.codegen().magic_tuple()[2] and width >= STRIP_BYTES:
-        return 12, width
-    return 6, min(width, STRIP_BYTES)
+def _has_avx512(context: Any) -> bool:
+    return "+avx512f" in context.codegen().magic_tuple()[2]
+
+
+def _most_rows(context: Any, width: int) -> int:
+    """Return the rows of the largest tile: sums, the vectors of B and one of A have to fit the registers."""
+    return 12 if _has_avx512(context) and width >= STRIP_BYTES else 6
+
+
+def _doubles(_context: Any) -> Any:
+    """Return whether the registers hold tiles of two strips."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return ir.Constant(_BIT, _has_avx512(context))
+
+    return types.boolean(), codegen
 
 
 class _Vectors:
@@ -211,7 +223,7 @@ def _strip_body(v: _Vectors, most: int, args: Any) -> None:
     builder.ret_void()
 
 
-def _dots_body(v: _Vectors, args: Any) -> None:
+def _dots_body(v: _Vectors, _most: int, args: Any) -> None:
     builder = v.builder
     c, ldc, rows, a, a_row, b, depth = args
     whole, left = builder.sdiv(depth, _int(v.lanes)), builder.srem(depth, _int(v.lanes))
@@ -234,7 +246,7 @@ def _dots_body(v: _Vectors, args: Any) -> None:
     builder.ret_void()
 
 
-def _transpose_body(v: _Vectors, args: Any) -> None:
+def _transpose_body(v: _Vectors, _most: int, args: Any) -> None:
     """Exchange, block by block, the bits of row and column number one after the other."""
     builder, edge = v.builder, v.lanes
     target, ldt, source, lds, rows, columns = args
@@ -278,87 +290,45 @@ def _routine(context: Any, builder: Any, name: str, real: Any, width: int, argum
     return function
 
 
-def _address(context: Any, builder: Any, kind: Any, array: Any, start: Any) -> Any:
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [start])
+def _routine_of(name: str, width: int, arguments: str, body: Any) -> Any:
+    """Return the intrinsic that calls a routine; kernels give each array with the position of its first element.
 
+    `arguments` are as those of `_routine`; `body` gets the vectors, the rows of the largest tile, and the arguments.
+    """
 
-def _strip(width: int) -> Any:
-    """Return the intrinsic for a strip of `width` bytes: C[:rows, :n] = A · B, n at most the width."""
-
-    @intrinsic
-    def strip(
-        _context: Any, c: Any, c0: Any, ldc: Any, rows: Any, n: Any, a: Any, a0: Any, a_row: Any, a_col: Any, b: Any,
-        b0: Any, ldb: Any, depth: Any,
-    ) -> Any:  # fmt: skip
-        i = types.intp
-
+    def call(_context: Any, *given: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth = args
-            real, (most, tile) = context.get_data_type(signature.args[0].dtype), _largest_tile(context, width)
-            c, a, b = (
-                _address(context, builder, signature.args[place], array, start)
-                for place, array, start in ((0, c, c0), (5, a, a0), (9, b, b0))
-            )
+            pairs, passed = iter(zip(signature.args, args, strict=True)), []
+            for kind, value in pairs:
+                if isinstance(kind, types.Array):
+                    start = next(pairs)[1]
+                    value = builder.gep(context.make_array(kind)(context, builder, value).data, [start])
+                passed.append(value)
+            real, most = context.get_data_type(signature.args[0].dtype), _most_rows(context, width)
             function = _routine(
-                context, builder, f"strip{most}", real, tile, "piiipiipii",
-                lambda vectors, args: _strip_body(vectors, most, args),
+                context, builder, f"{name}{most}", real, width, arguments,
+                lambda vectors, args: body(vectors, most, args),
             )  # fmt: skip
-            lanes = tile // context.get_abi_sizeof(real)
-            for start in range(0, width // tile * lanes, lanes):
-                at_c, at_b = builder.gep(c, [_int(start)]), builder.gep(b, [_int(start)])
-                builder.call(function, [at_c, ldc, rows, n, a, a_row, a_col, at_b, ldb, depth])
+            builder.call(function, passed)
             return context.get_dummy_value()
 
-        return types.void(c, i, i, i, i, a, i, i, i, b, i, i, i), codegen
+        return types.void(*(kind if isinstance(kind, types.Array) else types.intp for kind in given)), codegen
 
-    return strip
-
-
-double_strip, wide_strip, narrow_strip = _strip(2 * STRIP_BYTES), _strip(STRIP_BYTES), _strip(BLOCK_BYTES)
-
-
-def _row_dots(
-    _context: Any, c: Any, c0: Any, ldc: Any, rows: Any, a: Any, a0: Any, a_row: Any, b: Any, b0: Any, depth: Any
-) -> Any:
-    """Write C[r] = Σ_k A[r, k] · B[k] to `c[c0 + r ldc]`; A and B lie in the order of k."""
-    i = types.intp
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        c, c0, ldc, rows, a, a0, a_row, b, b0, depth = args
-        real = context.get_data_type(signature.args[0].dtype)
-        c, a, b = (
-            _address(context, builder, signature.args[place], array, start)
-            for place, array, start in ((0, c, c0), (4, a, a0), (7, b, b0))
-        )
-        function = _routine(context, builder, "row_dots", real, STRIP_BYTES, "piipipi", _dots_body)
-        builder.call(function, [c, ldc, rows, a, a_row, b, depth])
-        return context.get_dummy_value()
-
-    return types.void(c, i, i, i, a, i, i, b, i, i), codegen
+    names = ["_context", *(f"given{i}" for i in range(len(arguments) + arguments.count("p")))]
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # Numba asks for it
+    return intrinsic(call)
 
 
-row_dots: Any = intrinsic(_row_dots)
-
-
-def _transpose(
-    _context: Any, target: Any, t0: Any, ldt: Any, source: Any, s0: Any, lds: Any, rows: Any, columns: Any
-) -> Any:
-    """Write `target[t0 + j ldt + i]` = `source[s0 + i lds + j]`, i < rows, j < columns, in whole blocks."""
-    i = types.intp
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target, t0, ldt, source, s0, lds, rows, columns = args
-        real = context.get_data_type(signature.args[0].dtype)
-        target = _address(context, builder, signature.args[0], target, t0)
-        source = _address(context, builder, signature.args[3], source, s0)
-        function = _routine(context, builder, "transpose", real, BLOCK_BYTES, "pipiii", _transpose_body)
-        builder.call(function, [target, ldt, source, lds, rows, columns])
-        return context.get_dummy_value()
-
-    return types.void(target, i, i, source, i, i, i, i), codegen
-
-
-transpose: Any = intrinsic(_transpose)
+double_strip, wide_strip, narrow_strip = (
+    _routine_of("strip", width, "piiipiipii", _strip_body) for width in (2 * STRIP_BYTES, STRIP_BYTES, BLOCK_BYTES)
+)
+"""`strip(c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth)`: C[:rows, :n] = A · B, n at most the width."""
+row_dots = _routine_of("row_dots", STRIP_BYTES, "piipipi", _dots_body)
+"""`row_dots(c, c0, ldc, rows, a, a0, a_row, b, b0, depth)`: C[r] = Σ_k A[r, k] · B[k], which lie in the order of k."""
+doubles: Any = intrinsic(_doubles)
+transpose = _routine_of("transpose", BLOCK_BYTES, "pipiii", _transpose_body)
+"""`transpose(target, t0, ldt, source, s0, lds, rows, columns)`: target[j, i] = source[i, j], in whole blocks."""
 
 
 _CLOSE = 8
@@ -397,7 +367,7 @@ def matmul(
     wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
     j = 0
     while j < columns:
-        if columns - j >= 2 * wide:
+        if doubles() and columns - j >= 2 * wide:
             double_strip(c, c0 + j, ldc, rows, 2 * wide, a, a0, a_row, a_col, b, b0 + j, ldb, depth)
             j += 2 * wide
         elif columns - j >= wide:

@@ -181,23 +181,6 @@ MEMORY_STARTED    for (int n = 0; n < VECTORS; n++) {
 """
 
 
-def with_memory(text: str, remembers: bool) -> str:
-    """Return the text of `STEP` or `MAIN` for a recurrent or a feed-forward policy."""
-    parts = {
-        "MEMORY_DECLARED": " float *memory,",
-        "MEMORY_PASSED": " memory,",
-        "MEMORY_STARTED": "    float memory[NAME_MEMORY] = {0.0f};\n",
-    }
-    for mark, part in parts.items():
-        text = text.replace(mark, part if remembers else "")
-    return text
-
-
-def with_limit(limited: bool) -> str:
-    """Return the text of `OBSERVE`, with or without clipping to limits."""
-    return OBSERVE.replace("LIMITED", _LIMITED if limited else "")
-
-
 def number(value: float | np.float32) -> str:
     """Return a float32 as C writes it, so that a compiler reads the same bits."""
     text = f"{np.float32(value):.9g}"
@@ -207,14 +190,6 @@ def number(value: float | np.float32) -> str:
 def double(value: float) -> str:
     """Return a float64 as C writes it, so that a compiler reads the same bits."""
     return repr(float(value))
-
-
-def tanh_function() -> str:
-    """Return `TANH` with the numbers of the package's own."""
-    text = TANH
-    for name in ("Q1", "Q2", "Q3", "R0", "R1", "R2", "SATURATED"):
-        text = text.replace(name, number(getattr(activations, f"_{name}")))
-    return text
 
 
 VECTORS: Final = 16
@@ -304,7 +279,10 @@ class _Writer:
         if self.head.layer_norm:
             yield NORMALISE.replace("EPSILON", number(1e-5))
         if self.memory or self.head.tanh or (self.head.activation == "tanh" and len(self.head.layers) > 1):
-            yield tanh_function()
+            text = TANH
+            for name in ("Q1", "Q2", "Q3", "R0", "R1", "R2", "SATURATED"):
+                text = text.replace(name, number(getattr(activations, f"_{name}")))
+            yield text
         if self.memory:
             yield LSTM
 
@@ -388,8 +366,19 @@ class _Writer:
         if u.choices:
             parts += [_array("int", "name_choices", np.array(u.choices), str)]
         command = CHOOSE if u.choices else COMMAND
-        step = with_memory(STEP, self.memory > 0)
-        return "\n".join([*parts, with_limit(u.limit is not None), command, step])
+        observe = OBSERVE.replace("LIMITED", "" if u.limit is None else _LIMITED)
+        return "\n".join([*parts, observe, command, self._with_memory(STEP)])
+
+    def _with_memory(self, text: str) -> str:
+        """Return the text of `STEP` or `MAIN` for this policy, recurrent or feed-forward."""
+        parts = {
+            "MEMORY_DECLARED": " float *memory,",
+            "MEMORY_PASSED": " memory,",
+            "MEMORY_STARTED": "    float memory[NAME_MEMORY] = {0.0f};\n",
+        }
+        for mark, part in parts.items():
+            text = text.replace(mark, part if self.memory else "")
+        return text
 
     def _test(self) -> str:
         observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (VECTORS, self.states)).astype(np.float32)
@@ -397,7 +386,7 @@ class _Writer:
         for row, observation in enumerate(observations):
             found, memory = self.policy.predict(observation[None], memory)
             actions[row] = found[0]
-        body = with_memory(MAIN, self.memory > 0).replace("VECTORS", f"{VECTORS}")
+        body = self._with_memory(MAIN).replace("VECTORS", f"{VECTORS}")
         how = "one after the other, as in an episode" if self.memory else "each by itself"
         parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the actions due */"]
         parts += [_array("float", "name_given", observations, number), _array("float", "name_due", actions, number)]

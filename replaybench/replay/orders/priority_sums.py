@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.storage.columns import aligned_zeros, borrow, request
+from replaybench.replay.storage.columns import aligned_zeros
 from replaybench.runtime.kernel import kernel
 
 FAN: Final = 16
@@ -32,11 +32,6 @@ class SumState(NamedTuple):
     leaf: NDArray[np.float32]
     sums: NDArray[np.float64]
     level: NDArray[np.int64]
-
-    @staticmethod
-    def whole() -> tuple[str, ...]:
-        """Return the fields without a member axis."""
-        return ("level",)
 
 
 def make_sums(members: int, positions: int) -> SumState:
@@ -85,43 +80,6 @@ def sum_set(state: SumState, m: int, position: int, priority: float) -> None:
 
 
 @kernel
-def sum_update(state: SumState, m: int, position: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
-    """Do `sum_set` for each of `position[B]` and `priority[B]` in turn, skipping positions below 0.
-
-    Many positions share the nodes near the top: levels with fewer nodes than B are summed once, at the end.
-    """
-    borrowed, batch, shift, i = borrow(state), position.size, 4, 0
-    for b in range(batch):
-        if position[b] >= 0:
-            request(state.leaf, m * state.leaf.shape[1] + position[b])
-            _request_node(borrowed, m, position[b] >> 8 << 4)
-    for b in range(batch):
-        if position[b] >= 0:
-            state.leaf[m, position[b]] = priority[b]
-    for b in range(batch):
-        if position[b] >= 0:
-            node = position[b] >> 4
-            state.sums[m, node] = _add_up(borrowed.leaf, m, node << 4)
-    for i in range(1, state.level.size):
-        nodes = (state.level[i] - state.level[i - 1]) >> 4
-        if nodes <= batch:
-            for node in range(nodes):
-                state.sums[m, state.level[i] + node] = _add_up(borrowed.sums, m, state.level[i - 1] + (node << 4))
-            continue
-        shift += 4
-        for b in range(batch):
-            if position[b] >= 0:
-                node = position[b] >> shift
-                state.sums[m, state.level[i] + node] = _add_up(borrowed.sums, m, state.level[i - 1] + (node << 4))
-
-
-@kernel
-def _request_node(state: SumState, m: int, start: int) -> None:
-    request(state.sums, m * state.sums.shape[1] + start)
-    request(state.sums, m * state.sums.shape[1] + start + 8)
-
-
-@kernel
 def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
     """Return how many of sixteen numbers `target` exceeds cumulatively, and the remainder; without branches.
 
@@ -141,50 +99,25 @@ def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
 
 
 @kernel
+def find_below(state: SumState, m: int, level: int, node: int, target: float) -> int:
+    """Return the first position below a node of a level whose cumulative priority exceeds `target`.
+
+    Nodes of level 0 are positions. A target that rounding has put beyond the end gives the last position with any
+    priority.
+    """
+    for i in range(level - 2, -1, -1):
+        passed, target = _pass(state.sums, m, state.level[i] + node * 16, target)
+        node = node * 16 + passed
+    if level > 0:
+        passed, target = _pass(state.leaf, m, node * 16, target)
+        node = node * 16 + passed
+    return int(node)
+
+
+@kernel
 def sum_find(state: SumState, m: int, target: float) -> int:
-    """Return the first position whose cumulative priority exceeds `target`.
-
-    A target that rounding has put beyond the end gives the last position with any priority.
-    """
-    child = 0
-    for i in range(state.level.size - 1, -1, -1):
-        passed, target = _pass(state.sums, m, state.level[i] + child * 16, target)
-        child = child * 16 + passed
-    passed, target = _pass(state.leaf, m, child * 16, target)
-    return int(child * 16 + passed)
-
-
-@kernel
-def sum_search(state: SumState, m: int, target: NDArray[np.float64], position: NDArray[np.int64]) -> None:
-    """Write `sum_find` of each `target[B]` to `position[B]`; `target` is overwritten."""
-    position[:] = 0
-    sum_descend(state, m, np.full(target.size, state.level.size + 1), target, position)
-
-
-@kernel
-def sum_descend(
-    state: SumState, m: int, level: NDArray[np.int64], target: NDArray[np.float64], position: NDArray[np.int64]
-) -> None:
-    """Find each `target[B]` below its node `position[B]` of `level[B]`; write to `position`, overwrite `target`.
-
-    Nodes of level 0 are positions; the only node of the highest level + 1 is the whole tree. All searches descend
-    together, so that their cache misses overlap.
-    """
-    borrowed = borrow(state)
-    for i in range(state.level.size - 1, -1, -1):
-        for b in range(target.size):
-            if level[b] > i + 1:
-                passed, target[b] = _pass(borrowed.sums, m, state.level[i] + (position[b] << 4), target[b])
-                position[b] = (position[b] << 4) + passed
-            if level[b] > i:
-                if i > 0:
-                    _request_node(borrowed, m, state.level[i - 1] + (position[b] << 4))
-                else:
-                    request(state.leaf, m * state.leaf.shape[1] + (position[b] << 4))
-    for b in range(target.size):
-        if level[b] > 0:
-            passed, target[b] = _pass(borrowed.leaf, m, position[b] << 4, target[b])
-            position[b] = (position[b] << 4) + passed
+    """Return the first position whose cumulative priority exceeds `target`, as `find_below` in the whole tree."""
+    return find_below(state, m, state.level.size + 1, 0, target)
 
 
 @kernel
@@ -274,12 +207,7 @@ def _rebuild(ages: AgeState, m: int) -> None:
 
 
 class AgeLog:
-    """The slots of each member in order of age; all are empty at first.
-
-    Args:
-        members, capacity: M and C.
-        weighted: whether to keep priorities in order of age.
-    """
+    """The slots of each member in order of age, all empty at first; priorities are kept if `weighted`."""
 
     def __init__(self, members: int, capacity: int, weighted: bool = False) -> None:
         places = -(-(capacity + capacity // 4 + 1) // 16) * 16
@@ -297,11 +225,7 @@ class AgeLog:
         return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`; sums are recomputed from the current leaves.
-
-        Raises:
-            ValueError: a place lies outside the log.
-        """
+        """Continue from `state_dict`; sums are recomputed from the current leaves."""
         place, end = state["age_place"], state["age_end"]
         if (end < 0).any() or (end > self.state.slot_at.shape[1]).any():
             raise ValueError("its log of ages ends where there is no place")
@@ -370,12 +294,10 @@ def cover_search(
 ) -> None:
     """Write to `position[B]` the first covered position whose cumulative priority exceeds each `target[B]`.
 
-    Targets ascend and are overwritten. A target beyond the end by rounding gives the last position with a priority.
+    Targets ascend. A target beyond the end by rounding gives the last position with a priority.
     """
-    level, k = np.empty(target.size, np.int64), 0
+    k = 0
     for b in range(target.size):
         while k < count - 1 and target[b] >= cover.upto[k + 1]:
             k += 1
-        target[b] -= cover.upto[k]
-        position[b], level[b] = cover.node[k], cover.level[k]
-    sum_descend(state, m, level, target, position)
+        position[b] = find_below(state, m, cover.level[k], cover.node[k], target[b] - cover.upto[k])

@@ -15,8 +15,8 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from replaybench.data.batch import ReplayBatch
 from replaybench.data.record import read_record, write_record
-from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
@@ -299,7 +299,7 @@ class StrategyReplayBuffer(ReplayBuffer):
     def __getstate__(self) -> dict[str, Any]:
         # For copies and for Stable-Baselines3's save_replay_buffer: the buffer below is full of views of its arrays,
         # which would be restored as separate arrays.
-        rest = {name: value for name, value in vars(self).items() if name not in ("replay", "_told", "_batch")}
+        rest = {name: value for name, value in vars(self).items() if name not in ("replay", "_batch")}
         return {**rest, "arrays": {name: array.copy() for name, array in self.replay.state_dict().items()}}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:

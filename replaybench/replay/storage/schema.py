@@ -102,7 +102,14 @@ class BufferFile:
             raise UserError(f"the facts of {self.path}: order must name each of the fields once")
         self._check_shapes()
         self.count, self.collected, self.offers = (record.read(name) for name in ("count", "collected", "offers"))
-        self._check_counts()
+        for m, (stored, offers, collected) in enumerate(zip(self.count, self.offers, self.collected, strict=True)):
+            if not 0 <= stored <= min(offers, self.slots) or offers > collected:
+                raise UserError(
+                    f"{self.path}: member {m} stores {stored} of {offers} offers of {collected} experiences in "
+                    f"{self.slots} slots"
+                )
+        if (numbers := len(set(self.facts.members))) not in (0, self.members):
+            raise UserError(f"{self.path} names {numbers} different members and holds {self.members}")
 
     @property
     def members(self) -> int:
@@ -162,17 +169,6 @@ class BufferFile:
             found = self.shapes[name]
             return (members, found[1] if len(found) > 1 else 0), np.dtype("u4")
         return None
-
-    def _check_counts(self) -> None:
-        for m, (stored, offers, collected) in enumerate(zip(self.count, self.offers, self.collected, strict=True)):
-            if not 0 <= stored <= min(offers, self.slots) or offers > collected:
-                raise UserError(
-                    f"{self.path}: member {m} stores {stored} of {offers} offers of {collected} experiences in "
-                    f"{self.slots} slots"
-                )
-        numbers = self.facts.members
-        if numbers and len(set(numbers)) != self.members:
-            raise UserError(f"{self.path} names {len(set(numbers))} different members and holds {self.members}")
 
 
 @contextmanager

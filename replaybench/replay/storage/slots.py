@@ -84,15 +84,9 @@ class Assembly:
         return length.reshape(idx.shape)
 
     def state_dict(self, stored: int) -> State:
-        """Return the incomplete units, and the lengths of the stored ones."""
         return {"unit_rows": self.rows, "unit_filled": self.filled, "length": self.length[:, :stored]}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`.
-
-        Raises:
-            ValueError: an incomplete unit is longer than the maximum.
-        """
         filled = np.asarray(state["unit_filled"])
         if ((filled < 0) | (filled > self.unit.steps - (not self.unit.episode))).any():
             raise ValueError(f"a unit under way does not fit into {self.unit.steps} steps")
@@ -139,11 +133,9 @@ class NoiseTally:
             return self.total / self.replays[:, None]
 
     def state_dict(self, stored: int) -> State:
-        """Return the sums."""
         return {"noise_total": self.total, "noise_replays": self.replays}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
         self.total[:], self.replays[:] = state["noise_total"], state["noise_replays"]
 
 

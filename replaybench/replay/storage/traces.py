@@ -7,11 +7,12 @@ step to its neighbours in any slots. The learner's `TraceRule` computes the numb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.batch import TraceRule, Window
 from replaybench.replay.storage.columns import Columns, LazyColumn
 from replaybench.runtime.arrays import Bools, Floats32
 from replaybench.runtime.kernel import kernel
@@ -22,53 +23,13 @@ Slots = NDArray[np.int64]
 _LINKS: Final = ("previous", "next", "last")
 
 
-class TraceRule(Protocol):
-    """The callbacks in which a learner computes the traces of stored steps.
-
-    Throughout, `values` is `[M, N, K]`, in the order of `names`; `previous` and `next` `[M, N]` are the slots of the
-    neighbours in the same episode, −1 where there is none. Rules write to `values` only.
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the K numbers."""
-
-    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Called when `experience` follows the step in slot `last[m]` (−1: none), whether it is stored or not.
-
-        If `experience` is then discarded (slot −1 in `stored`), `last[m]` remains the end of its linked steps: `last`
-        may be kept until then.
-        """
-
-    def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Called before the occupants of `slots` `[M]` (−1: none) are overwritten; their links are still valid."""
-
-    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Called after a step was stored in `slots[m]` (−1: none) and linked; numbers that were not given are 0.
-
-        `ended` `[M]`: members whose episode ends with this step, stored or not.
-        """
-
-    def annotated(
-        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """Use the learner's annotations of the steps in slots `idx` `[M, B]`; −1 where a step was replaced."""
-
-    # A rule that keeps counts may also have `loaded(values, count)`, called after a stored buffer was loaded; the first
-    # `count` `[M]` slots are in use.
-
-
 class Traces:
-    """The numbers of a population's stored steps, and the links between these.
-
-    Args:
-        rule: the learner's.
-        members, capacity: M and N.
+    """The numbers of a population's stored steps by the learner's rule, and the links between these.
 
     Attributes:
         values: float32 `[M, N, K]`.
         previous, next: int32 `[M, N]`, slots of the neighbours in the same episode; −1 at its ends, and where the
-    neighbour was evicted, was never stored or does not exist yet.
+            neighbour was evicted, was never stored or does not exist yet.
         last: int64 `[M]`, slot of each member's latest step if that was stored and its episode goes on, else −1.
 
     Raises:
@@ -120,17 +81,11 @@ class Traces:
         return np.take_along_axis(self.values, idx[:, :, None], axis=1)
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
-        """Return numbers and links of the first `stored` slots, as views."""
         numbers = {f"trace_{name}": self.view(name)[:, :stored] for name in self.rule.names}
         links = {"trace_previous": self.previous[:, :stored], "trace_next": self.next[:, :stored]}
         return {**numbers, **links, "trace_last": self.last}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`, which also holds `serial`, `count` and `collected`.
-
-        Raises:
-            ValueError: a link does not lead to a successive step; kernels could loop for ever.
-        """
         serial, count = np.asarray(state["serial"], np.int64), np.asarray(state["count"], np.int64)
         previous, following, last = (np.asarray(state[f"trace_{name}"], np.int64) for name in _LINKS)
         places = np.arange(serial.shape[1])
@@ -152,9 +107,7 @@ class Traces:
         self.previous[:, :stored], self.next[:, :stored] = previous, following
         for name in self.rule.names:
             self.view(name)[:, :stored] = state[f"trace_{name}"]
-        rule: Any = self.rule
-        if hasattr(rule, "loaded"):
-            rule.loaded(self.values, count)
+        self.rule.loaded(self.values, count)
 
 
 @kernel
@@ -200,36 +153,6 @@ def _link(
 
 MEMORY: Final = "memory"
 """The field in which a learner may store its recurrent state before the step."""
-
-
-class Window(NamedTuple):
-    """The successive steps that end with each sample, the oldest first, at most W.
-
-    Attributes:
-        observation: float32 `[M, B, W, S]`, zero after the sample's own.
-        length: steps of each window int64 `[M, B]`, at least 1.
-        memory: the field `memory` of the first step of each window, float32 `[M, B, H]`; H = 0 if it is not stored.
-    """
-
-    observation: Floats32
-    length: NDArray[np.int64]
-    memory: Floats32
-
-
-class OnlyLinks:
-    """The rule of learners that derive no numbers along episodes but need the links."""
-
-    names: tuple[str, ...] = ()
-
-    def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None: ...
-
-    def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None: ...
-
-    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None: ...
-
-    def annotated(
-        self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
-    ) -> None: ...
 
 
 def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
@@ -288,12 +211,10 @@ class EpisodeStarts:
         _step(self.starts, self.known, self.begins, collected, active, ended, self._most)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the known starts, and for which members the next experience begins an episode."""
         most = int(self.known.max(initial=0))
         return {"episode_starts": self.starts[:, :most], "episode_begins": self.begins.view(np.uint8)}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`."""
         starts = np.asarray(state["episode_starts"], np.uint32)
         room = max(16, starts.shape[1])
         self.starts = np.full((len(starts), room), NONE, np.uint32)

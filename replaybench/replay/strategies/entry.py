@@ -107,11 +107,7 @@ class Synth(Term):
 
 
 class RunningSynth(Drawing):
-    """Replaces some of a population's offers by synthetic experiences.
-
-    Attributes:
-        synthetic: bool `[M, N]`, whether each slot holds a synthetic experience; only stored if `refresh` needs it.
-    """
+    """Replaces some of a population's offers; `synthetic` bool `[M, N]` marks them if `refresh` needs it."""
 
     def __init__(self, description: Synth, view: BufferView, model: Model | None) -> None:
         if model is None:
@@ -155,12 +151,10 @@ class RunningSynth(Drawing):
                 view[of_state if name == "sensor_noise" else kind > 0] = 0  # a model has no noise
 
     def state_dict(self, stored: int) -> State:
-        """Return the stream, and which of the `stored` slots are synthetic."""
         kept = {"synthetic": self.synthetic[:, :stored].view(np.uint8)} if self.description.refresh < 1 else {}
         return {**super().state_dict(stored), **kept}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
         super().load_state_dict(state)
         if self.description.refresh < 1:
             self.synthetic[:, : state["synthetic"].shape[1]] = state["synthetic"].astype(np.bool_)

@@ -83,23 +83,16 @@ class Running:
 
 
 class Drawing(Running):
-    """A part that draws random numbers, from one stream per member.
-
-    Args:
-        view: the buffer.
-        purpose: purpose of the draws, which names the stream.
-    """
+    """A part that draws random numbers, from one stream per member, named by its purpose."""
 
     def __init__(self, view: BufferView, purpose: str) -> None:
         self.stream = view.stream(purpose)
         self._key = f"{purpose}_stream"
 
     def state_dict(self, stored: int) -> State:
-        """Return the stream."""
         return {self._key: self.stream.state}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
         self.stream.state[:] = state[self._key]
 
 

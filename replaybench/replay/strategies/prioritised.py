@@ -9,18 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.orders.priority_sums import (
-    SumState,
-    make_sums,
-    sum_rebuild,
-    sum_search,
-    sum_set,
-    sum_total,
-    sum_update,
-)
+from replaybench.replay.orders.priority_sums import SumState, make_sums, sum_find, sum_rebuild, sum_set, sum_total
 from replaybench.replay.orders.rank_law import Sums, first_sums, rank_at, rank_in_segment, segment_edges
-from replaybench.replay.orders.rank_order import order_select_many
-from replaybench.replay.orders.rank_tree import OrderState
+from replaybench.replay.orders.rank_order import OrderState, order_select
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
 from replaybench.runtime.arrays import Floats32
@@ -123,24 +114,19 @@ def _set_largest(sums: SumState, largest: Floats32, slots: Indices) -> None:
 def _set_priorities(
     sums: SumState, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float, epsilon: float
 ) -> None:
-    priority = np.empty(idx.shape[1], np.float32)
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             if idx[m, b] >= 0:
-                priority[b] = priority_of(td_error[m, b], largest, m, alpha, epsilon)
-        sum_update(sums, m, idx[m], priority)
+                sum_set(sums, m, idx[m, b], priority_of(td_error[m, b], largest, m, alpha, epsilon))
 
 
 @kernel
 def _draw_proportional(sums: SumState, stream: NDArray[np.uint64], draws: Draws) -> None:
     members, batch = draws.idx.shape
-    target = np.empty(batch)
     for m in range(members):
         total = sum_total(sums, m)
         for b in range(batch):
-            target[b] = total * ((b + next_double(stream[m])) / batch)
-        sum_search(sums, m, target, draws.idx[m])
-        for b in range(batch):
+            draws.idx[m, b] = sum_find(sums, m, total * ((b + next_double(stream[m])) / batch))
             draws.probability[m, b] = sums.leaf[m, draws.idx[m, b]] / total
 
 
@@ -193,17 +179,17 @@ def _draw_stratified(
     draws: Draws,
 ) -> None:
     members, segments = draws.idx.shape
-    ranks = np.empty(segments, np.int64)
     for m in range(members):
         if count[m] < segments:
             for b in range(segments):
                 share = (b + next_double(stream[m])) / segments
-                ranks[b], draws.probability[m, b] = rank_at(head, alpha, count[m], share)
+                draws.idx[m, b], draws.probability[m, b] = rank_at(head, alpha, count[m], share)
         else:
             if edges_for[m] != count[m]:
                 segment_edges(head, alpha, count[m], edges[m])
                 edges_for[m] = count[m]
             for b in range(segments):
-                ranks[b], width = rank_in_segment(edges[m], b, next_double(stream[m]))
+                draws.idx[m, b], width = rank_in_segment(edges[m], b, next_double(stream[m]))
                 draws.probability[m, b] = 1.0 / (segments * width)
-        order_select_many(order, m, ranks, draws.idx[m])
+        for b in range(segments):
+            draws.idx[m, b] = order_select(order, m, draws.idx[m, b])

@@ -22,9 +22,7 @@ from replaybench.replay.orders.priority_sums import (
     make_sums,
     new_cover,
     sum_rebuild,
-    sum_search,
     sum_set,
-    sum_update,
 )
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling, Sampling
@@ -91,26 +89,41 @@ class ERE(Sampling):
         return newest
 
     def start(self, view: BufferView) -> RunningSampling:
-        return _RunningRing(self, view) if view.in_turn else _RunningLog(self, view)
+        return RunningERE(self, view)
 
 
 class RunningERE(RunningSampling):
-    """Base class of the running forms of ERE."""
+    """ERE of a population; unless slot order is age order, `ages` is a log of ages."""
+
+    weighted = False
 
     def __init__(self, description: ERE, view: BufferView) -> None:
         super().__init__(view)
         self.description, self.view = description, view
+        self.ages = AgeLog(len(view.members), 0 if view.in_turn else view.capacity, self.weighted)
 
     def newest(self, context: Context, count: Indices) -> Indices:
         """Return c_k `[M]`."""
         return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
 
-
-class _RunningRing(RunningERE):
-    """ERE in buffers whose slot order is age order."""
+    def stored(self, slots: Indices) -> None:
+        if not self.view.in_turn:
+            _renew(self.ages.state, slots)
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        _draw_ring(self.stream.state, self.newest(context, count), offers, self.view.capacity, draws)
+        newest = self.newest(context, count)
+        if self.view.in_turn:
+            _draw_ring(self.stream.state, newest, offers, self.view.capacity, draws)
+        else:
+            _draw_log(self.stream.state, self.ages.state, newest, count, draws)
+
+    def state_dict(self, stored: int) -> State:
+        return {**super().state_dict(stored), **({} if self.view.in_turn else self.ages.state_dict(stored))}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        super().load_state_dict(state)
+        if not self.view.in_turn:
+            self.ages.load_state_dict(state)
 
 
 @kernel
@@ -123,27 +136,6 @@ def _draw_ring(stream: NDArray[np.uint64], newest: Indices, offers: Indices, cap
             draws.probability[m, b] = 1.0 / newest[m]
 
 
-class _RunningLog(RunningERE):
-    """ERE in buffers that overwrite slots in any order, with an age log."""
-
-    def __init__(self, description: ERE, view: BufferView) -> None:
-        super().__init__(description, view)
-        self.ages = AgeLog(len(view.members), view.capacity)
-
-    def stored(self, slots: Indices) -> None:
-        _renew(self.ages.state, slots)
-
-    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        _draw_log(self.stream.state, self.ages.state, self.newest(context, count), count, draws)
-
-    def state_dict(self, stored: int) -> State:
-        return {**super().state_dict(stored), **self.ages.state_dict(stored)}
-
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        super().load_state_dict(state)
-        self.ages.load_state_dict(state)
-
-
 @kernel
 def _renew(ages: AgeState, slots: Indices) -> None:
     for m in range(slots.size):
@@ -153,14 +145,9 @@ def _renew(ages: AgeState, slots: Indices) -> None:
 
 @kernel
 def _draw_log(stream: NDArray[np.uint64], ages: AgeState, newest: Indices, count: Indices, draws: Draws) -> None:
-    batch = draws.idx.shape[1]
-    rank = np.empty(batch)
     for m in range(draws.idx.shape[0]):
-        for b in range(batch):
-            rank[b] = count[m] - 1 - next_below(stream[m], newest[m]) + 0.5
-        sum_search(ages.used, m, rank, draws.idx[m])
-        for b in range(batch):
-            draws.idx[m, b] = ages.slot_at[m, draws.idx[m, b]]
+        for b in range(draws.idx.shape[1]):
+            draws.idx[m, b] = ages.slot_at[m, age_place(ages, m, count[m], next_below(stream[m], newest[m]))]
             draws.probability[m, b] = 1.0 / newest[m]
 
 
@@ -191,16 +178,17 @@ class EREPER(ERE):
 class _RunningEREPER(RunningERE):
     """The running form of ERE+PER; without an age log, positions of the sum tree are slots."""
 
+    weighted = True
+
     def __init__(self, description: EREPER, view: BufferView) -> None:
         super().__init__(description, view)
-        members = len(view.members)
         self.priorities = description.priorities
-        self.largest = np.ones(members, np.float32)
-        self.ages = AgeLog(members, 0 if view.in_turn else view.capacity, weighted=True)
-        self.sums = make_sums(members, view.capacity) if view.in_turn else self.ages.state.priority
+        self.largest = np.ones(len(view.members), np.float32)
+        self.sums = make_sums(len(view.members), view.capacity) if view.in_turn else self.ages.state.priority
 
     def stored(self, slots: Indices) -> None:
-        _store(self.sums, self.ages.state, self.largest, slots)
+        super().stored(slots)
+        _set_largest(self.sums, self.ages.state, self.largest, slots)
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         newest = self.newest(context, count)
@@ -214,21 +202,16 @@ class _RunningEREPER(RunningERE):
         _set_priorities(self.sums, self.ages.state, self.largest, idx, td_error, *rule)
 
     def state_dict(self, stored: int) -> State:
-        own: State = {"priority_largest": self.largest}
-        if self.view.in_turn:
-            own["priority"] = self.sums.leaf[:, :stored]
-        else:
+        priority = self.sums.leaf[:, :stored]
+        if not self.view.in_turn:
             place = self.ages.state.place_of[:, :stored]
-            own["priority"] = np.where(place < 0, 0, np.take_along_axis(self.sums.leaf, np.maximum(place, 0), axis=1))
-            own |= self.ages.state_dict(stored)
-        return {**super().state_dict(stored), **own}
+            priority = np.where(place < 0, 0, np.take_along_axis(self.sums.leaf, np.maximum(place, 0), axis=1))
+        return {**super().state_dict(stored), "priority_largest": self.largest, "priority": priority}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        super().load_state_dict(state)
         self.largest[:] = state["priority_largest"]
         self.sums.leaf[:] = 0
-        if not self.view.in_turn:
-            self.ages.load_state_dict(state)
+        super().load_state_dict(state)
         for m, priority in enumerate(read_priority(state)):
             stored = len(priority)
             position = np.arange(stored) if self.view.in_turn else self.ages.state.place_of[m, :stored]
@@ -242,11 +225,9 @@ def _position(ages: AgeState, m: int, slot: int) -> int:
 
 
 @kernel
-def _store(sums: SumState, ages: AgeState, largest: Floats32, slots: Indices) -> None:
+def _set_largest(sums: SumState, ages: AgeState, largest: Floats32, slots: Indices) -> None:
     for m in range(slots.size):
         if slots[m] >= 0:
-            if ages.place_of.shape[1]:
-                age_renew(ages, m, slots[m])
             sum_set(sums, m, _position(ages, m, slots[m]), largest[m])
 
 
@@ -254,15 +235,11 @@ def _store(sums: SumState, ages: AgeState, largest: Floats32, slots: Indices) ->
 def _set_priorities(
     sums: SumState, ages: AgeState, largest: Floats32, idx: Indices, td_error: Floats32, alpha: float, epsilon: float
 ) -> None:
-    batch = idx.shape[1]
-    position, priority = np.empty(batch, np.int64), np.empty(batch, np.float32)
     for m in range(idx.shape[0]):
-        for b in range(batch):
-            position[b] = -1
+        for b in range(idx.shape[1]):
             if idx[m, b] >= 0:
-                position[b] = _position(ages, m, idx[m, b])
-                priority[b] = priority_of(td_error[m, b], largest, m, alpha, epsilon)
-        sum_update(sums, m, position, priority)
+                priority = priority_of(td_error[m, b], largest, m, alpha, epsilon)
+                sum_set(sums, m, _position(ages, m, idx[m, b]), priority)
 
 
 @kernel

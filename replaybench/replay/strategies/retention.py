@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.replay.orders.rank_law import Sums, first_sums, rank_at, rank_in_segment, segment_edges
-from replaybench.replay.orders.rank_order import order_select, order_size
-from replaybench.replay.orders.rank_tree import OrderState
+from replaybench.replay.orders.rank_order import SIZE, OrderState, order_select
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Drawing, Retention, RunningRetention
 from replaybench.runtime.arrays import Floats32
@@ -96,7 +95,7 @@ class _Ranked(Retention):
 
     alpha: float = 1.0
     segments: int | Literal["authors"] | None = "authors"
-    slot_bytes = 10  # of equal metrics the oldest comes first: the order keeps ages, too
+    slot_bytes = 12  # of equal metrics the oldest comes first: the order keeps ages, too
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,7 +155,7 @@ def _ranked_victims(
     for m in range(slots.size):
         if slots[m] != -2:
             continue
-        size = order_size(order, m)
+        size = int(order.head[m, SIZE])
         if edges.size > 1:
             place = next_double(stream[m]) * (edges.size - 1)
             rank, _ = rank_in_segment(edges, int(place), place - int(place))

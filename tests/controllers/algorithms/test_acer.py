@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ def normal(mean: torch.Tensor, sigma: float) -> torch.distributions.Distribution
     return torch.distributions.Independent(torch.distributions.Normal(mean, sigma), 1)
 
 
-def algorithm3(agent: ACER, drawn: SimpleNamespace) -> dict[str, np.ndarray]:
+def algorithm3(agent: ACER, drawn: Any) -> dict[str, np.ndarray]:
     """Return the gradients of member 0, one step after the other as the paper writes it."""
     config, task, sigma = agent.config, agent.task, agent.config.sigma
     policy, average = Peer(agent.policy_network, True), Peer(agent.average, True)
@@ -231,7 +230,7 @@ def draw_discrete(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str,
 batch_discrete = partial(segments, draw_discrete)
 
 
-def algorithm2(agent: ACERDiscrete, drawn: SimpleNamespace) -> dict[str, np.ndarray]:
+def algorithm2(agent: ACERDiscrete, drawn: Any) -> dict[str, np.ndarray]:
     """Return the gradients of member 0, one step after the other as the paper writes it."""
     config, task = agent.config, agent.task
     policy, average, critic = Peer(agent.policy_network), Peer(agent.average), Peer(agent.critic)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -25,7 +24,7 @@ class Discrete(Box):
     action_space = gymnasium.spaces.Discrete(LEVELS**A)
 
 
-def chosen_batch(agent: DQN, members: int, seed: int, dtype: Any = np.float32) -> tuple[SimpleNamespace, np.ndarray]:
+def chosen_batch(agent: DQN, members: int, seed: int, dtype: Any = np.float32) -> tuple[Any, np.ndarray]:
     """Invent a batch of choices `[M, B]`."""
     drawn = batch(members, seed, dtype)
     index = np.random.Generator(np.random.PCG64(seed)).integers(len(agent.choices), size=(members, B))

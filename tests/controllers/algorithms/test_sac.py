@@ -54,7 +54,7 @@ def beside_peer(
             queue.extend(torch.tensor(stream.normal(B * A).reshape(B, A)) for _ in range(2))
         return queue.pop()
 
-    def update(drawn: SimpleNamespace) -> None:
+    def update(drawn: Any) -> None:
         train(peer, drawn)
         ours.update(drawn)
         output.weight.data, output.bias.data = (getattr(joined(peer.actor), p).data for p in ("weight", "bias"))
@@ -115,7 +115,7 @@ class TorchNet:
             leaf.grad = gradient
 
 
-def first_version(nets: dict[str, TorchNet], slow: TorchNet, drawn: SimpleNamespace, noise: torch.Tensor) -> None:
+def first_version(nets: dict[str, TorchNet], slow: TorchNet, drawn: Any, noise: torch.Tensor) -> None:
     """One update by the losses of Haarnoja et al. (2018a), all gradients before all steps."""
     s, a, r, after, done, w, w_actor = (
         torch.tensor(getattr(drawn, name)[0])

@@ -20,7 +20,7 @@ TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
 SIGMAS: list[Any] = ["free", "network"]
 
 
-def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
+def batch(members: int, seed: int, dtype: type = np.float32) -> Any:
     """Random samples, some of them far off policy, some at the end of a cut-off episode."""
     rng = np.random.Generator(np.random.PCG64(seed))
     normal = {name: rng.normal(size=(members, B, width)) for name, width in (("s", S), ("s'", S), ("a", A), ("μ", A))}
@@ -61,7 +61,7 @@ def test_golden_gradients() -> None:
     assert gradients(ReFER2(anneal=0.0), 0.75, 1050.0, 10) == pytest.approx((-29999.25, -22498.75, -7.5))
 
 
-def loss(agent: VRACER, drawn: SimpleNamespace, beta: float, mask: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def loss(agent: VRACER, drawn: Any, beta: float, mask: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The loss whose gradient `update` should follow, in torch, and the parameters of network and log σ."""
     parameters = [torch.tensor(x, requires_grad=True) for x in agent.weights().values()]
     x = torch.tensor(drawn.observation[0])

@@ -212,7 +212,7 @@ def memory(start: Any = "stored", window: int = 3) -> MemoryConfig:
     return MemoryConfig(units=5, window=window, burn_in=2, start=start)
 
 
-def batch(agent: Any, seed: int, members: int = 1) -> SimpleNamespace:
+def batch(agent: Any, seed: int, members: int = 1) -> Any:
     """Random samples with windows of all lengths."""
     rng = np.random.Generator(np.random.PCG64(seed))
     kind, steps = agent.memory.kind, agent.window
@@ -243,7 +243,7 @@ class InTorch:
         self.named = {n: torch.tensor(w[0], requires_grad=True) for n, w in network.named_weights("n").items()}
         self.shape, self.place, self.config = network.shape, place, config
 
-    def __call__(self, drawn: SimpleNamespace, action: torch.Tensor | None, successor: bool = False) -> torch.Tensor:
+    def __call__(self, drawn: Any, action: torch.Tensor | None, successor: bool = False) -> torch.Tensor:
         """Outputs `[B, out]` for the samples, or for their successors."""
         rows = []
         for b in range(B):

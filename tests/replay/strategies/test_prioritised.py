@@ -8,7 +8,6 @@ from buffers import chi_square, fill, make, saved, set_errors
 from naive import rank_segments
 
 from replaybench.replay.buffer import Replay
-from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.prioritised import PER, PERprop
 from replaybench.runtime.errors import UserError
 
@@ -47,32 +46,6 @@ def test_one_draw_from_each_part_of_the_priority() -> None:
     fill(replay, 64)
     for _ in range(20):
         assert replay.sample().idx[0].tolist() == list(range(64))
-
-
-def test_new_experiences_get_the_largest_priority_so_far() -> None:
-    """As it is, without another power; a smaller one later does not lower it."""
-    replay = make("FIFO[PERprop(0.5)]", capacity=8, batch=4)
-    fill(replay, 4)
-    assert saved(replay)["priority"].tolist() == [[1.0] * 4]
-    batch = replay.sample()
-    replay.annotate(batch, {"td_error": np.full((1, 4), 9, np.float32)})
-    replay.annotate(batch, {"td_error": np.full((1, 4), 4, np.float32)})
-    fill(replay, 2)
-    priority = saved(replay)["priority"]
-    np.testing.assert_allclose(priority[0, batch.idx[0]], 2.0, rtol=1e-6)
-    np.testing.assert_allclose(priority[0, 4:6], 3.0, rtol=1e-6)
-
-
-@pytest.mark.parametrize("error", [np.nan, np.inf, -np.inf])
-def test_an_error_that_is_not_finite_counts_as_the_largest(error: float) -> None:
-    replay = make("FIFO[PERprop]", capacity=8, batch=4)
-    fill(replay, 8)
-    replay.annotate(replay.sample(), {"td_error": np.full((1, 4), 5, np.float32)})
-    batch = replay.sample()
-    replay.annotate(batch, {"td_error": np.full((1, 4), error, np.float32)})
-    priority = saved(replay)["priority"][0]
-    np.testing.assert_allclose(priority[batch.idx[0]], (5 + 1e-6) ** 0.6, rtol=1e-6)
-    assert np.isfinite(replay.sample().probability).all()
 
 
 @pytest.mark.parametrize("alpha", [0.6, 8.0, 40.0])
@@ -143,20 +116,6 @@ def test_fewer_experiences_than_a_batch_are_drawn_by_rank_too(alpha: float, coun
     chi_square(counts, batches * 8 * law)
 
 
-def test_annotations_take_effect_at_once() -> None:
-    """Ranks are always current: the one with the largest |δ| is in the next batch's first segment of one rank."""
-    replay = make("FULL[PER(2.0)]", capacity=100, batch=8)
-    fill(replay, 100)
-    set_errors(replay, np.linspace(1, 2, 100)[None])
-    for top in (5.0, 6.0, 7.0):
-        batch = replay.sample()
-        td_error = np.ones((1, 8), np.float32)
-        td_error[0, -1] = -top
-        best = batch.idx[0, -1]
-        replay.annotate(batch, {"td_error": td_error})
-        assert replay.sample().idx[0, 0] == best
-
-
 def test_a_change_of_batch_size_cuts_anew() -> None:
     replay = make("FULL[PER]", capacity=100, batch=8)
     fill(replay, 100)
@@ -173,17 +132,3 @@ def test_a_change_of_batch_size_cuts_anew() -> None:
 def test_the_exponent_is_checked(alpha: float) -> None:
     with pytest.raises(UserError, match="finite number"):
         PER(alpha)
-
-
-@pytest.mark.parametrize("progress", [0.0, 0.3, 0.5, 1.0])
-def test_draws_are_uniform_and_the_rate_falls(progress: float) -> None:
-    annealed, uniform = (make(f"FIFO[{name}]", members=3) for name in ("Annealed(4, alpha=0.5)", "Uniform"))
-    for replay in (annealed, uniform):
-        fill(replay, 32)
-    context = Context(progress=progress)
-    for _ in range(3):
-        mine, plain = annealed.sample(context), uniform.sample(context)
-        np.testing.assert_array_equal(mine.idx, plain.idx)
-        np.testing.assert_array_equal(mine.weight, plain.weight)
-        np.testing.assert_array_equal(plain.rate_factor, np.ones(3))
-        np.testing.assert_allclose(mine.rate_factor, {0.0: 4.0, 0.3: 2.2}.get(progress, 1.0), rtol=1e-6)

@@ -30,15 +30,6 @@ def victims(replay: Replay, offers: int, draws: int) -> np.ndarray:
     return counts
 
 
-def test_fifo_keeps_the_newest() -> None:
-    replay = make("FIFO[Uniform]", capacity=10)
-    fill(replay, 10)
-    for offered in range(11, 38):
-        fill(replay, 1, offered - 1)
-        assert sorted(replay.columns.column("reward")[0, :, 0]) == list(range(offered - 10, offered))
-        assert sorted(replay.columns.serial[0]) == list(range(offered - 9, offered + 1))
-
-
 def test_full_keeps_everything_and_refuses_more_than_it_was_made_for() -> None:
     replay = make("FULL[Uniform]", capacity=37)
     fill(replay, 37)

@@ -290,14 +290,6 @@ def test_fewer_stored_than_asked_for() -> None:
     assert idx == (idx[:3] * 3)[:8]
 
 
-@pytest.mark.parametrize(("progress", "widening"), [(0.0, 4.0), (0.25, 2.5), (0.5, 1.0), (0.75, 1.0), (1.0, 1.0)])
-def test_widening_and_learning_rate(progress: float, widening: float) -> None:
-    assert AER(4.0, alpha=0.5).factor(progress) == pytest.approx(widening)
-    replay = make("FULL[AER(4.0, alpha=0.5)]", members=2, capacity=10)
-    fill(replay, 10)
-    np.testing.assert_allclose(replay.sample(attend(2, 1, 0, progress=progress)).rate_factor, widening)
-
-
 def test_nan_has_no_likeness() -> None:
     replay = make("FULL[AER(2.0)]", capacity=8, batch=4)
     fill_states(replay, np.array([[np.nan, 0], [1, 0]] * 4))
