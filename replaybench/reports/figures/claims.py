@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LOOKS: Final[dict[Word, tuple[str, str]]] = {
+MARKS: Final[dict[Word, tuple[str, str]]] = {
     "reproduced": ("o", PALETTE[2]),
     "contradicted": ("X", PALETTE[1]),
     "smaller than relevant": ("s", PALETTE[0]),
@@ -54,7 +54,7 @@ def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figur
     if not papers:
         raise UserError("these runs hold the cells of no claim: there is nothing to draw")
     words = Counter(verdict.word for _, verdicts in papers for verdict in verdicts)
-    counted = ", ".join(f"{words[word]} {word}" for word in LOOKS if words[word])
+    counted = ", ".join(f"{words[word]} {word}" for word in MARKS if words[word])
     heights = [sum(_height(verdict.claim) for verdict in verdicts) for _, verdicts in papers]
     room = sum(heights) + 0.32 * len(papers) + 0.45
     figure = new_figure(_WIDTH, room, f"Published claims, judged by runs: {counted}", _CAPTION)
@@ -103,7 +103,7 @@ def _draw(axes: Axes, verdicts: Sequence[Verdict]) -> None:
 
 
 def _mark(axes: Axes, verdict: Verdict, place: float) -> None:
-    marker, color = LOOKS[verdict.word]
+    marker, color = MARKS[verdict.word]
     scale = verdict.claim.upwards / verdict.claim.relevance
     ends = [scale * end for end in verdict.effect.interval()]
     if all(map(math.isfinite, ends)):
