@@ -67,19 +67,14 @@ def draw_figures(
     in_steps: bool = False,
     others: Sequence[OtherCurve] = (),
 ) -> list[Path]:
-    """Draw all figures of a sweep.
+    """Draw all figures of a sweep into its folder of figures, or into `output`, and return their paths.
+
+    Without cells, policies are not drawn. Figures for screens are SVG and PNG files (whose paths are returned); those
+    for print have their captions in `captions.txt`.
 
     Args:
-        data: dataset of `results.assemble`.
-        folder: run folder; policies are read from the folders of its cells.
-        cells: cells of the study; without any, policies are not drawn.
-        medium: screen or print; figures for print have their captions in `captions.txt`.
-        output: folder to write into; the run's folder of figures by default.
         in_steps: whether learning curves are drawn over environment steps.
         others: curves from elsewhere to draw over the learning curves.
-
-    Returns:
-        The path of each figure; for screens, of the PNG file, next to which is an SVG file of the same name.
     """
     drawn, captions = [], []
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
@@ -141,14 +136,9 @@ def remove_figures(folder: RunFolder) -> None:
 
 
 class OfflineSeries(NamedTuple):
-    """Series of an offline replay, in μ_r if it is defined, else raw rewards.
+    """Learners `[N, K]` of an offline replay that did not fail, and their mean; in μ_r if it is defined, else raw.
 
-    Attributes:
-        series: name, colour and marker of the learners.
-        runs: learners that did not fail, `[N, K]`.
-        curve: their mean over the updates; None if all failed.
-        levels: by label, what they are compared with.
-        references: the known references, by name.
+    Also by label what they are compared with, and the known references by name.
     """
 
     series: Series
@@ -210,9 +200,6 @@ def offline_figure(scores: OfflineScores) -> Figure:
     return figure
 
 
-MEDIA: Final = {"screen": SCREEN, "paper": PAPER}
-
-
 def show_figures(
     console: Console,
     run: Path,
@@ -230,7 +217,7 @@ def show_figures(
     if run.is_file():
         there = shlex.quote(str(run.parent))
         raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {there}")
-    folder, medium, others = RunFolder(run), MEDIA[style], read_others(overlay)
+    folder, medium, others = RunFolder(run), {"screen": SCREEN, "paper": PAPER}[style], read_others(overlay)
     if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
         raise UserError(
             runs_within(run)

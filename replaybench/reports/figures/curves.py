@@ -230,10 +230,10 @@ def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]], bare: Co
         labels = merge_levels({name: level for name, level in levels.items() if low <= level <= high}, high - low)
         for level in labels:
             axes.axhline(level, **REFERENCE_LINE)
-        for name in drawn.intersection(levels):
-            if not low <= (level := levels[name]) <= high:
-                arrow = "↑" if level > high else "↓"
-                labels[min(max(level, low), high)] = f"{arrow} {REFERENCES[name]}: {minus(f'{level:.3g}')}"
+        for name in (name for name in REFERENCES if name in drawn and not low <= levels.get(name, low) <= high):
+            edge, arrow = (high, "↑") if levels[name] > high else (low, "↓")
+            text = f"{REFERENCES[name]}: {minus(f'{levels[name]:.3g}')}"
+            labels[edge] = f"{labels[edge]}, {text}" if edge in labels else f"{arrow} {text}"
         if axes not in bare:
             _label_levels(axes, labels, high - low)
 

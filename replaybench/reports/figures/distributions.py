@@ -31,13 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PLURALS: Final[dict[Axis, str]] = {
-    "strategy": "strategies",
-    "learner": "learners",
-    "noise": "noise levels",
-    "frequency": "control rates",
-    "plant": "plants",
-}
+_PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "noises", "frequency": "rates"}
 
 
 def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy") -> str:
@@ -134,17 +128,12 @@ def draw_conditions(
     of: str = "",
     labels: Sequence[str] = (),
 ) -> tuple[Figure, Any]:
-    """Draw a panel for each condition; panels in μ_r have the same range along x, the axis of scores.
+    """Draw a panel `height` inches high for each condition; panels in μ_r have the same range along x, the scores.
 
     Args:
-        places: noise and control rate of each panel.
         draw: draws a panel at a noise and control rate, and returns the numbers of runs for its title.
-        height: of a panel [inch]; extra: width in addition to that of the panels.
+        extra: width [inch] in addition to that of the panels.
         of: beginning of the label of the x axis.
-        labels: of the legend.
-
-    Returns:
-        The figure, and its panels `[rows, columns]`.
     """
     across = panels_across(len(places))
     shape = -(-len(places) // across), across

@@ -7,6 +7,7 @@ references allow it. Failed runs are counted and not drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ from replaybench.reports.figures.style import (
     minus,
     new_panels,
     panel_width,
-    span,
+    run_count,
     whole_numbers,
     write_note,
 )
@@ -57,7 +58,6 @@ from replaybench.runtime.arrays import Floats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 _MOST_GREEDY: Final = 20
 STEPS_LABEL: Final = "environment steps of a run"
@@ -79,6 +79,8 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
         in_steps: whether the x axis counts environment steps.
         others: curves from elsewhere to draw over them, in environment steps; for a single panel.
     """
+    from matplotlib.lines import Line2D
+
     window, series = smoothing_window(data.sizes["episode"]), all_series(data)
     in_steps = in_steps or bool(others)
     shape = data.sizes["noise"], data.sizes["frequency"]
@@ -93,13 +95,11 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
     elif crowded:
         views = [view._replace(series=_pair(view.data, series)) for view in views]
     shown = list(dict.fromkeys(one for view in views for one in view.series))
-    overlaid = [
-        Series("", "", other.label, OTHERS[place % len(OTHERS)], "", "--") for place, other in enumerate(others)
-    ]
+    overlaid = [Series("", "", other.label, color, "", "--") for other, color in zip(others, cycle(OTHERS))]
     handles = [] if multiples else legend_lines([one for one in series if one in shown] + overlaid)
-    handles += [_handle("other series", color=_PALE, linewidth=1.0)] if crowded else []
+    handles += [Line2D([], [], label="other series", color=_PALE, linewidth=1.0)] * crowded
     if data["reward_greedy"].notnull().any():
-        handles += [_handle("greedy evaluation", color="none", **_GREEDY, markeredgecolor=GREY)]
+        handles.append(Line2D([], [], label="greedy evaluation", color="none", **_GREEDY, markeredgecolor=GREY))
     labels = [] if multiples else [handle.get_label() for handle in handles]
     width = 2.35 if multiples else panel_width(shape[1]) + 0.4  # of labels of references
     height = 0.62 * width if shape[0] == 1 else max(1.5 if multiples else 1.9, 0.5 * width)
@@ -111,7 +111,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
     caption = f"Learning curves over {counted_in(data)} of training, exploration included."
     if crowded and not multiples:
         caption += " Coloured: the study's first strategy, and the one that ends highest."
-    caption += "\n" + _statistics(data, window, ("bands",))
+    caption += "\n" + _statistics(data, window, banded=True)
     interval = _marker_interval(data.sizes["greedy_episode"])
     if data["reward_greedy"].notnull().any() and interval > 1:
         caption += f"; circles: one in {interval} greedy evaluations"
@@ -171,18 +171,10 @@ def _pair(data: xr.Dataset, series: Sequence[Series]) -> list[Series]:
     return list(dict.fromkeys([next(iter(ends)), max(ends, key=ends.__getitem__)])) if ends else []
 
 
-def _handle(label: str, **style: Any) -> Line2D:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=label, **style)
-
-
-def _statistics(data: xr.Dataset, window: int, marks: Sequence[str]) -> str:
+def _statistics(data: xr.Dataset, window: int, banded: bool) -> str:
     """Return the second line of captions of curves over training episodes."""
-    present = runs_there(data).sum("seed").values
-    text = f"n = {span(present[present > 0])} run{'s' * bool(present.max() > 1)}"
-    text += f"; moving average over {window} {counted_in(data)}" if window > 1 else ""
-    return text + "".join(f"; {mark}: 95 % bootstrap interval" for mark in marks if present.max() > 1)
+    text = run_count(data) + (f"; moving average over {window} {counted_in(data)}" if window > 1 else "")
+    return text + "; bands: 95 % bootstrap intervals" * (banded and runs_there(data).sum("seed").max() > 1)
 
 
 def _marker_interval(count: int) -> int:
@@ -262,14 +254,12 @@ def length_curves(data: xr.Dataset) -> Figure | None:
     """Draw the mean length of one plant's training episodes: noise down, rate across; None if all are equal."""
     if not lengths_vary(data):
         return None
-    rows, columns = data.sizes["noise"], data.sizes["frequency"]
-    series, window, width = all_series(data), smoothing_window(data.sizes["episode"]), panel_width(columns)
+    shape = data.sizes["noise"], data.sizes["frequency"]
+    series, window, width = all_series(data), smoothing_window(data.sizes["episode"]), panel_width(shape[1])
     banded = len(series) <= CROWDED
-    caption = f"Mean length of training episodes.\n{_statistics(data, window, ('bands',) * banded)}."
-    size, labels = (width * columns + 0.5, 0.6 * width * rows), [one.label for one in series]
-    figure, panels = new_panels(
-        data, "length of episodes", caption, size, (rows, columns), labels, sharex=True, sharey=True
-    )
+    caption = f"Mean length of training episodes.\n{_statistics(data, window, banded)}."
+    size, labels = (width * shape[1] + 0.5, 0.6 * width * shape[0]), [one.label for one in series]
+    figure, panels = new_panels(data, "length of episodes", caption, size, shape, labels, sharex=True, sharey=True)
     for (row, column), axes in np.ndenumerate(panels):
         here = data["episode_steps"].isel(noise=row, frequency=column)
         runs = ((one, here.sel(one.where).transpose("seed", "episode").values) for one in series)
@@ -280,13 +270,18 @@ def length_curves(data: xr.Dataset) -> Figure | None:
         axes.set_title(condition(here["noise"].item(), here["frequency"].item()), color=GREY)
         axes.set_xlim(0, 1.01 * data.sizes["episode"])
         axes.xaxis.set_major_locator(whole_numbers(5, data.sizes["episode"]))
-        axes.grid(axis="y")
-    for axes in panels[-1]:
-        axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
+        axes.set_ylabel("steps per episode" if column == 0 else "")
     panels[0, 0].set_ylim(bottom=0)
     panels[0, 0].yaxis.get_major_locator().set_params(integer=True)
-    for axes in panels[:, 0]:
-        axes.set_ylabel("steps per episode")
+    return _finish(figure, panels, data)
+
+
+def _finish(figure: Figure, panels: Any, data: xr.Dataset) -> Figure:
+    """Label the x axis of panels over episodes, and add the legend of the curves that they contain."""
+    for axes in panels[-1]:
+        axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
+    for axes in panels.flat:
+        axes.grid(axis="y")
     add_legend(figure, list({line.get_label(): line for axes in panels.flat for line in axes.lines}.values()))
     return figure
 
@@ -315,15 +310,10 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
     places = [(n, f) for n in data["noise"].values.tolist() for f in data["frequency"].values.tolist()]
     series = [one for one in all_series(data) if any(data[name].sel(one.where).notnull().any() for name in names)]
     banded = len(series) <= CROWDED
-    present = runs_there(data).sum("seed").values
-    caption = f"Metrics at greedy evaluations.\nn = {span(present[present > 0])} run{'s' * bool(present.max() > 1)}"
-    caption += f"; medians{', bands from quartile to quartile' * banded}." if present.max() > 1 else "."
+    caption = f"Metrics at greedy evaluations.\n{run_count(data)}; medians{', bands: quartiles' * banded}."
     size = panel_width(len(places)) * len(places) + 0.5, 1.7 * len(names) + 0.4
     shape, labels = (len(names), len(places)), [one.label for one in series]
-    figure, panels = new_panels(
-        data, "metrics of the learners", caption, size, shape, labels,
-        sharex=True,
-    )  # fmt: skip
+    figure, panels = new_panels(data, "metrics of the learners", caption, size, shape, labels, sharex=True)
     for (row, column), axes in np.ndenumerate(panels):
         noise, frequency = places[column]
         here = data[names[row]].sel(noise=noise, frequency=frequency)
@@ -338,13 +328,7 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
         if finite.size and finite.min() > 0 and finite.max() > _DECADES * finite.min():
             axes.set_yscale("log")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(axis="y")
-        if column == 0:
-            name = names[row].removeprefix(PREFIX)
-            axes.set_ylabel(_LABELS.get(name, name.replace("_", " ")))
-        if row == 0:
-            axes.set_title(condition(noise, frequency), color=GREY)
-        if row == len(names) - 1:
-            axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
-    add_legend(figure, list({line.get_label(): line for axes in panels.flat for line in axes.lines}.values()))
-    return figure
+        name = names[row].removeprefix(PREFIX)
+        axes.set_ylabel(_LABELS.get(name, name.replace("_", " ")) if column == 0 else "")
+        axes.set_title(condition(noise, frequency) if row == 0 else "", color=GREY)
+    return _finish(figure, panels, data)

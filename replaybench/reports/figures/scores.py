@@ -28,7 +28,7 @@ from replaybench.reports.figures.style import (
     legend_lines,
     new_panels,
     panel_width,
-    span,
+    run_count,
 )
 from replaybench.runtime.arrays import Floats
 
@@ -189,15 +189,14 @@ def _counts(cell: xr.Dataset, name: str) -> str:
 
 def _caption(data: xr.Dataset, rows: Sequence[str]) -> str:
     headline, _ = no_learning(data)
-    present = runs_there(data).sum("seed").values
-    most, measured = int(present.max()), "mu_final" in rows
+    several, measured = runs_there(data).sum("seed").max() > 1, "mu_final" in rows
     marks = ["× failed runs (not scored)"] if (data["failed"] > 0).any() else []
     marks += [f"† collapsed runs (final {MU} < {DEAD_LEVEL:g})"] if measured and (data["dead"] > 0).any() else []
     marks += ["‡ runs that never reach it"] if measured and (data["censored"] > 0).any() else []
-    caption = f"{headline}. " * bool(headline) + ("Means and single runs." if most > 1 else "Single runs.")
+    caption = f"{headline}. " * bool(headline) + ("Means and single runs." if several else "Single runs.")
     caption += f" Numbers: {', '.join(marks)}." if marks else ""
-    intervals = "; 95 % bootstrap intervals" if most > 1 else ""
-    return f"{caption}\nn = {span(present[present > 0])} runs; training episodes, exploration included{intervals}."
+    intervals = "; 95 % bootstrap intervals" if several else ""
+    return f"{caption}\n{run_count(data)}; training episodes, exploration included{intervals}."
 
 
 def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | None:
@@ -214,19 +213,21 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     series, normalised = all_series(data), bool(usable_places(data)[has_results(data)].all())
     columns = data.sizes[other]
     caption = "Final scores." if normalised else f"Final rewards: {MU} is not defined everywhere."
-    present = runs_there(data).sum("seed").values
-    caption += f"\nn = {span(present[present > 0])} runs; mean of {the_last(data, 'training')}, exploration included; "
+    caption += f"\n{run_count(data)}; mean of {the_last(data, 'training')}, exploration included; "
     caption += "95 % bootstrap intervals."
     size, labels = (0.9 * panel_width(columns) * columns + 0.5, 2.9), [one.label for one in series]
     title = f"final score against {'control rate' if rate else 'noise'}"
     figure, panels = new_panels(data, title, caption, size, (1, columns), labels, sharey=True)
     values = data[axis].values
+    scaled = np.log(values) if rate else values
     for column, (axes, value) in enumerate(zip(panels[0], data[other].values, strict=True)):
         _set_scale(axes, rate, values)
         for index, one in enumerate(series):
             parts = read_score(data, one, "mu_final" if normalised else "raw_final")[1:]
             mean, low, high = (part[column] if rate else part[:, column] for part in parts)
-            x = _dodge(values, index - (len(series) - 1) / 2, rate)
+            # Points are shifted a little, so that the intervals of several series do not coincide.
+            shift = (index - (len(series) - 1) / 2) * min(0.04 * np.diff(scaled).min(), 0.012 * np.ptp(scaled))
+            x = np.exp(scaled + shift) if rate else scaled + shift
             axes.vlines(x, low, high, color=one.color, linewidth=1.1, zorder=2)
             mark = {"marker": one.marker, "markersize": 4.5, "markerfacecolor": one.face, "markeredgewidth": 1.0}
             line = {"color": one.color, "linestyle": one.dashes, "linewidth": 1.4, "zorder": 3}
@@ -238,13 +239,6 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     panels[0, 0].set_ylabel(MU_LABEL if normalised else RAW_LABELS[episode_metric(data)])
     add_legend(figure, legend_lines(series, marked=True, width=1.4))
     return figure
-
-
-def _dodge(values: Floats, place: float, logarithmic: bool) -> Floats:
-    """Shift points a little, so that the intervals of several series do not coincide."""
-    scaled = np.log(values) if logarithmic else values
-    moved: Floats = scaled + place * min(0.04 * np.diff(scaled).min(), 0.012 * np.ptp(scaled))
-    return np.exp(moved) if logarithmic else moved
 
 
 def _set_scale(axes: Axes, logarithmic: bool, values: Floats) -> None:

@@ -49,9 +49,7 @@ def check_figure(path: Path) -> None:
 def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = "") -> None:
     """Write a figure atomically in the format of the path's suffix; equal figures give equal bytes.
 
-    Args:
-        dpi: dots per inch of pixel formats.
-        description: text to write into a PNG's metadata.
+    A description is written into a PNG's metadata.
     """
     suffix = path.suffix.lower()
     metadata: dict[str, Any] = {_DATES[suffix]: None} if suffix in _DATES else {}
@@ -233,13 +231,10 @@ def new_panels(
     labels: Sequence[str] = (),
     **shared: Any,
 ) -> tuple[Figure, Any]:
-    """Return a figure of one plant and its panels, `[rows, columns]`.
+    """Return a figure of one plant, whose name begins the title, and its panels, `[rows, columns]`.
 
     Args:
-        data: dataset of one plant, whose name begins the title.
-        size: width and height [inch] of all panels together.
-        labels: of the legend, for which room is added.
-        shared: axes that panels share, as arguments of `subplots`.
+        size: width and height [inch] of all panels together; room is added for the labels of a legend.
     """
     width, height = size
     if labels and not _MEDIUM.get().columns:
@@ -290,11 +285,11 @@ def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 
     """Return the legend's handles of series that are drawn as lines, with their markers if `marked`."""
     from matplotlib.lines import Line2D
 
-    found = []
-    for one in series:
+    def handle(one: Series) -> Line2D:
         mark: dict[str, Any] = {"marker": one.marker, "markersize": 4, "markerfacecolor": one.face} if marked else {}
-        found.append(Line2D([], [], color=one.color, linestyle=one.dashes, linewidth=width, label=one.label, **mark))
-    return found
+        return Line2D([], [], color=one.color, linestyle=one.dashes, linewidth=width, label=one.label, **mark)
+
+    return [handle(one) for one in series]
 
 
 def panel_width(columns: int) -> float:
@@ -321,11 +316,15 @@ def whole_numbers(most: int, largest: float) -> Locator:
 
 
 def label_angle(axes: Axes, periodic: bool, ticks: int) -> None:
-    """Put ticks of an angle [rad] at parts of π; of another state, at most `ticks` steps between ticks."""
-    if periodic:
-        axes.set_xticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), ["−π", "−π/2", "0", "π/2", "π"])
-    else:
+    """Put ticks of an angle [rad] in view at parts of π; of another state, at most `ticks` steps between ticks."""
+    if not periodic:
         axes.locator_params(axis="x", nbins=ticks)
+        return
+    low, high = (2 / np.pi * end for end in axes.get_xlim())
+    names = {0: "0", 1: "π/2", 2: "π", -1: "−π/2", -2: "−π"}
+    quarters = range(int(np.ceil(low - 1e-3)), int(np.floor(high + 1e-3)) + 1)
+    labels = [names.get(q, f"{minus(str(q // 2 if q % 2 == 0 else q))}π{'/2' * (q % 2)}") for q in quarters]
+    axes.set_xticks(np.pi / 2 * np.array(quarters), labels)
 
 
 def condition(noise: float, frequency: float) -> str:
@@ -337,6 +336,12 @@ def span(counts: Iterable[int]) -> str:
     """Return the range of counts: `6`, or `5 to 6`."""
     found = sorted(counts)
     return " to ".join(dict.fromkeys((f"{found[0]}", f"{found[-1]}")))
+
+
+def run_count(data: xr.Dataset) -> str:
+    """Return the number of runs of each series of one plant, for captions: `n = 5 to 6 runs`."""
+    present = runs_there(data).sum("seed").values
+    return f"n = {span(present[present > 0])} run{'s' * bool(present.max() > 1)}"
 
 
 def minus(text: str) -> str:
