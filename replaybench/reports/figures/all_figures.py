@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -66,6 +66,7 @@ def draw_figures(
     output: Path | None = None,
     in_steps: bool = False,
     others: Sequence[OtherCurve] = (),
+    only: Container[str] = (),
 ) -> list[Path]:
     """Draw all figures of a sweep into its folder of figures, or into `output`, and return their paths.
 
@@ -75,6 +76,7 @@ def draw_figures(
     Args:
         in_steps: whether learning curves are drawn over environment steps.
         others: curves from elsewhere to draw over the learning curves.
+        only: file names without suffix; all if empty.
     """
     drawn, captions = [], []
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
@@ -84,6 +86,8 @@ def draw_figures(
             if not mine["reward"].notnull().any():
                 continue
             for group, draw in _DRAWN.items():
+                if only and f"{group}-{name}" not in only:
+                    continue
                 curves = group == "learning_curves"
                 figure = learning_curves(mine, in_steps, others) if curves else draw(mine, folder, cells)
                 if figure is not None:

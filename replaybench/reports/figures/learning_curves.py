@@ -174,7 +174,7 @@ def _pair(data: xr.Dataset, series: Sequence[Series]) -> list[Series]:
 def _statistics(data: xr.Dataset, window: int, banded: bool) -> str:
     """Return the second line of captions of curves over training episodes."""
     text = run_count(data) + (f"; moving average over {window} {counted_in(data)}" if window > 1 else "")
-    return text + "; bands: 95 % bootstrap intervals" * (banded and runs_there(data).sum("seed").max() > 1)
+    return text + "; bands: 95 % bootstrap intervals" * (banded and bool(runs_there(data).sum("seed").max() > 1))
 
 
 def _marker_interval(count: int) -> int:
