@@ -150,7 +150,7 @@ def test_raw_rewards_are_drawn_if_references_are_too_close(tmp_path: Path) -> No
 
 def test_dots_and_responses_are_the_scores(tmp_path: Path) -> None:
     here = plant_results(tmp_path, noise=(0.05, 0.0), frequency=(50.0, 100.0))
-    panels = np.reshape(score_dots(here).axes, (3, 4))
+    panels: Any = np.array(score_dots(here).axes).reshape(3, 4)
     for across, name in zip(panels, ("mu_final", "mu_max", "rise_time"), strict=True):
         places = here[f"{name}_mean"].sel(learner="DDPG").transpose("noise", "frequency", "strategy")
         assert [mean for axes in across for mean in means(axes)] == places.values.ravel().tolist()

@@ -79,7 +79,7 @@ def usable_places(data: xr.Dataset) -> NDArray[np.bool_]:
     return found
 
 
-def score_dots(data: xr.Dataset) -> Figure | None:
+def score_dots(data: xr.Dataset) -> Figure:
     """Draw one plant's scores: means with intervals, the runs as dots, a row a series.
 
     Panels: measures across for one condition; for several, conditions across and measures down.
@@ -115,7 +115,6 @@ def score_dots(data: xr.Dataset) -> Figure | None:
         axes.set_xlabel(measures[name])
         axes.grid(axis="x")
         axes.tick_params(axis="y", length=0)
-        axes.margins(x=0.06)
     for name, across in zip(rows, panels, strict=True):
         _share_range(across.tolist(), name == "rise_time")
         for axes, place in zip(across, places, strict=True):
@@ -148,20 +147,20 @@ def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
     """Set a common range of the panels of one measure; logarithmic if rise times span more than a decade."""
     from matplotlib.ticker import LogLocator
 
-    ends = np.array([axes.get_xlim() for axes in panels if axes.lines])
-    values = np.concatenate([np.asarray(line.get_xdata(), float) for axes in panels for line in axes.lines] or [ends])
-    dots = [np.asarray(spots.get_offsets())[:, 0] for axes in panels for spots in axes.collections]
-    values = np.concatenate([values, *dots])
-    logarithmic = logarithmic and bool(values.size) and values.min() > 0 and values.max() > 10 * values.min()
+    ends = np.array([axes.dataLim.intervalx for axes in panels if axes.lines])
+    if not len(ends):
+        return
+    low, high = ends.min(), ends.max()
+    margin = 0.06 * (high - low) or 0.05
     for axes in panels:
-        if logarithmic:
+        if logarithmic and 0 < 10 * low < high:
             axes.set_xscale("log")
-            axes.set_xlim(values.min() / 1.15, values.max() * 1.15)
+            axes.set_xlim(low / 1.15, high * 1.15)
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.minorticks_off()
-        elif len(ends):
-            axes.set_xlim(ends[:, 0].min(), ends[:, 1].max())
+        else:
+            axes.set_xlim(low - margin, high + margin)
             axes.locator_params(axis="x", nbins=5)
 
 
