@@ -97,7 +97,7 @@ def test_the_demo_covers_what_it_should() -> None:
     cells = read_study(ROOT / "replaybench" / "studies" / "demo.toml").cells()
     pendulum = {(c.strategy, c.noise, c.frequency) for c in cells if c.plant == "PendulumDCSC"}
     assert len(pendulum) == 12
-    assert {c.strategy for c in cells} == {"FIFO[Uniform]", "FULL[PER]", "Resv[Uniform]"}
+    assert {c.strategy for c in cells} == {"FULL[Uniform]", "FULL[PER]", "FIFO[Uniform]"}
     assert {c.plant for c in cells} == {"PendulumDCSC", "Magman"}
 
 

@@ -27,7 +27,7 @@ from replaybench.experiments.statistics import interquartile_mean
 from replaybench.experiments.study import Cell
 from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.reports.figures import claims as show
-from replaybench.reports.figures.claims import LOOKS, claims_figure, still_needed
+from replaybench.reports.figures.claims import MARKS, claims_figure, still_needed
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 
@@ -493,7 +493,7 @@ def test_each_claim_is_where_its_effect_is() -> None:
     assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == pytest.approx(
         [3 + mean, -3 - mean, 0.2 + mean, -3 - mean]
     )
-    assert [dot.get_color() for dot in dots] == [LOOKS[each.word][1] for each in verdicts[:4]]
+    assert [dot.get_color() for dot in dots] == [MARKS[each.word][1] for each in verdicts[:4]]
     assert [float(np.asarray(dot.get_ydata())[0]) for dot in dots] == list(axes.get_yticks())
     assert {label.get_text().replace("\n", " ") for label in axes.get_yticklabels()} == {MORE.statement}
     bands = [band.get_datalim(axes.transData).intervalx for band in axes.collections]

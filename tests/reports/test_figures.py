@@ -16,6 +16,7 @@ from drawn_studies import DP, ORIGIN, RANDOM, TOO_CLOSE, UNKNOWN, USABLE, captio
 from made_results import made_results
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
+from matplotlib.text import Annotation
 from rich.console import Console
 
 from replaybench.baselines.fuzzy_q_iteration import solve
@@ -33,17 +34,18 @@ from replaybench.experiments.results_file import write_results
 from replaybench.experiments.snapshots import median_seed
 from replaybench.reports.figures import all_figures, surfaces
 from replaybench.reports.figures.all_figures import draw_figures, draw_offline, show_figures
-from replaybench.reports.figures.curves import learning_curve, moving_mean, read_others, smoothing_window
+from replaybench.reports.figures.curves import learning_curve, merge_levels, moving_mean, read_others, smoothing_window
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.learning_curves import STEPS_LABEL, learning_curves, length_curves
-from replaybench.reports.figures.maps import condition_map, contrast, ink
-from replaybench.reports.figures.scores import response, score_bars
+from replaybench.reports.figures.maps import color_map, condition_map
+from replaybench.reports.figures.scores import response, score_dots
 from replaybench.reports.figures.style import (
     PAPER,
     all_series,
     broken,
     caption_of,
     file_names,
+    luminance,
     new_figure,
     panels_across,
     save,
@@ -115,7 +117,7 @@ def test_a_strategy_of_which_every_run_failed_is_named(tmp_path: Path, monkeypat
     here = found[0].sel(plant="PendulumDCSC")
     panel: Any = learning_curves(here).axes[0]
     assert "4 of 4 FULL[PER]" in panel.get_legend().get_title().get_text()
-    assert "4×" in [text.get_text() for text in score_bars(here).axes[0].texts]
+    assert "4×" in [text.get_text() for text in score_dots(here).axes[0].texts]
     shown: list[list[str]] = []
     monkeypatch.setitem(all_figures._DRAWN, "scores", lambda data, *_: shown.append([*data["strategy"].values]))
     assert drawn_groups(draw_figures(*found)) == {"learning_curves", "profiles"}
@@ -126,13 +128,13 @@ def test_a_strategy_of_which_every_run_failed_is_named(tmp_path: Path, monkeypat
 def test_no_two_series_look_alike(learners: tuple[str, ...], tmp_path: Path) -> None:
     strategies = tuple(f"FIFO({1000 * n})[Uniform]" for n in range(1, 11))
     data, _, _ = results(tmp_path, strategies=strategies, learners=learners, seeds=1)
-    looks = {(one.color, one.marker, one.dashes, one.hatch) for one in all_series(data)}
+    looks = {(one.color, one.marker, one.dashes) for one in all_series(data)}
     assert len(looks) == 10 * len(learners)
 
 
-def heights(axes: Any) -> list[float]:
-    """Return the heights of the bars of a panel."""
-    return [bar.get_height() for bar in axes.patches]
+def means(axes: Any) -> list[float]:
+    """Return the means of a panel of scores, series by series."""
+    return [float(line.get_xdata()[0]) for line in axes.lines if len(line.get_xdata()) == 1]
 
 
 def test_raw_rewards_are_drawn_if_references_are_too_close(tmp_path: Path) -> None:
@@ -140,17 +142,19 @@ def test_raw_rewards_are_drawn_if_references_are_too_close(tmp_path: Path) -> No
     runs = here.sel(learner="DDPG", strategy="FULL[PER]", noise=0.0, frequency=50.0)["reward"].values
     (axes,) = learning_curves(here).axes
     np.testing.assert_allclose(line(axes, "FULL[PER]")[1], runs.mean(axis=0), rtol=1e-12)
-    (bars,) = score_bars(here).axes
-    np.testing.assert_allclose(heights(bars)[1], runs.mean(), rtol=1e-12)
+    (dots,) = score_dots(here).axes
+    np.testing.assert_allclose(means(dots)[1], runs.mean(), rtol=1e-12)
     assert axes.get_ylabel().startswith("raw")
-    assert bars.get_ylabel().startswith("raw")
+    assert dots.get_xlabel().startswith("raw")
 
 
-def test_bars_and_responses_are_the_scores(tmp_path: Path) -> None:
+def test_dots_and_responses_are_the_scores(tmp_path: Path) -> None:
     here = plant_results(tmp_path, noise=(0.05, 0.0), frequency=(50.0, 100.0))
-    for axes, name in zip(score_bars(here).axes, ("mu_final", "mu_max", "rise_time"), strict=True):
-        places = here[f"{name}_mean"].sel(learner="DDPG").transpose("strategy", "noise", "frequency")
-        assert heights(axes) == places.values.ravel().tolist()
+    panels: Any = np.array(score_dots(here).axes).reshape(3, 4)
+    for across, name in zip(panels, ("mu_final", "mu_max", "rise_time"), strict=True):
+        places = here[f"{name}_mean"].sel(learner="DDPG").transpose("noise", "frequency", "strategy")
+        assert [mean for axes in across for mean in means(axes)] == places.values.ravel().tolist()
+        assert len({axes.get_xlim() for axes in across}) == 1
     final = here["mu_final_mean"].sel(learner="DDPG", strategy="FULL[PER]")
     by_noise, by_rate = response(here, "noise"), response(here, "frequency")
     assert by_noise is not None
@@ -163,16 +167,16 @@ def test_bars_and_responses_are_the_scores(tmp_path: Path) -> None:
         np.testing.assert_allclose(x, (50.0, 100.0), rtol=0.02)
 
 
-def test_bars_count_collapsed_failed_and_never_risen_runs(tmp_path: Path) -> None:
+def test_collapsed_failed_and_never_risen_runs_are_counted(tmp_path: Path) -> None:
     _, folder, cells = results(tmp_path, failing=(1,))
     flat = np.full((4, 30), RANDOM)
     arrays = {"reward": flat, "reward_greedy": flat[:, ::5], "episode_steps": np.full_like(flat, 200)}
     write_record(folder.cell(cells[0].id) / "scores.h5", "scores", ORIGIN, arrays)
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
     data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
-    final, _, rise = score_bars(data.sel(plant="PendulumDCSC")).axes
-    assert [text.get_text() for text in final.texts] == ["4†", "2×"]
-    assert rise.texts[0].get_text() == "4"
+    final, _, rise = score_dots(data.sel(plant="PendulumDCSC")).axes
+    assert [text.get_text() for text in final.texts[:2]] == ["4†", "2×"]
+    assert rise.texts[0].get_text() == "4‡"
 
 
 def test_file_names_are_plain_and_unique() -> None:
@@ -231,7 +235,7 @@ def test_an_offline_replay_has_one_figure(tmp_path: Path, learners: int) -> None
 
 
 def test_figures_for_print_have_captions_embedded_fonts_and_the_width_of_a_column(tmp_path: Path) -> None:
-    *figures, captions = draw_figures(*results(tmp_path, **GRID), look=PAPER, output=tmp_path / "paper")
+    *figures, captions = draw_figures(*results(tmp_path, **GRID), medium=PAPER, output=tmp_path / "paper")
     groups = ("learning_curves", "scores", "response_noise", "response_frequency", *COMPARED)
     assert {path.name for path in figures} == {f"{group}-PendulumDCSC.pdf" for group in groups}
     for path in figures:
@@ -242,7 +246,9 @@ def test_figures_for_print_have_captions_embedded_fonts_and_the_width_of_a_colum
         assert min(abs(float(width) / 72 * 25.4 - column) for column in (89, 183)) < 0.1
     text = captions.read_text(encoding="utf-8").split("\n\n")
     assert [line.partition(": ")[0] for line in text] == [path.name for path in figures]
-    assert text[0].startswith("learning_curves-PendulumDCSC.pdf: PendulumDCSC: learning curves. Training episodes")
+    assert text[0].startswith(
+        "learning_curves-PendulumDCSC.pdf: PendulumDCSC: compared with FIFO[Uniform]. Learning curves"
+    )
 
 
 def test_figures_for_print_have_no_text_above_and_the_legend_below(tmp_path: Path) -> None:
@@ -252,7 +258,7 @@ def test_figures_for_print_have_no_text_above_and_the_legend_below(tmp_path: Pat
         figure.draw_without_rendering()
     assert not figure.texts
     assert figure.legends[0].get_window_extent().y1 <= figure.axes[0].get_window_extent().y0
-    assert learning_curves(data).texts, "the look ends with its context"
+    assert learning_curves(data).texts, "the style ends with its context"
 
 
 def test_names_are_broken_between_their_parts() -> None:
@@ -344,9 +350,21 @@ def test_references_of_the_legend_are_drawn_or_written_in_every_panel(tmp_path: 
     for name, level in (("zero", -5.0), ("lqr", -6.0)):
         data[f"reference_{name}"].loc[{"noise": 0.0}] = RANDOM
         data[f"reference_{name}"].loc[{"noise": 0.05}] = RANDOM + level * (DP - RANDOM)
-    left, right = learning_curves(data).axes
-    assert not left.texts
-    assert [text.get_text() for text in right.texts] == ["below: linear-quadratic regulator: −6\ndoing nothing: −5"]
+    left, right = (names_of(axes) for axes in learning_curves(data).axes)
+    assert left[0] == "random, LQR, doing nothing"
+    assert left[-1] == "DP averaged"
+    assert right[0] == "↓ LQR: −6, doing nothing: −5"
+
+
+def names_of(axes: Any) -> list[str]:
+    """Return the labels of reference lines."""
+    return [text.get_text() for text in axes.texts if isinstance(text, Annotation)]
+
+
+def test_references_that_nearly_coincide_share_a_line() -> None:
+    levels = {"reference_lqr": 0.015, "reference_random": 0.0, "reference_zero": 0.03, "reference_dp": 1.0}
+    assert merge_levels(levels, 1.0) == {1.0: "DP", 0.0: "random, LQR", 0.03: "doing nothing"}
+    assert merge_levels(levels, 2.0) == {1.0: "DP", 0.0: "random, LQR, doing nothing"}
 
 
 def test_points_that_were_not_run_have_no_axes(tmp_path: Path) -> None:
@@ -363,30 +381,40 @@ def test_series_take_turns_with_their_greedy_episodes(tmp_path: Path) -> None:
     episodes = [line(figure.axes[0], f"greedy {name}")[0] for name in STRATEGIES]
     assert [len(each) for each in episodes] == [20, 20]
     assert not set(episodes[0]) & set(episodes[1])
-    assert "one in 3 of each series, in turns" in caption(figure)
+    assert "one in 3 greedy evaluations" in caption(figure)
+    assert "greedy evaluation" in [text.get_text() for text in figure.legends[0].get_texts()]
     few = learning_curves(plant_results(tmp_path / "few", episodes=100, greedy_every=5))
     assert "one in" not in caption(few)
 
 
-def test_many_series_have_intervals_right_of_the_curves_instead_of_bands(tmp_path: Path) -> None:
-    strategies = tuple(f"FIFO[PER({index / 10})]" for index in range(1, 7))
-    data = plant_results(tmp_path, strategies=strategies, episodes=240, noise=(0.0, 0.05))
+MANY = (*(f"FIFO[PER({index / 10})]" for index in range(1, 7)), "FULL[PER]")
+
+
+def test_many_series_have_a_panel_each_and_the_others_behind_in_grey(tmp_path: Path) -> None:
+    data = plant_results(tmp_path, strategies=MANY, episodes=240)
     figure = learning_curves(data)
-    assert "the last 5 episodes, with 95 % bootstrap intervals over runs" in caption(figure)
-    assert not {"band", "circles"} & set(caption(figure).split())
-    for axes in figure.axes:
-        assert not axes.collections, "no bands"
-        ends = [line(axes, f"end {name}") for name in strategies]
-        x = np.array([place[0, 0] for place in ends])
-        assert (np.diff(x) > 0).all(), "in the order of the legend"
-        assert max(axes.get_xticks()) <= 240 < x[0] < x[-1] < axes.get_xlim()[1]
-        for name, (_, mean) in zip(strategies, ends, strict=True):
-            low, high = line(axes, f"interval {name}")[1]
-            assert mean[0] == pytest.approx(line(axes, name)[1][-1])
-            assert low < mean[0] < high
-    few = learning_curves(data.isel(strategy=slice(5)))
-    assert "band" in caption(few)
-    assert few.axes[0].collections
+    drawn = [axes for axes in figure.axes if axes.lines]
+    assert [axes.get_title() for axes in drawn] == list(MANY)
+    for axes, name in zip(drawn, MANY, strict=True):
+        assert axes.collections, "a band"
+        others = [one for one in axes.lines if str(one.get_label()).startswith("other ")]
+        assert {one.get_color() for one in others} == {"0.8"}
+        assert len(others) == len(MANY) - 1
+        assert name in [one.get_label() for one in axes.lines]
+    few = learning_curves(data.isel(strategy=slice(6)))
+    assert len(few.axes) == 1
+    assert "other series" not in [text.get_text() for text in few.legends[0].get_texts()]
+
+
+def test_of_many_series_the_first_and_the_best_are_coloured_in_each_condition(tmp_path: Path) -> None:
+    data = plant_results(tmp_path, strategies=MANY, noise=(0.0, 0.05))
+    data["reward"].loc[{"strategy": MANY[3], "noise": 0.0}] += 20.0
+    data["reward"].loc[{"strategy": MANY[0], "noise": 0.05}] += 20.0
+    first, second = learning_curves(data).axes
+    for axes, coloured in ((first, {MANY[0], MANY[3]}), (second, {MANY[0]})):
+        labels = {str(one.get_label()) for one in axes.lines}
+        assert labels & set(MANY) == coloured
+        assert {f"other {name}" for name in set(MANY) - coloured} <= labels
 
 
 def test_episodes_are_counted_in_whole_numbers(tmp_path: Path) -> None:
@@ -488,43 +516,32 @@ def test_no_line_of_a_caption_is_broken_before_a_sign() -> None:
             assert row[-1] not in "=<"
 
 
-def test_captions_of_bars_describe_what_is_drawn(tmp_path: Path) -> None:
+def test_captions_of_scores_describe_what_is_drawn(tmp_path: Path) -> None:
     cases: list[dict[str, Any]] = [{}, {"failing": (1,)}, {"seeds": 1}]
     whole, failing, single = (
-        caption(score_bars(plant_results(tmp_path / str(place), **changes))) for place, changes in enumerate(cases)
+        caption(score_dots(plant_results(tmp_path / str(place), **changes))) for place, changes in enumerate(cases)
     )
-    assert "means over runs" in whole
-    assert "Numbers above" not in whole
+    assert "Means and single runs" in whole
+    assert "n = 4 runs" in whole
+    assert "Numbers" not in whole
     assert "×" in failing
     assert "†" not in failing
-    assert "single runs" in single
-    assert "dots" not in single
-
-
-def test_counts_over_narrow_bars_are_upright(tmp_path: Path) -> None:
-    strategies = tuple(f"FIFO[PER({index / 40})]" for index in range(1, 31))
-    data = plant_results(tmp_path, strategies=strategies, seeds=2, failing=tuple(range(120)), **GRID)
-    counts = [text for text in score_bars(data).axes[0].texts if "×" in text.get_text()]
-    assert len(counts) == 120
-    assert {text.get_rotation() for text in counts} == {90.0}
+    assert "Single runs" in single
+    assert "intervals" not in single
 
 
 def test_captions_for_print_are_plain_text(tmp_path: Path) -> None:
     data = plant_results(tmp_path)
     data["dead"][:] = 1
     with style(PAPER):
-        text = caption_of(score_bars(data))
+        text = caption_of(score_dots(data))
     assert "(final μ_r < 0.2)" in text
-    assert "$" not in text
+    assert not {"$", "\n"} & set(text)
 
 
-@pytest.mark.parametrize("otherwise", ["0.1", "0.3"])
-def test_numbers_are_readable_on_every_square(otherwise: str) -> None:
+def test_black_numbers_are_readable_on_every_square() -> None:
     """The least contrast of text is 4.5 (WCAG)."""
-    for size in np.linspace(-0.6, 0.6, 121).tolist():
-        assert contrast(size, ink(size, otherwise)) >= 4.5
-    assert contrast(0.0, "black") == pytest.approx(19.1, abs=1.0), "nearly white"
-    assert ink(0.0, otherwise) == otherwise
+    assert min((luminance(color) + 0.05) / 0.05 for color in color_map()(np.linspace(0, 1, 101)).tolist()) >= 4.5
 
 
 def test_series_of_one_colour_and_marker_differ_in_their_faces(tmp_path: Path) -> None:
@@ -579,18 +596,20 @@ def test_differences_stand_in_their_squares_and_are_bold_if_significant() -> Non
     axes = figure.axes[0]
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == ["FULL[PER]", "FIFO[Uniform]", "Resv[Uniform]"]  # by their means; all of one capacity
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n50", "0\n100", "0.02\n50", "0.02\n100"]
+    assert [panel.get_title() for panel in figure.axes[:2]] == ["noise 0", "noise 0.02"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["50", "100"]
     assert ": 500." in words(figure)
-    means = data["mu_final"].squeeze("learner").mean("seed")
-    assert len(axes.texts) == 3 * 4
-    for text in axes.texts:
-        x, y = map(int, text.get_position())
-        here = means.sel(noise=(0.0, 0.02)[x // 2], frequency=(50.0, 100.0)[x % 2])
-        named = ("FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")[y]
-        difference = float(here.sel(strategy=named) - here.sel(strategy="FULL[Uniform]"))
-        assert float(text.get_text().replace("−", "-")) == pytest.approx(difference, abs=0.0051)
-        assert np.asarray(axes.images[0].get_array())[y, x] == pytest.approx(difference)
-        assert (text.get_fontweight() == "bold") == (named in GAINS and x % 2 == 1)
+    scores = data["mu_final"].squeeze("learner").mean("seed")
+    for panel, noise in zip(figure.axes[:2], (0.0, 0.02), strict=True):
+        assert len(panel.texts) == 3 * 2
+        for text in panel.texts:
+            x, y = map(int, text.get_position())
+            here = scores.sel(noise=noise, frequency=(50.0, 100.0)[x])
+            named = ("FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")[y]
+            difference = float(here.sel(strategy=named) - here.sel(strategy="FULL[Uniform]"))
+            assert float(text.get_text().replace("−", "-")) == pytest.approx(difference, abs=0.0051)
+            assert np.asarray(panel.images[0].get_array())[y, x] == pytest.approx(difference)
+            assert (text.get_fontweight() == "bold") == (named in GAINS and x == 1)
 
 
 def test_one_axis_alone_and_different_capacities_are_named() -> None:
@@ -598,7 +617,10 @@ def test_one_axis_alone_and_different_capacities_are_named() -> None:
     figure = condition_map(made(strategies, noise=(0.0,), rates=(25.0, 50.0, 100.0)))
     assert figure is not None
     axes = figure.axes[0]
-    assert (axes.get_xlabel(), [label.get_text() for label in axes.get_xticklabels()]) == ("Hz", ["25", "50", "100"])
+    assert (axes.get_xlabel(), [label.get_text() for label in axes.get_xticklabels()]) == (
+        "control rate [Hz]",
+        ["25", "50", "100"],
+    )
     assert {label.get_text() for label in axes.get_yticklabels()} == set(strategies[1:])
 
 
@@ -610,12 +632,13 @@ def test_learners_have_panels_and_gaps_and_failed_runs_are_left_out() -> None:
     data["mu_final"].loc[failed] = np.nan
     figure = condition_map(data)
     assert figure is not None
-    assert [axes.get_title() for axes in figure.axes[:2]] == ["DDPG", "TD3"]
-    assert [len(axes.texts) for axes in figure.axes[:2]] == [9, 9]
+    titles = [axes.get_title() for axes in figure.axes[:4]]
+    assert titles == ["DDPG, noise 0", "DDPG, noise 0.02", "TD3, noise 0", "TD3, noise 0.02"]
+    assert [len(axes.texts) for axes in figure.axes[:4]] == [6, 3, 6, 3]
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    sizes = np.asarray(figure.axes[1].images[0].get_array())
+    sizes = np.asarray(figure.axes[2].images[0].get_array())
     assert sizes[names.index("FULL[PER]"), 0] == pytest.approx(0.1, abs=0.02)
-    assert "n = 11 to 12 pairs" in words(figure)
+    assert "n = 11 to 12 paired seeds" in words(figure)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -21,11 +20,11 @@ from replaybench.experiments.dataset import assemble, runs_there, without_reward
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.study import Cell, read_study, reference_cells
-from replaybench.reports.figures.curves import REFERENCES, Curve, read_others, series_curves
+from replaybench.reports.figures.curves import REFERENCES, Curve, draw_references, read_others, series_curves
 from replaybench.reports.figures.distributions import paired_differences, performance_profiles
 from replaybench.reports.figures.learning_curves import draw_curve, learning_curves, length_curves, metric_curves
 from replaybench.reports.figures.maps import advantage_map, condition_map
-from replaybench.reports.figures.scores import response, score_bars
+from replaybench.reports.figures.scores import response, score_dots
 from replaybench.reports.figures.style import (
     KINDS,
     MU_LABEL,
@@ -33,7 +32,7 @@ from replaybench.reports.figures.style import (
     PAPER,
     RAW_LABELS,
     SCREEN,
-    Look,
+    Medium,
     Series,
     add_legend,
     caption_of,
@@ -63,39 +62,38 @@ def draw_figures(
     data: xr.Dataset,
     folder: RunFolder,
     cells: Sequence[Cell],
-    look: Look = SCREEN,
+    medium: Medium = SCREEN,
     output: Path | None = None,
     in_steps: bool = False,
     others: Sequence[OtherCurve] = (),
+    only: Container[str] = (),
 ) -> list[Path]:
-    """Draw all figures of a sweep.
+    """Draw all figures of a sweep into its folder of figures, or into `output`, and return their paths.
+
+    Without cells, policies are not drawn. Figures for screens are SVG and PNG files (whose paths are returned); those
+    for print have their captions in `captions.txt`.
 
     Args:
-        data: dataset of `results.assemble`.
-        folder: run folder; policies are read from the folders of its cells.
-        cells: cells of the study; without any, policies are not drawn.
-        look: medium; figures for print have their captions in `captions.txt`.
-        output: folder to write into; the run's folder of figures by default.
         in_steps: whether learning curves are drawn over environment steps.
         others: curves from elsewhere to draw over the learning curves.
-
-    Returns:
-        The path of each figure; for screens, of the PNG file, next to which is an SVG file of the same name.
+        only: file names without suffix; all if empty.
     """
     drawn, captions = [], []
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
-    with style(look):
+    with style(medium):
         for plant, name in zip(plants, file_names(plants), strict=True):
             mine = of_plant(data, plant)
             if not mine["reward"].notnull().any():
                 continue
             for group, draw in _DRAWN.items():
+                if only and f"{group}-{name}" not in only:
+                    continue
                 curves = group == "learning_curves"
                 figure = learning_curves(mine, in_steps, others) if curves else draw(mine, folder, cells)
                 if figure is not None:
                     drawn.append(save(figure, output, f"{group}-{name}"))
                     captions.append(f"{drawn[-1].name}: {caption_of(figure)}\n")
-    if look.columns and drawn:
+    if medium.columns and drawn:
         drawn.append(output / "captions.txt")
         write_text(drawn[-1], "\n".join(captions))
     return drawn
@@ -113,7 +111,7 @@ def of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
 _DRAWN: Final[dict[str, Callable[[xr.Dataset, RunFolder, Sequence[Cell]], Figure | None]]] = {
     "learning_curves": lambda data, folder, cells: learning_curves(data),
     "episode_steps": lambda data, folder, cells: length_curves(data),
-    "scores": lambda data, folder, cells: score_bars(data),
+    "scores": lambda data, folder, cells: score_dots(data),
     "differences": lambda data, folder, cells: paired_differences(data),
     "conditions": lambda data, folder, cells: condition_map(data),
     "advantage": lambda data, folder, cells: advantage_map(data),
@@ -142,14 +140,9 @@ def remove_figures(folder: RunFolder) -> None:
 
 
 class OfflineSeries(NamedTuple):
-    """Series of an offline replay, in μ_r if it is defined, else raw rewards.
+    """Learners `[N, K]` of an offline replay that did not fail, and their mean; in μ_r if it is defined, else raw.
 
-    Attributes:
-        series: name and appearance of the learners.
-        runs: learners that did not fail, `[N, K]`.
-        curve: their mean over the updates; None if all failed.
-        levels: by label, what they are compared with.
-        references: the known references, by name.
+    Also by label what they are compared with, and the known references by name.
     """
 
     series: Series
@@ -166,7 +159,7 @@ def offline_series(scores: OfflineScores) -> OfflineSeries:
     def scale(reward: Any) -> Floats:
         return normalise(reward, reference) if reference.usable else np.asarray(reward, np.float64)
 
-    series = Series("", scores.label, scores.label, PALETTE[0], "o", "-", "")
+    series = Series("", scores.label, scores.label, PALETTE[0], "o", "-")
     runs = scale(scores.reward[np.isfinite(scores.reward).all(axis=1)])
     curves = [
         curve._replace(episode=scores.updates.astype(np.float64)) for _, curve in series_curves([(series, runs)], 1)
@@ -187,13 +180,12 @@ def offline_figure(scores: OfflineScores) -> Figure:
     """Draw the rewards of a population that learns from a stored buffer."""
     reference, (series, runs, curve, levels, references) = scores.reference, offline_series(scores)
     label = f"offline: {series.label}"
-    labels = [label, *levels, *(label for label, _ in REFERENCES.values())]
-    caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}: "
-    caption += "one learner." if len(runs) == 1 else f"mean of {len(runs)} learners, 95 % band, each learner."
-    if failed := len(scores.reward) - len(runs):
-        caption += f" Failed, not drawn: {failed} of {len(scores.reward)}."
+    caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}.\n"
+    caption += "One learner" if len(runs) == 1 else f"n = {len(runs)} learners (thin lines), mean and 95 % band"
+    failed = len(scores.reward) - len(runs)
+    caption += f"; {failed} of {len(scores.reward)} failed." if failed else "."
     title = f"{plant_name(reference.plant)}: learning offline from a stored buffer"
-    figure = new_figure(5.0 + legend_width(labels), 3.4, title, caption)
+    figure = new_figure(5.0 + legend_width([label, *levels]), 3.4, title, caption)
     axes = figure.subplots()
     if curve is not None:
         draw_curve(axes, replace(series, label=label), curve)
@@ -202,21 +194,14 @@ def offline_figure(scores: OfflineScores) -> Figure:
     for (name, found), color in zip(levels.items(), PALETTE[1:], strict=False):
         axes.axhspan(found.low, found.high, color=color, alpha=0.15, linewidth=0)
         handles.append(axes.axhline(found.mean, color=color, linewidth=1.3, label=name))
-    for name, level in references.items():
-        look: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": REFERENCES[name][1], "zorder": 1}
-        handles.append(axes.axhline(level, label=REFERENCES[name][0], **look))
     last = max(1, int(scores.updates[-1]))
     axes.set_xlim(0, last)
     axes.xaxis.set_major_locator(whole_numbers(5, last))
-    low, high = axes.get_ylim()
-    axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
+    draw_references([(axes, references)])
     axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.episode_metric])
     axes.grid(axis="y")
     add_legend(figure, handles)
     return figure
-
-
-LOOKS: Final = {"screen": SCREEN, "paper": PAPER}
 
 
 def show_figures(
@@ -236,7 +221,7 @@ def show_figures(
     if run.is_file():
         there = shlex.quote(str(run.parent))
         raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {there}")
-    folder, look, others = RunFolder(run), LOOKS[style], read_others(overlay)
+    folder, medium, others = RunFolder(run), {"screen": SCREEN, "paper": PAPER}[style], read_others(overlay)
     if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
         raise UserError(
             runs_within(run)
@@ -244,13 +229,13 @@ def show_figures(
             "another run folder"
         )
     if suffix is not None:
-        look = dataclasses.replace(look, formats=(suffix,))
+        medium = replace(medium, formats=(suffix,))
     cells = _cells(console, folder)
     data = read_results(folder.results) if folder.results.is_file() else _of_finished_cells(console, folder, cells)
     if others and (several := [axis for axis in ("plant", "noise", "frequency") if data.sizes[axis] > 1]):
         raise UserError(f"--overlay needs results of one plant, noise and rate; {run} has several ({several[0]})")
-    place = output or folder.figures / ("paper" if look.columns else ".")
-    drawn = draw_figures(data, folder, cells, look, place, in_steps, others)
+    place = output or folder.figures / ("paper" if medium.columns else ".")
+    drawn = draw_figures(data, folder, cells, medium, place, in_steps, others)
     if not drawn:
         raise without_rewards(folder.results, data, "figures need")
     for path in drawn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from rich.table import Table
 from replaybench.evidence.claim import Claim, Claims, Verdict, Word, claim_files, judge, read_claims
 from replaybench.evidence.claims_evidence import Evidence, Finding, find, read_evidence
 from replaybench.experiments.effects import p_text
-from replaybench.reports.figures.style import GREY, PALETTE, check_figure, new_figure, style, write_figure
+from replaybench.reports.figures.style import GREY, PALETTE, check_figure, minus, new_figure, style, write_figure
 from replaybench.runtime.atomic import refuse_existing, write_text
 from replaybench.runtime.errors import UserError, unknown
 
@@ -28,23 +27,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LOOKS: Final[dict[Word, tuple[str, str]]] = {
+MARKS: Final[dict[Word, tuple[str, str]]] = {
     "reproduced": ("o", PALETTE[2]),
     "contradicted": ("X", PALETTE[1]),
     "smaller than relevant": ("s", PALETTE[0]),
     "undecided": ("d", "0.55"),
 }
 """Marker and colour of a verdict."""
+_STYLES: Final[dict[Word, str]] = dict(zip((*MARKS, "not run"), ("green", "red", "cyan", "yellow", "dim"), strict=True))
 _CAPTION: Final = (
-    "Interquartile means of the differences of paired seeds, with 95 % BCa intervals, in units of the smallest effect "
-    "of interest (dashed). The expected direction is to the right. "
-    "The band is where a claim expects no more, or no difference."
+    "Effects in units of the smallest effect of interest (dashed); the expected direction is to the right. Band: where "
+    "a claim expects no more, or no difference.\nn: paired seeds; interquartile means, 95 % BCa intervals."
 )
-_WIDTH: Final = 8.8
 _LETTERS: Final = 72
 """In a line of a statement."""
-_LINE, _GAP = 0.145, 0.13
-"""Inches of a line of a statement, and between statements."""
 
 
 def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figure:
@@ -54,14 +50,15 @@ def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figur
     if not papers:
         raise UserError("these runs hold the cells of no claim: there is nothing to draw")
     words = Counter(verdict.word for _, verdicts in papers for verdict in verdicts)
-    counted = ", ".join(f"{words[word]} {word}" for word in LOOKS if words[word])
-    heights = [sum(_height(verdict.claim) for verdict in verdicts) for _, verdicts in papers]
+    counted = ", ".join(f"{words[word]} {word}" for word in MARKS if words[word])
+    lines = [[_lines(verdict.claim) for verdict in verdicts] for _, verdicts in papers]
+    heights = [sum(0.145 * len(each) + 0.13 for each in paper) for paper in lines]  # [inch]
     room = sum(heights) + 0.32 * len(papers) + 0.45
-    figure = new_figure(_WIDTH, room, f"Published claims, judged by runs: {counted}", _CAPTION)
+    figure = new_figure(8.8, room, f"Published claims, judged by runs: {counted}", _CAPTION)
     panels = figure.subplots(len(papers), 1, squeeze=False, sharex=True, height_ratios=heights).ravel()
-    for axes, (paper, verdicts) in zip(panels, papers, strict=True):
+    for axes, (paper, verdicts), each in zip(panels, papers, lines, strict=True):
         axes.set_title(paper, loc="left", weight="bold")
-        _draw(axes, verdicts)
+        _draw(axes, verdicts, each)
     panels[-1].set_xlabel("effect, in units of the smallest effect of interest (logarithmic beyond ±1)")
     return figure
 
@@ -73,55 +70,35 @@ def _lines(claim: Claim) -> list[str]:
     return next(lines for lines in narrower if len(lines) <= fewest)
 
 
-def _height(claim: Claim) -> float:
-    return _LINE * len(_lines(claim)) + _GAP
-
-
-def _draw(axes: Axes, verdicts: Sequence[Verdict]) -> None:
+def _draw(axes: Axes, verdicts: Sequence[Verdict], lines: Sequence[Sequence[str]]) -> None:
     axes.set_xscale("symlog", linthresh=1.0, linscale=0.8)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
+    axes.xaxis.set_major_formatter(lambda value, _: minus(f"{value:g}"))
     axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
     axes.axvline(1, color="0.5", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     axes.grid(axis="x", color="0.93", linewidth=0.7)
-    axes.tick_params(axis="y", length=0)
-    top, places, bands = 0.0, [], []
-    for verdict in verdicts:
-        height = _height(verdict.claim)
-        places.append(top + height / 2)
-        if verdict.claim.expects not in ("more", "less"):
-            bands.append((verdict.claim.expects, top + 0.04, top + height - 0.04))
-        _mark(axes, verdict, places[-1])
-        top += height
+    axes.tick_params(axis="y", length=0, labelsize=7.5, labelcolor="0.15")
+    ends = np.cumsum([0.0, *(0.145 * len(each) + 0.13 for each in lines)])
+    places = (ends[1:] + ends[:-1]) / 2
+    for verdict, place in zip(verdicts, places.tolist(), strict=True):
+        marker, color = MARKS[verdict.word]
+        scale = verdict.claim.upwards / verdict.claim.relevance
+        interval = [scale * end for end in verdict.effect.interval()]
+        if np.isfinite(interval).all():
+            axes.plot(interval, (place, place), color=color, linewidth=1.7, zorder=2)
+        axes.plot(scale * verdict.effect.estimate, place, marker=marker, color=color, markersize=5.5, zorder=3)
+        axes.annotate(
+            f"{verdict.word}, n = {verdict.effect.n}", (1.0, place), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            textcoords="offset points", va="center", fontsize=7.5, color=color if verdict.word != "undecided" else GREY,
+        )  # fmt: skip
     left, right = axes.get_xlim()
     left, right = min(left, -1.5), max(right, 1.5)
-    for expects, begin, end in bands:
-        axes.fill_between([-1.0 if expects == "same" else left, 1.0], begin, end, color="0.9", linewidth=0, zorder=0)
+    for verdict, top, bottom in zip(verdicts, ends, ends[1:], strict=False):
+        if verdict.claim.expects not in ("more", "less"):
+            band = [-1.0 if verdict.claim.expects == "same" else left, 1.0]
+            axes.fill_between(band, top + 0.04, bottom - 0.04, color="0.9", linewidth=0, zorder=0)
     axes.set_xlim(left, right)
-    axes.set_ylim(top, 0.0)
-    axes.set_yticks(places, ["\n".join(_lines(verdict.claim)) for verdict in verdicts])
-    axes.tick_params(axis="y", labelsize=7.5, labelcolor="0.15")
-
-
-def _mark(axes: Axes, verdict: Verdict, place: float) -> None:
-    marker, color = LOOKS[verdict.word]
-    scale = verdict.claim.upwards / verdict.claim.relevance
-    ends = [scale * end for end in verdict.effect.interval()]
-    if all(map(math.isfinite, ends)):
-        axes.plot(ends, (place, place), color=color, linewidth=1.7, zorder=2)
-    axes.plot(scale * verdict.effect.estimate, place, marker=marker, color=color, markersize=5.5, zorder=3)
-    axes.annotate(
-        f"{verdict.word}, n = {verdict.effect.n}", (1.0, place), xycoords=("axes fraction", "data"), xytext=(4, 0),
-        textcoords="offset points", va="center", fontsize=7.5, color=color if verdict.word != "undecided" else GREY,
-    )  # fmt: skip
-
-
-_STYLES: Final[dict[Word, str]] = {
-    "reproduced": "green",
-    "contradicted": "red",
-    "smaller than relevant": "cyan",
-    "undecided": "yellow",
-    "not run": "dim",
-}
+    axes.set_ylim(ends[-1], 0.0)
+    axes.set_yticks(places, ["\n".join(each) for each in lines])
 
 
 def show_claims(

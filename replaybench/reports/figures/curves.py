@@ -7,7 +7,7 @@ Such a file is Stable-Baselines3's `monitor.csv`, or a CSV with the columns `ste
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import xarray as xr
 
-from replaybench.experiments.comparison import LABELS
 from replaybench.experiments.dataset import episode_metric, mu_r
 from replaybench.reports.figures.style import GREY, Series, minus
 from replaybench.runtime.arrays import Floats
@@ -23,10 +22,9 @@ from replaybench.runtime.errors import UserError, no_such_file, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
-CROWDED: Final = 5
-"""With more series than this, bands would hide each other and are not drawn."""
+CROWDED: Final = 6
+"""With more series than this, bands would hide each other: other series are grey lines, or without bands."""
 EPISODE_LABELS: Final = ("training episode", "round of training")
 FLOOR: Final = -0.5
 """μ_r of early episodes may be far below; views of curves begin here unless curves end lower."""
@@ -174,34 +172,51 @@ def _number(path: Path, row: Sequence[str], place: int) -> float:
     return value
 
 
-_DASHES: Final[dict[str, Any]] = {
-    "reference_dp": "-",
-    "reference_dp_averaged": (0, (8, 1.5)),
-    "reference_dp_observer": (0, (8, 1.5, 1, 1.5)),
-    "reference_lqr": (0, (5, 2)),
-    "reference_zero": (0, (1, 1.5)),
-    "reference_random": (0, (5, 1.5, 1, 1.5)),
+REFERENCES: Final = {
+    "reference_dp": "DP",
+    "reference_random": "random",
+    "reference_dp_averaged": "DP averaged",
+    "reference_dp_observer": "DP observer",
+    "reference_lqr": "LQR",
+    "reference_zero": "doing nothing",
 }
-REFERENCES: Final = {name: (LABELS[name], dashes) for name, dashes in _DASHES.items()}
+"""Labels of reference lines; of lines that nearly coincide, the first is drawn."""
 ALWAYS: Final = ("reference_random", "reference_dp")
 """References that every view contains."""
 _REACH_UP, _REACH_DOWN = 0.5, 0.15
 """Views grow by at most these parts of their height to contain another reference."""
 _MARGIN: Final = 0.04
-_LINE: Final[dict[str, Any]] = {"color": "0.45", "linewidth": 0.9}
+_TEXT: Final[dict[str, Any]] = {"size": 7, "color": GREY}
+REFERENCE_LINE: Final[dict[str, Any]] = {"color": "0.6", "linewidth": 0.9, "zorder": 1}
 
 
-def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]]) -> set[str]:
-    """Draw the references of panels that share a range of rewards, which grows to hold them; return those drawn.
+def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) -> dict[float, str]:
+    """Return the levels of reference lines with their labels, joint ones of those that nearly coincide.
 
-    Random control and dynamic programming are always in view, others if they are near. A reference that is drawn in
-    one panel and is far outside the range of another is written into the latter.
+    Args:
+        levels: of references by name.
+        width: length of the axis.
+        part: of the axis, below which levels nearly coincide.
+    """
+    merged: dict[float, list[str]] = {}
+    for name in (name for name in REFERENCES if name in levels):
+        near = [level for level in merged if abs(level - levels[name]) < part * width]
+        merged.setdefault(near[0] if near else levels[name], []).append(REFERENCES[name])
+    return {level: ", ".join(labels) for level, labels in merged.items()}
+
+
+def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]], bare: Container[Axes] = ()) -> None:
+    """Draw reference lines, labelled at their right ends, into panels that share a range of rewards.
+
+    The range grows to contain random control and dynamic programming, and others if they are near. If one panel shows
+    a reference that is outside the range of another, its level is written at the edge of the latter.
 
     Args:
         panels: axes with their curves drawn, and the levels of the known references by name.
+        bare: axes without labels.
     """
     if not panels:
-        return set()
+        return
     low, high = np.mean([axes.get_ylim() for axes, _ in panels], axis=0).tolist()
     reach = low - _REACH_DOWN * (high - low), high + _REACH_UP * (high - low)
     margin = _MARGIN * (high - low)
@@ -212,34 +227,29 @@ def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]]) -> set[s
     drawn = {name for name, level in every if low <= level <= high}
     for axes, levels in panels:
         axes.set_ylim(low, high)
-        outside = {"above": "", "below": ""}
-        for name in (name for name in levels if name in drawn):
-            label, dashes = REFERENCES[name]
-            if low <= (level := levels[name]) <= high:
-                axes.axhline(level, linestyle=dashes, zorder=1, **_LINE)
-            else:
-                outside["above" if level > high else "below"] += f"{label}: {minus(f'{level:.3g}')}\n"
-        for where, text in outside.items():
-            look: dict[str, Any] = {"size": 7, "color": GREY, "transform": axes.transAxes, "zorder": 5}
-            y, side = (0.98, "top") if where == "above" else (0.03, "bottom")
-            if text:
-                axes.text(0.02, y, f"{where}: {text.strip()}", ha="left", va=side, **look)
-    return drawn
+        labels = merge_levels({name: level for name, level in levels.items() if low <= level <= high}, high - low)
+        for level in labels:
+            axes.axhline(level, **REFERENCE_LINE)
+        for name in (name for name in REFERENCES if name in drawn and not low <= levels.get(name, low) <= high):
+            edge, arrow = (high, "↑") if levels[name] > high else (low, "↓")
+            text = f"{REFERENCES[name]}: {minus(f'{levels[name]:.3g}')}"
+            labels[edge] = f"{labels[edge]}, {text}" if edge in labels else f"{arrow} {text}"
+        if axes not in bare:
+            _label_levels(axes, labels, high - low)
 
 
-def draw_at_bars(axes: Axes, group: int, width: float, levels: Mapping[str, float]) -> set[str]:
-    """Draw the references of a group of bars across it, two of them always, others in view; return those drawn."""
-    low, high = axes.get_ylim()
-    drawn = {name for name, level in levels.items() if name in REFERENCES and (name in ALWAYS or low <= level <= high)}
-    for name in drawn:
-        ends = group - width / 2, group + width / 2
-        axes.plot(ends, (levels[name], levels[name]), linestyle=REFERENCES[name][1], zorder=3.5, **_LINE)
-    return drawn
-
-
-def reference_handles(names: set[str]) -> list[Line2D]:
-    """Return the handles of these references for a legend."""
-    from matplotlib.lines import Line2D
-
-    known = {name: look for name, look in REFERENCES.items() if name in names}
-    return [Line2D([], [], linestyle=dashes, label=label, **_LINE) for label, dashes in known.values()]
+def _label_levels(axes: Axes, labels: Mapping[float, str], height: float) -> None:
+    """Write labels right of the axes at their levels, moved apart where they would overlap."""
+    figure: Any = axes.figure
+    gap = height * 0.12 / max(0.5, axes.get_position().height * figure.get_figheight())
+    places = np.array(sorted(labels))
+    for index in range(1, len(places)):
+        places[index] = max(places[index], places[index - 1] + gap)
+    for index in range(len(places) - 1, -1, -1):
+        highest = axes.get_ylim()[1] + 0.5 * gap if index == len(places) - 1 else places[index + 1] - gap
+        places[index] = min(places[index], highest)
+    for level, place in zip(sorted(labels), places, strict=True):
+        axes.annotate(
+            labels[level], (1, place), xycoords=("axes fraction", "data"), xytext=(3, 0), textcoords="offset points",
+            va="center", annotation_clip=False, **_TEXT,
+        )  # fmt: skip

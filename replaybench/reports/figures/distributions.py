@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import xarray as xr
 
-from replaybench.experiments.comparison import final_scores, first_comparison, scaled
+from replaybench.experiments.comparison import Axis, Comparison, final_scores, first_comparison, scaled
 from replaybench.experiments.dataset import episode_metric, runs_there, the_last
-from replaybench.experiments.effects import SIGNIFICANT, profile, profile_band
+from replaybench.experiments.effects import FEWEST_SEEDS, SIGNIFICANT, profile, profile_band
 from replaybench.reports.figures.style import (
     GREY,
     MU,
@@ -24,10 +25,42 @@ from replaybench.reports.figures.style import (
     panels_across,
     span,
 )
+from replaybench.runtime.user_file import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "noises", "frequency": "rates"}
+
+
+def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy") -> str:
+    """Return in a figure's title what ends significantly higher or lower than the baseline.
+
+    Args:
+        rows: cells, compared with the one that has the baseline's value on the axis.
+    """
+    counts: dict[str, Counter[int]] = {}
+    for row in rows:
+        if row.effect is not None and row.effect.n >= FEWEST_SEEDS:
+            values = {"noise": f"noise {row.noise:g}", "frequency": f"{row.frequency:g} Hz"}
+            sign = int(np.sign(row.effect.estimate)) * (row.chance < SIGNIFICANT)
+            counts.setdefault(values.get(axis, str(getattr(row, axis))), Counter())[sign] += 1
+    conditions, found = max((each.total() for each in counts.values()), default=0), list[str]()
+    names = shortened(list(counts))
+    for sign, word in ((1, "higher"), (-1, "lower")):
+        hits = [name for name in counts if counts[name][sign]]
+        if not hits:
+            continue
+        who = " and ".join(names[name] for name in hits)
+        if len(hits) > 2:
+            who = str(len(hits)) if found else f"{len(hits)} of {len(counts)} {_PLURALS[axis]}"
+        where = "" if conditions == 1 or found else f" in at least one of {conditions} conditions"
+        if len(hits) == 1 < conditions:
+            where = f" in {counts[hits[0]][sign]} of {conditions} conditions"
+        end = f"end{'s' * (len(hits) == 1)} significantly {word} than {baseline}"
+        found.append(f"{who} {word if found else end}{where}")
+    return ", ".join(found) or f"{'no significant difference from' if counts else 'compared with'} {baseline}"
 
 
 def paired_differences(data: xr.Dataset) -> Figure | None:
@@ -66,12 +99,13 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
         return pairs
 
     baseline = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
-    caption = f"Over {the_last(data, 'training')}, exploration included. Mean differences of paired seeds (marks) "
-    caption += "with 95 % BCa intervals; filled if p < 0.05 (paired sign-flip test, Holm within a panel). n: pairs."
-    if any(row.same for row in rows):
-        caption += " Same runs: equal rewards in all episodes, as with buffers that never fill."
-    title, height, extra = f"compared with {baseline}", 0.75 + 0.24 * len(series), 0.062 * max(map(len, labels))
-    figure, panels = draw_conditions(data, title, caption, places, draw, height, extra=extra, of="difference in ")
+    caption = f"Difference from {baseline}; filled if p < {SIGNIFICANT:g}."
+    caption += " Same runs: equal rewards in all episodes." * any(row.same for row in rows)
+    caption += f"\nn: paired seeds; mean of {the_last(data, 'training')}, exploration included; 95 % BCa intervals; "
+    caption += "sign-flip test, Holm within a panel."
+    title, height, extra = headline(rows, baseline, axis), 0.75 + 0.24 * len(series), 0.062 * max(map(len, labels))
+    of = f"difference from {baseline} in " if len(places) == 1 else "difference in "
+    figure, panels = draw_conditions(data, title, caption, places, draw, height, extra=extra, of=of)
     panels[0, 0].set_yticks(range(len(series)), labels)
     panels[0, 0].set_ylim(len(series) - 0.4, -0.6)
     return figure
@@ -94,17 +128,12 @@ def draw_conditions(
     of: str = "",
     labels: Sequence[str] = (),
 ) -> tuple[Figure, Any]:
-    """Draw a panel for each condition; panels in μ_r have the same range along x, the axis of scores.
+    """Draw a panel `height` inches high for each condition; panels in μ_r have the same range along x, the scores.
 
     Args:
-        places: noise and control rate of each panel.
         draw: draws a panel at a noise and control rate, and returns the numbers of runs for its title.
-        height: of a panel [inch]; extra: width in addition to that of the panels.
+        extra: width [inch] in addition to that of the panels.
         of: beginning of the label of the x axis.
-        labels: of the legend.
-
-    Returns:
-        The figure, and its panels `[rows, columns]`.
     """
     across = panels_across(len(places))
     shape = -(-len(places) // across), across
@@ -157,8 +186,8 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
         axes.grid()
         return counts
 
-    caption = f"Share of runs above a level over {the_last(data, 'training')}, exploration included; failed runs are "
-    caption += f"above none. n: runs of each.{' Bands: 95 % for each level by itself.' * banded}"
+    caption = "Share of runs above a level; failed runs are above none.\nn: runs of each; "
+    caption += f"mean of {the_last(data, 'training')}, exploration included{'; bands: 95 % at each level' * banded}."
     labels = [one.label for one in series]
     figure, panels = draw_conditions(data, "performance profiles", caption, places, draw, 2.9, labels=labels)
     for axes in panels[:, 0]:

@@ -1,18 +1,19 @@
 """Learning curves, episode lengths and learner metrics of a sweep.
 
-Curves show training episodes with exploration; circles are greedy episodes. With many series, intervals at the ends of
-the curves replace bands and circles. Rewards are normalised to μ_r if the references allow it. Failed runs are counted
-and not drawn.
+Curves show training episodes with exploration; circles are greedy episodes. Rewards are normalised to μ_r if the
+references allow it. Failed runs are counted and not drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from replaybench.experiments.comparison import final_rewards, first_comparison
 from replaybench.experiments.dataset import (
     counted_in,
     episode_metric,
@@ -30,23 +31,25 @@ from replaybench.reports.figures.curves import (
     OtherCurve,
     curve_range,
     draw_references,
-    learning_curve,
-    reference_handles,
     series_curves,
     smoothing_window,
 )
+from replaybench.reports.figures.distributions import headline
 from replaybench.reports.figures.style import (
     GREY,
+    MU,
     MU_LABEL,
     RAW_LABELS,
     Series,
     add_legend,
     all_series,
+    broken,
     condition,
     legend_lines,
     minus,
     new_panels,
     panel_width,
+    run_count,
     whole_numbers,
     write_note,
 )
@@ -60,135 +63,158 @@ _MOST_GREEDY: Final = 20
 STEPS_LABEL: Final = "environment steps of a run"
 OTHERS: Final = ("#000000", "#7f7f7f", "#8c564b")
 """Colours of curves from elsewhere."""
-_ROOM, _MOST_ROOM = 0.025, 0.28
-"""Width of one series' interval right of the curves, and of all of them at most, as parts of the run."""
+_ACROSS: Final = 4
+"""Panels side by side with one series each."""
+_PALE: Final = "0.8"
+_GREEDY: Final[dict[str, Any]] = {"marker": "o", "markersize": 2.8, "markerfacecolor": "white", "markeredgewidth": 0.7}
 
 
 def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[OtherCurve] = ()) -> Figure:
     """Draw one plant's mean reward over the training episodes: noise down, control rate across.
 
+    With more than six series, those of one condition have a panel each; in panels of several conditions, the study's
+    first series and the one that ends highest are coloured. All others are grey.
+
     Args:
         in_steps: whether the x axis counts environment steps.
         others: curves from elsewhere to draw over them, in environment steps; for a single panel.
     """
+    from matplotlib.lines import Line2D
+
     window, series = smoothing_window(data.sizes["episode"]), all_series(data)
     in_steps = in_steps or bool(others)
-    rows, columns = data.sizes["noise"], data.sizes["frequency"]
-    width = panel_width(columns)
-    overlaid = [
-        Series("", "", other.label, OTHERS[place % len(OTHERS)], "", "--", "") for place, other in enumerate(others)
-    ]
-    labels = [one.label for one in (*series, *overlaid)] + [label for label, _ in REFERENCES.values()]
-    height = 0.66 * width if rows == 1 else max(1.9, 0.52 * width)
-    size = width * columns + 0.5, height * rows + 0.3
-    caption = _caption(data, window, len(series))
-    figure, panels = new_panels(data, "learning curves", caption, size, (rows, columns), labels, sharex=True)
+    shape = data.sizes["noise"], data.sizes["frequency"]
     usable = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
-    for place, axes in np.ndenumerate(panels):
-        here = data.isel(noise=place[0], frequency=place[1])
-        _draw_panel(axes, here, series, window, bool(usable[place]), in_steps)
+    conditions = [data.isel(noise=row, frequency=column) for row, column in np.ndindex(shape)]
+    crowded = len(series) > CROWDED
+    multiples = crowded and len(conditions) == 1 and not others
+    views = [_View(here, series, bool(ok)) for here, ok in zip(conditions, usable.flat, strict=True)]
+    if multiples:
+        shape = -(-len(series) // _ACROSS), _ACROSS
+        views = [_View(conditions[0], [one], bool(usable[0, 0])) for one in series]
+    elif crowded:
+        views = [view._replace(series=_pair(view.data, series)) for view in views]
+    shown = list(dict.fromkeys(one for view in views for one in view.series))
+    overlaid = [Series("", "", other.label, color, "", "--") for other, color in zip(others, cycle(OTHERS))]
+    handles = [] if multiples else legend_lines([one for one in series if one in shown] + overlaid)
+    handles += [Line2D([], [], label="other series", color=_PALE, linewidth=1.0)] * crowded
+    if data["reward_greedy"].notnull().any():
+        handles.append(Line2D([], [], label="greedy evaluation", color="none", **_GREEDY, markeredgecolor=GREY))
+    labels = [] if multiples else [handle.get_label() for handle in handles]
+    width = 2.35 if multiples else panel_width(shape[1]) + 0.4  # of labels of references
+    height = 0.62 * width if shape[0] == 1 else max(1.5 if multiples else 1.9, 0.5 * width)
+    first = conditions[0]
+    title = f"learning curves, {condition(first['noise'].item(), first['frequency'].item())}"
+    comparison = first_comparison(data) if runs_there(data).sum("seed").max() > 1 else None
+    if comparison is not None:
+        title = headline(*comparison)
+    caption = f"Learning curves over {counted_in(data)} of training, exploration included."
+    if crowded and not multiples:
+        caption += " Coloured: the study's first strategy, and the one that ends highest."
+    caption += "\n" + _statistics(data, window, banded=True)
+    interval = _marker_interval(data.sizes["greedy_episode"])
+    if data["reward_greedy"].notnull().any() and interval > 1:
+        caption += f"; circles: one in {interval} greedy evaluations"
+    size = width * shape[1] + 0.5, height * shape[0] + 0.3
+    figure, panels = new_panels(data, title, f"{caption}.", size, shape, labels, sharex=True)
+    for axes, view in zip(panels.flat, views, strict=False):
+        greys = [one for one in series if one not in view.series]
+        _draw_panel(axes, view, greys, window, in_steps, several=not multiples)
         for one, other in zip(overlaid, others, strict=True):
-            draw_curve(axes, one, other.scaled(here, bool(usable[place])))
-        axes.set_title(condition(here["noise"].item(), here["frequency"].item()), color=GREY)
+            draw_curve(axes, one, other.scaled(view.data, view.normalised))
+        name = condition(view.data["noise"].item(), view.data["frequency"].item())
+        axes.set_title(broken(view.series[0].label, 30) if multiples else name, color=GREY, size=8 if multiples else 9)
+    for axes in panels.flat[len(views) :]:
+        axes.axis("off")
     drawn = np.array([[bool(axes.lines) for axes in row] for row in panels])
+    known = np.resize([view.normalised for view in views], panels.shape)
     for row, column in np.argwhere(drawn).tolist():
         axes = panels[row, column]
-        if not drawn[row, :column].any() or not usable[row, : column + 1].all():
-            axes.set_ylabel(MU_LABEL if usable[row, column] else RAW_LABELS[episode_metric(data)])
+        if not drawn[row, :column].any() or not known[row, : column + 1].all():
+            axes.set_ylabel((MU if multiples else MU_LABEL) if known[row, column] else RAW_LABELS[episode_metric(data)])
         else:
             axes.tick_params(labelleft=False)
         if not drawn[row + 1 :, column].any():
             axes.set_xlabel(STEPS_LABEL if in_steps else EPISODE_LABELS[in_rounds(data)])
             axes.tick_params(labelbottom=True)
-    _share_view(panels[drawn & usable].tolist())
-    known = [
-        (panels[row, column], _levels(data, row, column, usable[row, column]), usable[row, column])
-        for row, column in np.ndindex(rows, columns)
-    ]
-    shown = draw_references([(axes, levels) for axes, levels, normalised in known if axes.lines and normalised])
-    for axes, levels, normalised in known:
-        shown |= draw_references([(axes, levels)] if axes.lines and not normalised else [])
-    crowded = len(series) > CROWDED
-    handles = legend_lines(series, crowded, 1.5 if crowded else 1.8)
-    add_legend(figure, [*handles, *legend_lines(overlaid), *reference_handles(shown)])
+    _share_view(panels[drawn & known].tolist())
+    levels = [(axes, view.levels(), view.normalised) for axes, view in zip(panels.flat, views, strict=False)]
+    bare = panels[:, :-1].ravel().tolist() if multiples else ()  # all have the same references
+    draw_references([(axes, each) for axes, each, normalised in levels if axes.lines and normalised], bare)
+    for axes, each, normalised in levels:
+        draw_references([(axes, each)] if axes.lines and not normalised else [], bare)
+    add_legend(figure, handles, below=multiples)
     return figure
 
 
-def _caption(data: xr.Dataset, window: int, series: int) -> str:
-    several, crowded = data.sizes["seed"] > 1, series > CROWDED
-    caption, counted = curve_caption(data, window), counted_in(data)
-    if crowded:
-        last = f"the last {window} {counted}" if window > 1 else f"the last {counted.removesuffix('s')}"
-        caption += f". Marks right of the curves: {last}"
-        caption += ", with 95 % bootstrap intervals over runs" if several else ""
-        return caption + ", in the order of the legend."
-    caption += ", band: 95 % bootstrap interval over runs" if several else ""
-    if data["reward_greedy"].notnull().any():
-        caption += ". Open circles: greedy episodes"
-        interval = _marker_interval(data.sizes["greedy_episode"])
-        caption += f", one in {interval} of each series" if interval > 1 else ""
-        caption += ", in turns" if interval > 1 and series > 1 else ""
-        caption += ", mean over runs" if several else ""
-    return caption + "."
+class _View(NamedTuple):
+    """A panel of learning curves: results of one condition, the coloured series, and whether μ_r is defined."""
+
+    data: xr.Dataset
+    series: list[Series]
+    normalised: bool
+
+    def scaled(self, reward: xr.DataArray) -> Floats:
+        values: Floats = (mu_r(self.data, reward) if self.normalised else reward).values
+        return values
+
+    def levels(self) -> dict[str, float]:
+        """Return the known references by name."""
+        found = {name: float(self.scaled(self.data[name])) for name in REFERENCES if name in self.data}
+        return {name: level for name, level in found.items() if np.isfinite(level)}
 
 
-def curve_caption(data: xr.Dataset, window: int) -> str:
-    """Return the beginning of a caption of curves over training episodes."""
-    caption = "Training episodes, exploration included"
-    caption += ": mean over runs" if data.sizes["seed"] > 1 else "; one run"
-    return caption + (f", moving average over {window} {counted_in(data)}" if window > 1 else "")
+def _pair(data: xr.Dataset, series: Sequence[Series]) -> list[Series]:
+    """Return the first series of a condition, and the one of highest mean final reward."""
+    final = final_rewards(data).mean("seed")
+    ends = {one: float(final.sel(one.where)) for one in series if np.isfinite(final.sel(one.where))}
+    return list(dict.fromkeys([next(iter(ends)), max(ends, key=ends.__getitem__)])) if ends else []
+
+
+def _statistics(data: xr.Dataset, window: int, banded: bool) -> str:
+    """Return the second line of captions of curves over training episodes."""
+    text = run_count(data) + (f"; moving average over {window} {counted_in(data)}" if window > 1 else "")
+    return text + "; bands: 95 % bootstrap intervals" * (banded and bool(runs_there(data).sum("seed").max() > 1))
 
 
 def _marker_interval(count: int) -> int:
     return max(1, -(-count // _MOST_GREEDY))
 
 
-def _levels(data: xr.Dataset, noise: int, frequency: int, normalised: bool) -> dict[str, float]:
-    here = data.isel(noise=noise, frequency=frequency)
-    levels = {name: float(_scaled(here, here[name], normalised)) for name in REFERENCES if name in here}
-    return {name: level for name, level in levels.items() if np.isfinite(level)}
-
-
-def _scaled(data: xr.Dataset, reward: xr.DataArray, normalised: bool) -> Floats:
-    values: Floats = (mu_r(data, reward) if normalised else reward).values
-    return values
-
-
-def _draw_panel(
-    axes: Axes, data: xr.Dataset, series: Sequence[Series], window: int, normalised: bool, in_steps: bool
-) -> None:
-    """Draw the curves of one noise and control rate."""
-    crowded = len(series) > CROWDED
+def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, in_steps: bool, several: bool) -> None:
+    """Draw the curves of one panel, of `several` series or of one, and count failed runs."""
+    data, every = view.data, [*view.series, *greys]
     counted = np.arange(data.sizes["episode"] + 1.0)
-    done = {one: steps_done(data, one.where) if in_steps else counted for one in series}
+    done = {one: steps_done(data, one.where) if in_steps else counted for one in every}
     episodes = max(float(ends[-1]) for ends in done.values())
-    room = min(_ROOM, _MOST_ROOM / (len(series) + 1.5))
-    axes.set_xlim(0, episodes * (1.01 + crowded * room * (len(series) + 1.5)))
-    rewards = {one: _scaled(data, data.sel(one.where)["reward"], normalised) for one in series}
+    axes.set_xlim(0, 1.01 * episodes)
+    rewards = {one: view.scaled(data.sel(one.where)["reward"]) for one in every}
+    interval = _marker_interval(data.sizes["greedy_episode"])
     for one, curve in series_curves(rewards.items(), window):
-        draw_curve(axes, one, curve._replace(episode=np.interp(curve.episode, counted, done[one])), not crowded)
-        whole, index = np.isfinite(rewards[one]).all(axis=1), series.index(one)
-        if crowded:
-            _draw_end(axes, one, rewards[one][whole][:, -window:], episodes * (1.01 + room * (index + 1.5)))
+        curve = curve._replace(episode=np.interp(curve.episode, counted, done[one]))
+        if one in greys:
+            axes.plot(curve.episode, curve.mean, color=_PALE, linewidth=0.8, zorder=1.5, label=f"other {one.label}")
             continue
-        interval = _marker_interval(data.sizes["greedy_episode"])
-        picked = slice(interval - 1 - index * interval // len(series), None, interval)  # series alternate
-        greedy = _scaled(data, data.sel(one.where)["reward_greedy"], normalised)[whole][:, picked].mean(axis=0)
-        axes.plot(
-            *(np.interp(data["greedy_episode"].values[picked], counted, done[one]), greedy), linestyle="none",
-            marker="o", markersize=2.8, markerfacecolor="white", markeredgecolor=one.color, markeredgewidth=0.7,
-            label=f"greedy {one.label}", zorder=4,
-        )  # fmt: skip
-    failed = []
-    for one in series:
+        draw_curve(axes, one, curve)
+        # Circles of several series alternate.
+        picked = slice(interval - 1 - view.series.index(one) * interval // len(view.series), None, interval)
+        whole = np.isfinite(rewards[one]).all(axis=1)
+        greedy = view.scaled(data.sel(one.where)["reward_greedy"])[whole][:, picked].mean(axis=0)
+        place = np.interp(data["greedy_episode"].values[picked], counted, done[one])
+        label = f"greedy {one.label}"
+        axes.plot(place, greedy, linestyle="none", markeredgecolor=one.color, label=label, zorder=4, **_GREEDY)
+    lost = {}
+    for one in every:
         present = runs_there(data.sel(one.where)).values
-        lost = present & ~np.isfinite(rewards[one]).all(axis=1)
-        failed += [f"{lost.sum()} of {present.sum()} {one.label}"] if lost.any() else []
+        lost[one] = int((present & ~np.isfinite(rewards[one]).all(axis=1)).sum()), int(present.sum())
+    failed = [f"{lost[one][0]} of {lost[one][1]} {one.label}" for one in view.series if lost[one][0]]
+    if several and (rest := sum(lost[one][0] for one in greys)):
+        failed.append(f"{rest} of {sum(lost[one][1] for one in greys)} others")
     if not axes.lines:
         axes.axis("off")
         write_note(axes, "all runs failed" if failed else "no results")
         return
-    axes.xaxis.set_major_locator(whole_numbers(5, episodes))
+    axes.xaxis.set_major_locator(whole_numbers(5 if several else 3, episodes))
     if failed:
         note = axes.legend(  # a legend is placed where it covers least
             handles=[], title="failed runs, not drawn:\n" + "\n".join(failed), title_fontsize=7, loc="best",
@@ -201,19 +227,10 @@ def _draw_panel(
 def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) -> None:
     """Draw a mean and, if `banded` and there are several runs, its band."""
     marker, width = "." if len(curve.episode) < 3 else "", 1.5 if banded else 1.2
-    look: dict[str, Any] = {"color": series.color, "linestyle": series.dashes, "linewidth": width, "marker": marker}
-    axes.plot(curve.episode, curve.mean, label=series.label, zorder=3, **look)
+    line: dict[str, Any] = {"color": series.color, "linestyle": series.dashes, "linewidth": width, "marker": marker}
+    axes.plot(curve.episode, curve.mean, label=series.label, zorder=3, **line)
     if curve.band is not None and banded:
         axes.fill_between(curve.episode, *curve.band, color=series.color, alpha=0.18, linewidth=0, zorder=2)
-
-
-def _draw_end(axes: Axes, series: Series, rewards: Floats, x: float) -> None:
-    curve = learning_curve(rewards, rewards.shape[1])
-    if curve.band is not None:
-        ends = [float(end[0]) for end in curve.band]
-        axes.plot((x, x), ends, color=series.color, linewidth=1.3, label=f"interval {series.label}", zorder=3)
-    mark: dict[str, Any] = {"marker": series.marker, "markersize": 4, "markerfacecolor": series.face}
-    axes.plot(x, curve.mean[0], label=f"end {series.label}", linestyle="none", zorder=4, color=series.color, **mark)
 
 
 def _share_view(panels: Sequence[Axes]) -> None:
@@ -237,15 +254,12 @@ def length_curves(data: xr.Dataset) -> Figure | None:
     """Draw the mean length of one plant's training episodes: noise down, rate across; None if all are equal."""
     if not lengths_vary(data):
         return None
-    rows, columns = data.sizes["noise"], data.sizes["frequency"]
-    series, window, width = all_series(data), smoothing_window(data.sizes["episode"]), panel_width(columns)
+    shape = data.sizes["noise"], data.sizes["frequency"]
+    series, window, width = all_series(data), smoothing_window(data.sizes["episode"]), panel_width(shape[1])
     banded = len(series) <= CROWDED
-    caption = curve_caption(data, window)
-    caption += ", band: 95 % bootstrap interval over runs." if data.sizes["seed"] > 1 and banded else "."
-    size, labels = (width * columns + 0.5, 0.6 * width * rows), [one.label for one in series]
-    figure, panels = new_panels(
-        data, "length of episodes", caption, size, (rows, columns), labels, sharex=True, sharey=True
-    )
+    caption = f"Mean length of training episodes.\n{_statistics(data, window, banded)}."
+    size, labels = (width * shape[1] + 0.5, 0.6 * width * shape[0]), [one.label for one in series]
+    figure, panels = new_panels(data, "length of episodes", caption, size, shape, labels, sharex=True, sharey=True)
     for (row, column), axes in np.ndenumerate(panels):
         here = data["episode_steps"].isel(noise=row, frequency=column)
         runs = ((one, here.sel(one.where).transpose("seed", "episode").values) for one in series)
@@ -256,13 +270,18 @@ def length_curves(data: xr.Dataset) -> Figure | None:
         axes.set_title(condition(here["noise"].item(), here["frequency"].item()), color=GREY)
         axes.set_xlim(0, 1.01 * data.sizes["episode"])
         axes.xaxis.set_major_locator(whole_numbers(5, data.sizes["episode"]))
-        axes.grid(axis="y")
-    for axes in panels[-1]:
-        axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
+        axes.set_ylabel("steps per episode" if column == 0 else "")
     panels[0, 0].set_ylim(bottom=0)
     panels[0, 0].yaxis.get_major_locator().set_params(integer=True)
-    for axes in panels[:, 0]:
-        axes.set_ylabel("steps per episode")
+    return _finish(figure, panels, data)
+
+
+def _finish(figure: Figure, panels: Any, data: xr.Dataset) -> Figure:
+    """Label the x axis of panels over episodes, and add the legend of the curves that they contain."""
+    for axes in panels[-1]:
+        axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
+    for axes in panels.flat:
+        axes.grid(axis="y")
     add_legend(figure, list({line.get_label(): line for axes in panels.flat for line in axes.lines}.values()))
     return figure
 
@@ -291,13 +310,10 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
     places = [(n, f) for n in data["noise"].values.tolist() for f in data["frequency"].values.tolist()]
     series = [one for one in all_series(data) if any(data[name].sel(one.where).notnull().any() for name in names)]
     banded = len(series) <= CROWDED
-    caption = f"Medians over runs{', bands from quartile to quartile' if banded else ''}."
+    caption = f"Metrics at greedy evaluations.\n{run_count(data)}; medians{', bands: quartiles' * banded}."
     size = panel_width(len(places)) * len(places) + 0.5, 1.7 * len(names) + 0.4
     shape, labels = (len(names), len(places)), [one.label for one in series]
-    figure, panels = new_panels(
-        data, "metrics of the learners", caption if data.sizes["seed"] > 1 else "One run.", size, shape, labels,
-        sharex=True,
-    )  # fmt: skip
+    figure, panels = new_panels(data, "metrics of the learners", caption, size, shape, labels, sharex=True)
     for (row, column), axes in np.ndenumerate(panels):
         noise, frequency = places[column]
         here = data[names[row]].sel(noise=noise, frequency=frequency)
@@ -312,13 +328,7 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
         if finite.size and finite.min() > 0 and finite.max() > _DECADES * finite.min():
             axes.set_yscale("log")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(axis="y")
-        if column == 0:
-            name = names[row].removeprefix(PREFIX)
-            axes.set_ylabel(_LABELS.get(name, name.replace("_", " ")))
-        if row == 0:
-            axes.set_title(condition(noise, frequency), color=GREY)
-        if row == len(names) - 1:
-            axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
-    add_legend(figure, list({line.get_label(): line for axes in panels.flat for line in axes.lines}.values()))
-    return figure
+        name = names[row].removeprefix(PREFIX)
+        axes.set_ylabel(_LABELS.get(name, name.replace("_", " ")) if column == 0 else "")
+        axes.set_title(condition(noise, frequency) if row == 0 else "", color=GREY)
+    return _finish(figure, panels, data)

@@ -5,7 +5,7 @@ Raw rewards replace μ_r if the references do not allow it at every point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from replaybench.experiments.comparison import final_rewards, no_learning, reference_rows
 from replaybench.experiments.dataset import counted_in, episode_metric, mu_r, runs_there, the_last
 from replaybench.experiments.statistics import DEAD_LEVEL, RISE_LEVEL, Interval, interval
-from replaybench.reports.figures.curves import REFERENCES, draw_at_bars, reference_handles
+from replaybench.reports.figures.curves import REFERENCE_LINE, merge_levels
 from replaybench.reports.figures.style import (
     GREY,
     MU,
@@ -28,6 +28,7 @@ from replaybench.reports.figures.style import (
     legend_lines,
     new_panels,
     panel_width,
+    run_count,
 )
 from replaybench.runtime.arrays import Floats
 
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_GROUP_WIDTH: Final = 0.84
-_NARROW: Final = 0.2
-"""Width of a bar [inch] above which a count is written horizontally."""
 LEVEL: Final[dict[str, Any]] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (4, 2)), "zorder": 1}
 
 
@@ -81,10 +79,11 @@ def usable_places(data: xr.Dataset) -> NDArray[np.bool_]:
     return found
 
 
-def score_bars(data: xr.Dataset) -> Figure:
-    """Draw one plant's scores as bars with intervals, the runs as dots, grouped by noise and control rate."""
-    from matplotlib.patches import Patch
+def score_dots(data: xr.Dataset) -> Figure:
+    """Draw one plant's scores: means with intervals, the runs as dots, a row a series.
 
+    Panels: measures across for one condition; for several, conditions across and measures down.
+    """
     series, usable = all_series(data), usable_places(data)
     places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
     final, count = the_last(data).removeprefix("the "), counted_in(data)
@@ -96,95 +95,107 @@ def score_bars(data: xr.Dataset) -> Figure:
     }
     normalised = [usable[place] for place in places]
     rows = (["mu_final", "mu_max", "rise_time"] if any(normalised) else []) + ([] if all(normalised) else ["raw_final"])
-    bars = len(series) * len(places)
-    width = min(13.0, max(3.4, 0.9 + 0.3 * bars + 0.3 * len(places)))
-    bar_inches = _GROUP_WIDTH * (width - 0.9) / max(1, bars)
-    labels = [one.label for one in series] + [label for label, _ in REFERENCES.values()]
-    references: set[str] = set()
-    size = width, 1.8 * len(rows) + 0.4
-    figure, panels = new_panels(data, "scores", _caption(data, rows), size, (len(rows), 1), labels, sharex=True)
-    for axes, name in zip(panels[:, 0], rows, strict=True):
-        for index, one in enumerate(series):
-            score, cells = read_score(data, one, name), data.sel(one.where)
-            for group, place in enumerate(places):
-                x = group + _GROUP_WIDTH * ((index + 0.5) / len(series) - 0.5)
-                _draw_bar(axes, one, x, _GROUP_WIDTH / len(series), bar_inches, score.runs[place], score.at(*place))
-                _draw_count(axes, x, _counts(cells.isel(noise=place[0], frequency=place[1]), name), bar_inches)
-        for group, place in enumerate(places):
-            if name in ("mu_final", "raw_final") and (name == "mu_final") == usable[place]:
-                known = reference_rows(data.isel(noise=place[0], frequency=place[1]))
-                levels = {row.name: row.mu if usable[place] else row.reward for row in known}
-                references |= draw_at_bars(axes, group, 0.98, levels)
-            if name != "raw_final" and not usable[place]:
-                axes.text(group, 0.5, f"no {MU}", transform=axes.get_xaxis_transform(), ha="center", color=GREY)
-        if name == "mu_max":
-            axes.axhline(1, **LEVEL)
-        axes.axhline(0, color="0.4", linewidth=0.8, zorder=1)
-        axes.grid(axis="y")
-        axes.set_ylabel(measures[name])
-        axes.tick_params(axis="x", length=0)
-        if name == "rise_time":
-            axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlim(-0.5, len(places) - 0.5)
-    axes.set_xticks(range(len(places)), _group_names(data, places))
-    patches = [Patch(facecolor=(s.color, 0.3), edgecolor=s.color, hatch=s.hatch, label=s.label) for s in series]
-    add_legend(figure, [*patches, *reference_handles(references)])
+    shape = (len(rows), len(places)) if len(places) > 1 else (1, len(rows))
+    width = min(2.6, max(1.3, 11 / shape[1])) * shape[1] + 0.3 + 0.062 * max(len(one.label) for one in series)
+    size = max(3.6, width), (0.65 + 0.19 * len(series)) * shape[0]
+    figure, panels = new_panels(data, "scores", _caption(data, rows), size, shape, sharey=True)
+    panels = panels if len(places) > 1 else panels.T
+    for (row, column), axes in np.ndenumerate(panels):
+        place, name = places[column], rows[row]
+        here = data.isel(noise=place[0], frequency=place[1])
+        for y, one in enumerate(series):
+            score = read_score(data, one, name)
+            _draw_row(axes, one, y, score.runs[place], score.at(*place))
+            counts = _counts(here.sel(one.where), name)
+            axes.text(1.01, y, counts, transform=axes.get_yaxis_transform(), va="center", size=7, color="0.2")
+        if name != "raw_final" and not usable[place]:
+            axes.text(0.5, 0.5, f"no {MU}", transform=axes.transAxes, ha="center", color=GREY)
+        if len(places) > 1 and row == 0:
+            axes.set_title(condition(here["noise"].item(), here["frequency"].item()), color=GREY, size=8, pad=16)
+        axes.set_xlabel(measures[name])
+        axes.grid(axis="x")
+        axes.tick_params(axis="y", length=0)
+    for name, across in zip(rows, panels, strict=True):
+        _share_range(across.tolist(), name == "rise_time")
+        for axes, place in zip(across, places, strict=True):
+            if name == "rise_time" or (name != "raw_final") != usable[place]:
+                continue
+            known = reference_rows(data.isel(noise=place[0], frequency=place[1]))
+            levels = {row.name: row.mu if name != "raw_final" else row.reward for row in known}
+            _draw_levels(axes, levels if name != "mu_max" else {"reference_dp": 1.0})
+    panels[0, 0].set_ylim(len(series) - 0.5, -0.5)
+    panels[0, 0].set_yticks(range(len(series)), [one.label for one in series])
     return figure
+
+
+def _draw_row(axes: Axes, series: Series, y: float, runs: Floats, score: Interval) -> None:
+    """Draw the runs of a series at one condition, and their mean and interval."""
+    if not np.isfinite(score.mean):  # not run yet, or all runs failed
+        axes.text(0.5, y, "–", transform=axes.get_yaxis_transform(), va="center", ha="center", color=GREY)
+        return
+    runs = runs[np.isfinite(runs)]
+    if len(runs) > 1:
+        aside = 0.6 * (np.arange(1, len(runs) + 1) * 0.6180339887 % 1 - 0.5)
+        axes.scatter(runs, y + aside, s=5, color=series.color, alpha=0.35, linewidths=0, zorder=2)
+    if score.high > score.low:
+        axes.plot([score.low, score.high], [y, y], color=series.color, linewidth=2.0, zorder=3)
+    mark: dict[str, Any] = {"marker": series.marker, "markersize": 5.5, "markerfacecolor": series.face}
+    axes.plot(score.mean, y, color=series.color, markeredgewidth=1.0, label=series.label, zorder=4, **mark)
+
+
+def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
+    """Set a common range of the panels of one measure; logarithmic if rise times span more than a decade."""
+    from matplotlib.ticker import LogLocator
+
+    ends = np.array([axes.dataLim.intervalx for axes in panels if axes.lines])
+    if not len(ends):
+        return
+    low, high = ends.min(), ends.max()
+    margin = 0.06 * (high - low) or 0.05
+    for axes in panels:
+        if logarithmic and 0 < 10 * low < high:
+            axes.set_xscale("log")
+            axes.set_xlim(low / 1.15, high * 1.15)
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.minorticks_off()
+        else:
+            axes.set_xlim(low - margin, high + margin)
+            axes.locator_params(axis="x", nbins=5)
+
+
+def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
+    """Draw the references that are in view, and dynamic programming if it is near, labelled above the panel."""
+    low, high = axes.get_xlim()
+    width, best = high - low, levels.get("reference_dp", np.nan)
+    if high < best < high + 0.2 * width:
+        high = best + 0.02 * width
+        axes.set_xlim(low, high)
+    near = {name: level for name, level in levels.items() if low <= level <= high}
+    for level in merge_levels(near, width):
+        axes.axvline(level, **REFERENCE_LINE)
+    for level, label in merge_levels(near, width, 0.15).items():  # labels are wider than lines
+        side: Any = "left" if level < low + 0.5 * width else "right"
+        axes.text(level, 1.01, label, transform=axes.get_xaxis_transform(), ha=side, va="bottom", size=7, color=GREY)
 
 
 def _counts(cell: xr.Dataset, name: str) -> str:
     """Write how many runs of a cell collapsed or failed, or never reach the level of the rise time."""
-    marks = {"mu_final": {"dead": "†", "failed": "×"}, "rise_time": {"censored": ""}, "raw_final": {"failed": "×"}}
+    marks = {"mu_final": {"dead": "†", "failed": "×"}, "rise_time": {"censored": "‡"}, "raw_final": {"failed": "×"}}
     counts = {mark: float(cell[count]) for count, mark in marks.get(name, {}).items()}
     return " ".join(f"{int(count)}{mark}" for mark, count in counts.items() if count > 0)
 
 
-def _draw_count(axes: Axes, x: float, text: str, inches: float) -> None:
-    """Write a count above a bar of a width [inch]; upright if the bar is narrow."""
-    look: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "color": "0.2"}
-    narrow = inches < _NARROW
-    axes.text(x, 1.02, text, size=6 if narrow else 7, rotation=90 if narrow else 0, **look)
-
-
 def _caption(data: xr.Dataset, rows: Sequence[str]) -> str:
     headline, _ = no_learning(data)
-    caption = f"{headline}. " * bool(headline) + "Training episodes, exploration included."
-    if runs_there(data).sum("seed").max() > 1:
-        caption += " Bars: means over runs; lines: 95 % bootstrap intervals; dots: single runs."
-    else:
-        caption += " Bars: single runs."
-    numbers = ["× failed runs (not scored)"] if (data["failed"] > 0).any() else []
-    measured = "mu_final" in rows
-    numbers += [f"† collapsed runs (final {MU} < {DEAD_LEVEL:g})"] if measured and (data["dead"] > 0).any() else []
-    caption += f" Numbers above: {', '.join(numbers)}." if numbers else ""
-    if measured and (data["censored"] > 0).any():
-        caption += " Numbers above the rise time: runs that never "
-        caption += f"reach {RISE_LEVEL:g}, scored with the length of the run."
-    return caption
-
-
-def _draw_bar(axes: Axes, series: Series, x: float, width: float, inches: float, runs: Floats, score: Interval) -> None:
-    """Draw a bar, `width` in units of the axis and `inches` wide."""
-    if not np.isfinite(score.mean):  # not run yet, or all runs failed
-        axes.text(x, 0.02, "–", transform=axes.get_xaxis_transform(), ha="center", color=GREY)
-        return
-    look: dict[str, Any] = {"color": (series.color, 0.3), "edgecolor": series.color, "hatch": series.hatch}
-    axes.bar(x, score.mean, 0.86 * width, linewidth=0.8, zorder=2, **look)
-    runs = runs[np.isfinite(runs)]
-    if len(runs) > 1:
-        aside = 0.62 * width * (np.arange(1, len(runs) + 1) * 0.6180339887 % 1 - 0.5)
-        axes.scatter(x + aside, runs, s=min(7.0, 30 * inches), color=series.color, alpha=0.5, linewidths=0, zorder=3)
-    if score.high > score.low:
-        axes.plot([x, x], [score.low, score.high], color="0.1", linewidth=1.3, solid_capstyle="butt", zorder=4)
-
-
-def _group_names(data: xr.Dataset, places: Sequence[tuple[int, ...]]) -> list[str]:
-    """Name the groups by the axis along which they differ."""
-    noises, rates = data["noise"].values, data["frequency"].values
-    by_noise, by_rate = (len({place[axis] for place in places}) > 1 for axis in (0, 1))
-    if by_noise == by_rate:
-        return [condition(noises[i], rates[j]).replace(", ", "\n" if by_noise else ", ") for i, j in places]
-    return [f"noise {noises[i]:g}" if by_noise else f"{rates[j]:g} Hz" for i, j in places]
+    several, measured = runs_there(data).sum("seed").max() > 1, "mu_final" in rows
+    marks = ["× failed runs (not scored)"] if (data["failed"] > 0).any() else []
+    marks += [f"† collapsed runs (final {MU} < {DEAD_LEVEL:g})"] if measured and (data["dead"] > 0).any() else []
+    marks += ["‡ runs that never reach it"] if measured and (data["censored"] > 0).any() else []
+    caption = f"{headline}. " * bool(headline) + ("Means and single runs." if several else "Single runs.")
+    caption += f" Numbers: {', '.join(marks)}." if marks else ""
+    intervals = "; 95 % bootstrap intervals" if several else ""
+    return f"{caption}\n{run_count(data)}; training episodes, exploration included{intervals}."
 
 
 def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | None:
@@ -200,22 +211,26 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     other = "noise" if rate else "frequency"
     series, normalised = all_series(data), bool(usable_places(data)[has_results(data)].all())
     columns = data.sizes[other]
-    caption = f"Mean of {the_last(data, 'training')}, exploration included; means over runs, 95 % intervals."
-    caption += "" if normalised else f" Raw rewards: {MU} is not defined everywhere."
+    caption = "Final scores." if normalised else f"Final rewards: {MU} is not defined everywhere."
+    caption += f"\n{run_count(data)}; mean of {the_last(data, 'training')}, exploration included; "
+    caption += "95 % bootstrap intervals."
     size, labels = (0.9 * panel_width(columns) * columns + 0.5, 2.9), [one.label for one in series]
     title = f"final score against {'control rate' if rate else 'noise'}"
     figure, panels = new_panels(data, title, caption, size, (1, columns), labels, sharey=True)
     values = data[axis].values
+    scaled = np.log(values) if rate else values
     for column, (axes, value) in enumerate(zip(panels[0], data[other].values, strict=True)):
         _set_scale(axes, rate, values)
         for index, one in enumerate(series):
             parts = read_score(data, one, "mu_final" if normalised else "raw_final")[1:]
             mean, low, high = (part[column] if rate else part[:, column] for part in parts)
-            x = _dodge(values, index - (len(series) - 1) / 2, rate)
+            # Points are shifted a little, so that the intervals of several series do not coincide.
+            shift = (index - (len(series) - 1) / 2) * min(0.04 * np.diff(scaled).min(), 0.012 * np.ptp(scaled))
+            x = np.exp(scaled + shift) if rate else scaled + shift
             axes.vlines(x, low, high, color=one.color, linewidth=1.1, zorder=2)
-            look: dict[str, Any] = {"color": one.color, "linestyle": one.dashes, "linewidth": 1.4, "zorder": 3}
-            look |= {"marker": one.marker, "markersize": 4.5, "markerfacecolor": one.face, "markeredgewidth": 1.0}
-            axes.plot(x, mean, label=one.label, **look)
+            mark = {"marker": one.marker, "markersize": 4.5, "markerfacecolor": one.face, "markeredgewidth": 1.0}
+            line = {"color": one.color, "linestyle": one.dashes, "linewidth": 1.4, "zorder": 3}
+            axes.plot(x, mean, label=one.label, **line, **mark)
         axes.set_title(f"noise {value:g}" if rate else f"{value:g} Hz", color=GREY)
         axes.grid(axis="y")
         for level in (0.0, 1.0) if normalised else ():
@@ -223,13 +238,6 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     panels[0, 0].set_ylabel(MU_LABEL if normalised else RAW_LABELS[episode_metric(data)])
     add_legend(figure, legend_lines(series, marked=True, width=1.4))
     return figure
-
-
-def _dodge(values: Floats, place: float, logarithmic: bool) -> Floats:
-    """Shift points a little, so that the intervals of several series do not coincide."""
-    scaled = np.log(values) if logarithmic else values
-    moved: Floats = scaled + place * min(0.04 * np.diff(scaled).min(), 0.012 * np.ptp(scaled))
-    return np.exp(moved) if logarithmic else moved
 
 
 def _set_scale(axes: Axes, logarithmic: bool, values: Floats) -> None:

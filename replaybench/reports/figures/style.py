@@ -49,9 +49,7 @@ def check_figure(path: Path) -> None:
 def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = "") -> None:
     """Write a figure atomically in the format of the path's suffix; equal figures give equal bytes.
 
-    Args:
-        dpi: dots per inch of pixel formats.
-        description: text to write into a PNG's metadata.
+    A description is written into a PNG's metadata.
     """
     suffix = path.suffix.lower()
     metadata: dict[str, Any] = {_DATES[suffix]: None} if suffix in _DATES else {}
@@ -65,7 +63,6 @@ def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = 
 PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#2b2b2b", "#8c7a00")
 MARKERS: Final = ("o", "s", "D", "^", "v", "P", "X", "*")
 DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-HATCHES: Final = ("", "////", "....", "xxxx")
 GREY: Final = "0.35"
 MU: Final = r"$\mu_r$"
 MU_LABEL: Final = f"{MU}  (0 = random, 1 = DP)"
@@ -90,7 +87,6 @@ _STYLE: Final[dict[Any, Any]] = {
     "axes.axisbelow": True,
     "grid.color": "0.92",
     "grid.linewidth": 0.7,
-    "hatch.linewidth": 0.6,
     "lines.solid_capstyle": "round",
     "mathtext.fontset": "dejavusans",
     "svg.hashsalt": "replaybench",  # equal data give equal bytes
@@ -100,8 +96,8 @@ _TITLE_SIZE, _CAPTION_SIZE = 11.5, 8.0
 
 
 @dataclass(frozen=True)
-class Look:
-    """Medium of the figures.
+class Medium:
+    """What figures are drawn for: formats, resolution, widths and font sizes.
 
     Attributes:
         formats: file formats that each figure is written in; `save` returns the path of the last.
@@ -116,8 +112,8 @@ class Look:
     changes: Mapping[Any, Any] = field(default_factory=dict)
 
 
-SCREEN: Final = Look(("svg", "png"))
-PAPER: Final = Look(
+SCREEN: Final = Medium(("svg", "png"))
+PAPER: Final = Medium(
     ("pdf",),
     dpi=600,
     columns=(89 / 25.4, 183 / 25.4),
@@ -131,7 +127,7 @@ PAPER: Final = Look(
 )
 """For print: columns of 89 and 183 mm (Nature; those of IEEE and Elsevier are within 4 %), text of 7 points."""
 
-_LOOK: Final = ContextVar("look", default=SCREEN)
+_MEDIUM: Final = ContextVar("medium", default=SCREEN)
 
 
 @dataclass(frozen=True)
@@ -144,7 +140,6 @@ class Series:
     color: str
     marker: str
     dashes: Any
-    hatch: str
 
     @property
     def face(self) -> str:
@@ -179,50 +174,51 @@ def all_series(data: xr.Dataset) -> list[Series]:
                 color=PALETTE[color % len(PALETTE)],
                 marker=MARKERS[(color + line // len(DASHES)) % len(MARKERS)],
                 dashes=DASHES[line % len(DASHES)],
-                hatch=HATCHES[line % len(HATCHES)],
             )
         )
     return found
 
 
 @contextmanager
-def style(look: Look = SCREEN) -> Iterator[None]:
+def style(medium: Medium = SCREEN) -> Iterator[None]:
     """Draw and write figures in the style of this project while the context lasts."""
     import matplotlib
 
-    before = _LOOK.set(look)
+    before = _MEDIUM.set(medium)
     try:
-        with matplotlib.rc_context({**_STYLE, **look.changes}):
+        with matplotlib.rc_context({**_STYLE, **medium.changes}):
             yield
     finally:
-        _LOOK.reset(before)
+        _MEDIUM.reset(before)
 
 
 def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     """Return an empty figure with its title and caption above `width` × `height` inches for the panels.
 
-    A figure for print has the width of the best-fitting column; its title and caption are returned by `caption_of`.
+    The caption's second line, after a line break, gives the statistics: number of runs, episodes, intervals. A figure
+    for print has the width of the best-fitting column; its title and caption are returned by `caption_of`.
     """
     from matplotlib.figure import Figure
 
-    if columns := _LOOK.get().columns:
+    if columns := _MEDIUM.get().columns:
         wide = columns[width > 2 * columns[0]]
         figure = Figure(figsize=(wide, height * min(1.0, max(0.75, 1.15 * wide / width))), layout="constrained")
         figure.set_label(f"{title}. {caption}")
         return figure
     unbroken = re.sub(r" (?=%)| (?=[=<≥] )|(?<= [=<≥]) ", "\u00a0", caption)  # numbers stay with their signs
-    lines = textwrap.wrap(unbroken, max(30, int(width * 72 / (0.56 * _CAPTION_SIZE))))
+    letters = max(30, int(width * 72 / (0.56 * _CAPTION_SIZE)))
+    lines = [line for part in unbroken.split("\n") for line in textwrap.wrap(part, letters)]
     titles = textwrap.wrap(title, max(20, int(width * 72 / (0.62 * _TITLE_SIZE))))
     head = ((0.6 + 1.3 * len(titles)) * _TITLE_SIZE + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
     total = height + head
     figure = Figure(figsize=(width, total), layout="constrained")
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0.0, 0.0, 1.0, height / total), w_pad=0.06, h_pad=0.06)
-    heading: dict[str, Any] = {"va": "top", "size": _TITLE_SIZE, "weight": "bold", "linespacing": 1.15}
-    figure.text(0.1 / width, 1 - 0.09 / total, "\n".join(titles), **heading)
     below = 0.09 + (0.2 + 1.3 * len(titles)) * _TITLE_SIZE / 72
-    text = "\n".join(lines)
-    figure.text(0.1 / width, 1 - below / total, text, va="top", size=_CAPTION_SIZE, color=GREY, linespacing=1.25)
+    at = 0.1 / width, 1 - 0.09 / total
+    figure.text(*at, "\n".join(titles), va="top", size=_TITLE_SIZE, weight="bold", linespacing=1.15)
+    at = 0.1 / width, 1 - below / total
+    figure.text(*at, "\n".join(lines), va="top", size=_CAPTION_SIZE, color=GREY, linespacing=1.25)
     return figure
 
 
@@ -235,16 +231,13 @@ def new_panels(
     labels: Sequence[str] = (),
     **shared: Any,
 ) -> tuple[Figure, Any]:
-    """Return a figure of one plant and its panels, `[rows, columns]`.
+    """Return a figure of one plant, whose name begins the title, and its panels, `[rows, columns]`.
 
     Args:
-        data: dataset of one plant, whose name begins the title.
-        size: width and height [inch] of all panels together.
-        labels: of the legend, for which room is added.
-        shared: axes that panels share, as arguments of `subplots`.
+        size: width and height [inch] of all panels together; room is added for the labels of a legend.
     """
     width, height = size
-    if labels and not _LOOK.get().columns:
+    if labels and not _MEDIUM.get().columns:
         width, height = width + legend_width(labels), max(height, 0.7 + 0.195 * len(labels))
     figure = new_figure(width, height, f"{plant_name(str(data['plant'].item()))}: {title}", caption)
     return figure, figure.subplots(*shape, squeeze=False, **shared)
@@ -252,7 +245,7 @@ def new_panels(
 
 def legend_width(labels: Sequence[str]) -> float:
     """Return the inches that a legend of these labels needs next to the panels."""
-    return 0.0 if _LOOK.get().columns else 0.75 + 0.062 * max(map(len, labels), default=0)
+    return 0.0 if _MEDIUM.get().columns else 0.75 + 0.062 * max(map(len, labels), default=0)
 
 
 def luminance(color: Sequence[float]) -> float:
@@ -272,13 +265,13 @@ def broken(text: str, most: int) -> str:
 
 
 def caption_of(figure: Figure) -> str:
-    """Return the caption of a figure for print."""
-    return str(figure.get_label()).replace(MU, "μ_r")
+    """Return the caption of a figure for print, in one line."""
+    return str(figure.get_label()).replace(MU, "μ_r").replace("\n", " ")
 
 
-def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """Add a legend right of the panels; in print, below them."""
-    if not _LOOK.get().columns:
+def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> None:
+    """Add a legend right of the panels; `below` them, as always in print."""
+    if not below and not _MEDIUM.get().columns:
         figure.legend(handles=list(handles), loc="outside right center", handlelength=2.4, labelspacing=0.7)
         return
     width, height = figure.get_size_inches()
@@ -292,11 +285,11 @@ def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 
     """Return the legend's handles of series that are drawn as lines, with their markers if `marked`."""
     from matplotlib.lines import Line2D
 
-    found = []
-    for one in series:
+    def handle(one: Series) -> Line2D:
         mark: dict[str, Any] = {"marker": one.marker, "markersize": 4, "markerfacecolor": one.face} if marked else {}
-        found.append(Line2D([], [], color=one.color, linestyle=one.dashes, linewidth=width, label=one.label, **mark))
-    return found
+        return Line2D([], [], color=one.color, linestyle=one.dashes, linewidth=width, label=one.label, **mark)
+
+    return [handle(one) for one in series]
 
 
 def panel_width(columns: int) -> float:
@@ -323,11 +316,15 @@ def whole_numbers(most: int, largest: float) -> Locator:
 
 
 def label_angle(axes: Axes, periodic: bool, ticks: int) -> None:
-    """Put ticks of an angle [rad] at parts of π; of another state, at most `ticks` steps between ticks."""
-    if periodic:
-        axes.set_xticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), ["−π", "−π/2", "0", "π/2", "π"])
-    else:
+    """Put ticks of an angle [rad] in view at parts of π; of another state, at most `ticks` steps between ticks."""
+    if not periodic:
         axes.locator_params(axis="x", nbins=ticks)
+        return
+    low, high = (2 / np.pi * end for end in axes.get_xlim())
+    names = {0: "0", 1: "π/2", 2: "π", -1: "−π/2", -2: "−π"}
+    quarters = range(int(np.ceil(low - 1e-3)), int(np.floor(high + 1e-3)) + 1)
+    labels = [names.get(q, f"{minus(str(q // 2 if q % 2 == 0 else q))}π{'/2' * (q % 2)}") for q in quarters]
+    axes.set_xticks(np.pi / 2 * np.array(quarters), labels)
 
 
 def condition(noise: float, frequency: float) -> str:
@@ -339,6 +336,12 @@ def span(counts: Iterable[int]) -> str:
     """Return the range of counts: `6`, or `5 to 6`."""
     found = sorted(counts)
     return " to ".join(dict.fromkeys((f"{found[0]}", f"{found[-1]}")))
+
+
+def run_count(data: xr.Dataset) -> str:
+    """Return the number of runs of each series of one plant, for captions: `n = 5 to 6 runs`."""
+    present = runs_there(data).sum("seed").values
+    return f"n = {span(present[present > 0])} run{'s' * bool(present.max() > 1)}"
 
 
 def minus(text: str) -> str:
@@ -359,11 +362,11 @@ def file_names(plants: Sequence[str]) -> list[str]:
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
     """Write a figure in each format of the current medium; return the path of the last one (PNG on screens)."""
-    look = _LOOK.get()
-    figure.set_dpi(look.dpi)  # text is as wide as whole pixels, so the layout depends on the resolution
+    medium = _MEDIUM.get()
+    figure.set_dpi(medium.dpi)  # text is as wide as whole pixels, so the layout depends on the resolution
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # all files have the same layout
-    for suffix in look.formats:
+    for suffix in medium.formats:
         path = folder / f"{name}.{suffix}"
-        write_figure(figure, path, look.dpi)
+        write_figure(figure, path, medium.dpi)
     return path

@@ -18,7 +18,6 @@ from replaybench.baselines.fuzzy_q_iteration import Solution
 from replaybench.data.policy_file import read_policy
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.cell import make_agent
 from replaybench.experiments.dataset import rule_of
 from replaybench.experiments.snapshots import follow, has_surfaces, median_seed, pixel_states, solved_surfaces
@@ -39,6 +38,7 @@ from replaybench.runtime.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 MOST_STRATEGIES: Final = 3
 _PIXELS: Final = 161
@@ -122,30 +122,21 @@ def _draw(data: xr.Dataset, plant: OdePlant, surfaces: Sequence[Surface]) -> Fig
     actions = min(_MOST_ACTIONS, len(plant.action_names))
     columns, rows = len(surfaces), 1 + actions
     caption = (
-        "Above: value of the greedy policy as discounted mean reward per step, (1 − γ) Q(s, π(s)). Below: π(s). "
-        "Lines: its trajectory without noise from the start (circle) towards the reference (cross); "
-        "the titles give its mean reward per step."
+        "Above: value of the greedy policy, (1 − γ) Q(s, π(s)). Below: the policy π(s). Lines: its trajectory from the "
+        "start (circle) towards the reference (cross).\n"
+        "Titles: mean reward per step of that greedy episode without noise, of the run of median final reward."
     )
     title = f"value and policy, {condition(data['noise'].item(), data['frequency'].item())}"
     size = 2.45 * columns + 1.4, (2.1 if actions == 1 else 1.6) * rows + 0.5
     figure, panels = new_panels(data, title, caption, size, (rows, columns), sharex=True, sharey=True)
-    (left, bottom), (right, top) = plant.grid_low, plant.grid_high
-    extent = left, right, bottom, top
+    extent = np.ravel(list(zip(plant.grid_low, plant.grid_high, strict=True))).tolist()
     names = [f"{name} [{unit}]" for name, unit in zip(plant.state_names, plant.state_units, strict=True)]
-    look: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest"}
+    values = value_range(np.concatenate([surface.value.ravel() for surface in surfaces]), surfaces[0].value)
     for row in range(rows):
-        learned = np.concatenate([surface.value.ravel() for surface in surfaces])
-        low, high = plant.action_low[row - 1], plant.action_high[row - 1]
-        if row == 0:
-            low, high = value_range(learned, surfaces[0].value)
         for axes, surface in zip(panels[row], surfaces, strict=True):
-            values = surface.value if row == 0 else surface.action[..., row - 1]
-            colors = "viridis" if row == 0 else "RdBu_r" if low < 0 < high else "cividis"
-            image = axes.imshow(values.T, extent=extent, vmin=low, vmax=high, cmap=colors, **look)
-            line = cut_path(surface.path, [2 * np.pi if around else np.inf for around in plant.periodic]).T
-            axes.plot(*line, color="black", linewidth=2.0)
-            axes.plot(*line, color="white", linewidth=0.9)
-            draw_ends(axes, plant)
+            shown = surface.value if row == 0 else surface.action[..., row - 1]
+            image = _draw_surface(axes, plant, shown, extent, row - 1 if row else None, values)
+            _draw_path(axes, surface.path, plant.periodic, plant.initial_state, plant.reference_state)
             axes.set(xlim=extent[:2], ylim=extent[2:])
         label = "value" if row == 0 else f"{plant.action_names[row - 1]} [{plant.action_units[row - 1]}]"
         figure.colorbar(image, ax=panels[row], label=label, extend="both" if row == 0 else "neither", pad=0.015)
@@ -156,6 +147,37 @@ def _draw(data: xr.Dataset, plant: OdePlant, surfaces: Sequence[Surface]) -> Fig
         axes.set_xlabel(names[0])
         label_angle(axes, plant.periodic[0], 4)
     return figure
+
+
+def _draw_surface(
+    axes: Axes,
+    plant: OdePlant,
+    surface: NDArray[np.floating[Any]],
+    extent: Sequence[float],
+    action: int | None,
+    values: tuple[float, float] | tuple[None, None] = (None, None),
+) -> AxesImage:
+    """Draw a value surface `[X, Y]`, or the policy of one action in the range of that action."""
+    (low, high), colors = values, "viridis"
+    if action is not None:
+        low, high = plant.action_low[action], plant.action_high[action]
+        colors = "RdBu_r" if low < 0 < high else "cividis"
+    place: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest", "extent": extent}
+    return axes.imshow(surface.T, vmin=low, vmax=high, cmap=colors, **place)
+
+
+def _draw_path(
+    axes: Axes,
+    path: NDArray[np.floating[Any]],
+    periodic: Sequence[bool],
+    start: Sequence[float] | Floats,
+    reference: Sequence[float] | Floats,
+) -> None:
+    """Draw a trajectory `[T, 2]`, its start and its reference."""
+    line = cut_path(path, [2 * np.pi if around else np.inf for around in periodic[:2]]).T
+    axes.plot(*line, color="black", linewidth=2.0)
+    axes.plot(*line, color="white", linewidth=0.9)
+    draw_ends(axes, start, reference)
 
 
 def value_range(learned: NDArray[np.floating[Any]], solved: NDArray[np.floating[Any]]) -> tuple[float, float]:
@@ -173,11 +195,11 @@ def cut_path(path: NDArray[np.floating[Any]], turns: Sequence[float]) -> NDArray
     return path
 
 
-def draw_ends(axes: Axes, plant: OdePlant, states: tuple[int, int] = (0, 1)) -> None:
-    """Mark the plant's start with a circle and its reference with a cross in the plane of two states."""
+def draw_ends(axes: Axes, start: Sequence[float] | Floats, reference: Sequence[float] | Floats) -> None:
+    """Mark the start with a circle and the reference with a cross, in the plane of the first two states given."""
     ends: dict[str, Any] = {"markeredgecolor": "black", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
-    for state, marker, size in ((plant.initial_state, "o", 5.0), (plant.reference_state, "X", 6.5)):
-        axes.plot(*(state[s] for s in states), marker=marker, markersize=size, **ends)
+    axes.plot(start[0], start[1], marker="o", markersize=5.0, **ends)
+    axes.plot(reference[0], reference[1], marker="X", markersize=6.5, **ends)
 
 
 def _number(value: float) -> str:
@@ -201,109 +223,51 @@ def solution_figure(solution: Solution) -> Figure:
     plant, grid = solution.plant, solution.grid
     if len(grid.nodes) < 2:
         raise UserError(f"{plant.name} has {len(grid.nodes)} state; a map needs two")
-    panels = 1 + len(plant.action_names)
-    columns = min(panels, 3)
-    rows = -(-panels // columns)
+    count = 1 + len(plant.action_names)
+    columns = min(count, 3)
+    rows = -(-count // columns)
     figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows + 0.7), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    path = _greedy_path(solution)
-    here = _slice(solution)
-    value, policy = solution.value_surface()[here], solution.policy_surface()[here]
-    _map(figure, axes.flat[0], solution, path, value, "value of the best action", cmap="viridis")
-    for a, name in enumerate(plant.action_names):
-        low, high = plant.action_low[a], plant.action_high[a]
-        colors = "RdBu_r" if low < 0.0 < high else "cividis"
-        label = f"{name} [{plant.action_units[a]}]"
-        _map(figure, axes.flat[1 + a], solution, path, policy[..., a], label, cmap=colors, vmin=low, vmax=high)
-    for spare in axes.flat[panels:]:
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    nodes = grid.axes()
+    pairs = zip(nodes[2:], plant.reference_state[2:], strict=True)
+    here: tuple[Any, ...] = slice(None), slice(None), *(int(np.abs(axis - at).argmin()) for axis, at in pairs)
+    surfaces = [solution.value_surface()[here], *np.moveaxis(solution.policy_surface()[here], -1, 0)]
+    labels = [f"{name} [{unit}]" for name, unit in zip(plant.action_names, plant.action_units, strict=True)]
+    half = grid.spacing[:2] / 2  # a node's colour fills the half spacing around it
+    low, high = np.array(grid.low[:2]), np.array(grid.high[:2])
+    extent = np.ravel([low - half, [axis[-1] for axis in nodes[:2]] + half], "F").tolist()
+
+    def within(states: Any) -> NDArray[np.float64]:
+        """Return the first two of physical states `[T, S]`, angles within the turn that the grid covers."""
+        first: NDArray[np.float64] = np.atleast_2d(states)[:, :2]
+        outside = np.array(plant.periodic[:2]) & ((first < low - 1e-9) | (first > high + 1e-9))
+        return np.where(outside, first - 2 * np.pi * np.floor((first - low) / (2 * np.pi)), first)
+
+    path = within(follow(plant, solution.frequency, 1, solution.greedy).states[0])
+    ends = within([plant.initial_state, plant.reference_state])
+    for place, (axes, surface) in enumerate(zip(panels.flat, surfaces, strict=False)):
+        image = _draw_surface(axes, plant, surface, extent, place - 1 if place else None)
+        _draw_path(axes, path, plant.periodic, *ends)
+        turn = (min(extent[0], low[0]), max(extent[1], high[0])) if plant.periodic[0] else extent[:2]
+        axes.set(xlim=turn, ylim=extent[2:])
+        label_angle(axes, plant.periodic[0], 6)
+        axes.set_title(labels[place - 1] if place else "value of the best action")
+        figure.colorbar(image, ax=axes, pad=0.02)
+    for spare in panels.flat[count:]:
         spare.remove()
-    for axis in axes[:, 0]:
-        axis.set_ylabel(f"{plant.state_names[1]} [{plant.state_units[1]}]")
+    for axes in panels[:, 0]:
+        axes.set_ylabel(f"{plant.state_names[1]} [{plant.state_units[1]}]")
     for column in range(columns):
-        lowest = axes[(panels - 1 - column) // columns, column]
+        lowest = panels[(count - 1 - column) // columns, column]
         lowest.set_xlabel(f"{plant.state_names[0]} [{plant.state_units[0]}]")
         lowest.tick_params(labelbottom=True)
-    nodes = " × ".join(map(str, grid.nodes))
+    effort = f"{solution.sweeps} {solution.variant} sweeps"
+    if solution.variant == "modified":  # far fewer than by sweeps alone, since policies are evaluated in between
+        effort = f"modified policy iteration, the last {solution.sweeps} improvements on these nodes"
     figure.suptitle(
         f"{plant.name} at {solution.frequency:g} Hz: fuzzy Q-iteration, γ = {solution.discount:.4g}, "
-        f"{nodes} nodes, {len(solution.actions)} actions\n{_effort(solution)}\n"
+        f"{' × '.join(map(str, grid.nodes))} nodes, {len(solution.actions)} actions\n{effort}\n"
         "line: greedy episode without noise, from its start (dot); cross: the reference",
         fontsize="medium",
     )
     return figure
-
-
-def _effort(solution: Solution) -> str:
-    if solution.variant == "modified":  # far fewer than by sweeps alone, since policies are evaluated in between
-        return f"modified policy iteration, the last {solution.sweeps} improvements on these nodes"
-    return f"{solution.sweeps} {solution.variant} sweeps"
-
-
-def _map(
-    figure: Figure, axes: Axes, solution: Solution, path: NDArray[np.float64], surface: Any, label: str, **colors: Any
-) -> None:
-    """Draw one surface `[n₁, n₂]` with its colour bar, the greedy path, and the two ends of the task."""
-    plant, grid = solution.plant, solution.grid
-    # A node's colour fills the half spacing around it.
-    half = grid.spacing[:2] / 2
-    first, last = np.array(grid.low[:2]), np.array([axis[-1] for axis in grid.axes()[:2]])
-    (left, bottom), (right, top) = first - half, last + half
-    image = axes.imshow(
-        surface.T,
-        extent=(left, right, bottom, top),
-        origin="lower",
-        aspect="auto",
-        interpolation="nearest",
-        **colors,
-    )
-    axes.plot(*path.T, color="black", linewidth=2.2)
-    axes.plot(*path.T, color="white", linewidth=1.0)
-    ends: dict[str, Any] = {"markeredgecolor": "black", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
-    for state, marker, size in ((plant.initial_state, "o", 6), (plant.reference_state, "X", 8)):
-        axes.plot(*_shown(solution, np.array([state])).T, marker=marker, markersize=size, **ends)
-    axes.set(xlim=(left, right), ylim=(bottom, top))
-    if plant.periodic[0]:
-        low, high = grid.low[0], grid.high[0]
-        quarters = np.arange(np.ceil(low / (np.pi / 2) - 1e-3), high / (np.pi / 2) + 1e-3)
-        axes.set_xticks(quarters * np.pi / 2, [_in_pi(int(quarter)) for quarter in quarters])
-        axes.set_xlim(min(left, low), max(right, high))
-    axes.set_title(label)
-    figure.colorbar(image, ax=axes, pad=0.02)
-
-
-def _in_pi(quarters: int) -> str:
-    """Write a multiple of π/2."""
-    factor, half = (quarters // 2, "") if quarters % 2 == 0 else (quarters, "/2")
-    return f"{factor}π{half}".replace("-", "−").replace("0π", "0").replace("1π", "π")
-
-
-def _shown(solution: Solution, states: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the first two of physical states `[T, S]`, `[T, 2]`, angles within the turn that the grid covers."""
-    low, high = np.array(solution.grid.low[:2]), np.array(solution.grid.high[:2])
-    first = states[:, :2]
-    outside = np.array(solution.plant.periodic[:2]) & ((first < low - 1e-9) | (first > high + 1e-9))
-    return np.where(outside, first - 2 * np.pi * np.floor((first - low) / (2 * np.pi)), first)
-
-
-def _slice(solution: Solution) -> tuple[Any, ...]:
-    """Return the index of the map: the first two axes whole, the others at the node nearest to the reference."""
-    axes = solution.grid.axes()
-    pairs = zip(axes[2:], solution.plant.reference_state[2:], strict=True)
-    return slice(None), slice(None), *(int(np.abs(axis - at).argmin()) for axis, at in pairs)
-
-
-def _greedy_path(solution: Solution) -> NDArray[np.float64]:
-    """Return the first two physical states of the greedy episode `[T, 2]`, with NaN where an angle wraps."""
-    plant = solution.plant
-    env = PopulationEnv(plant, frequency=solution.frequency)
-    observation, infos = env.reset()
-    states = [infos["true_state"][0]]
-    stopped = False
-    while not stopped:
-        observation, _, terminated, truncated, infos = env.step(solution.greedy(observation))
-        states.append(infos["true_state"][0])
-        stopped = bool(terminated[0] or truncated[0])
-    path = _shown(solution, plant.denormalise_state(np.array(states)))
-    wraps = (np.abs(np.diff(path, axis=0)) > np.pi) & np.array(plant.periodic)[:2]
-    gap = np.flatnonzero(wraps.any(axis=1)) + 1
-    return np.insert(path, gap, np.nan, axis=0)

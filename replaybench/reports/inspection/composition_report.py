@@ -258,14 +258,14 @@ def _draw_plane(figure: Figure, axes: Axes, visits: composition.Visits, plane: i
     pair = visits.planes[plane]
     across, up = (visits.axes[s] for s in pair)
     counts = np.ma.masked_equal(visits.plane[plane].T, 0)
-    look: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest", "cmap": "viridis"}
+    shown: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest", "cmap": "viridis"}
     norm = LogNorm(1, max(2, int(visits.plane[plane].max())))
-    image = axes.imshow(counts, extent=(across.low, across.high, up.low, up.high), norm=norm, **look)
+    image = axes.imshow(counts, extent=(across.low, across.high, up.low, up.high), norm=norm, **shown)
     figure.colorbar(image, ax=axes, label="experiences", pad=0.015, ticks=LogLocator(subs=(1, 2, 5)), format="%d")
     axes.set(xlabel=across.label, ylabel=up.label)
     style.label_angle(axes, across.periodic, 5)
     if isinstance(plant, OdePlant):
-        draw_ends(axes, plant, pair)
+        draw_ends(axes, *([state[axis] for axis in pair] for state in (plant.initial_state, plant.reference_state)))
         axes.set(xlim=(across.low, across.high), ylim=(up.low, up.high))
 
 
