@@ -13,7 +13,7 @@ import numpy as np
 from golden_store import Measured
 
 from replaybench.data.batch import TraceRule
-from replaybench.evidence.contracts import Model
+from replaybench.evidence.contracts import _Model
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.slots import STEP, Unit, episode, segment
 from replaybench.replay.strategies.interface import Context
@@ -75,7 +75,7 @@ def measure(case: str) -> Measured:
     strategy = parse(text).at(50.0)
     capacity = CAPACITY if strategy.retention.bounded else EPISODES * -(-STEPS // unit.steps) * unit.steps
     rule = Rule() if strategy.retention.traces else None
-    replay = Replay(strategy, FIELDS, capacity, 0, range(MEMBERS), BATCH, unit, Model(), rule)
+    replay = Replay(strategy, FIELDS, capacity, 0, range(MEMBERS), BATCH, unit, _Model(), rule)
     rng = np.random.Generator(np.random.PCG64(0))
     told: dict[str, list[Any]] = {name: [] for name in ("serial", "probability", "weight", "actor weight", "rate")}
     for number in range(EPISODES):
