@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.networks.layers import ACTIVATIONS, activate
+from replaybench.controllers.networks.mlp import ACTIVATIONS, activate
 from replaybench.controllers.networks.tiles import matmul, padded, transpose
 from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
