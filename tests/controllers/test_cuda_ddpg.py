@@ -26,7 +26,7 @@ CUDA = torch.cuda.is_available()
 needs_cuda = pytest.mark.skipif(not CUDA, reason="no CUDA device")
 
 
-def batch(seed: int, size: int, dtype: Any = np.float64) -> SimpleNamespace:
+def batch(seed: int, size: int, dtype: Any = np.float64) -> Any:
     """Return a batch of every kind of sample; one member's learning rate is 0."""
     rng = np.random.Generator(np.random.PCG64(seed))
 
@@ -99,7 +99,7 @@ def test_a_phase_is_its_updates_one_after_the_other() -> None:
     updates = 2 * AT_ONCE + 3
     room = batch(0, 16)
 
-    def drawn() -> Iterator[SimpleNamespace]:
+    def drawn() -> Iterator[Any]:
         for update in range(updates):
             for name, array in vars(batch(update, 16)).items():
                 getattr(room, name)[...] = array

@@ -154,7 +154,7 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers()
     assert 1 / 150 < factor.min() < factor.max() < 1 / 70
     for seed in range(5, 10):
         raw = batch(seed)
-        scaled = SimpleNamespace(**vars(raw))
+        scaled: Any = SimpleNamespace(**vars(raw))
         scaled.observation, scaled.next_observation = scaler(raw.observation), scaler(raw.next_observation)
         scaled.reward = factor[:, None, None] * raw.reward
         found, expected = agent.update(raw)["td_error"], plain.update(scaled)["td_error"]

@@ -162,10 +162,10 @@ def outputs_of(weights: dict[str, torch.Tensor], x: torch.Tensor, action: torch.
 def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_samples: int) -> None:
     """The critic's gradient and the actor's, with none, half and all of a batch far-policy."""
     config = DDPGConfig(batch_size=B, exploration=GaussianNoise(sigma=0.3))
-    agent, drawn = DDPG(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64, refer=refer)), batch(3)
-    drawn = SimpleNamespace(**{
+    agent, whole = DDPG(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64, refer=refer)), batch(3)
+    drawn: Any = SimpleNamespace(**{
         name: {field: column[:1] for field, column in value.items()} if name == "columns" else value[:1]
-        for name, value in vars(drawn).items()
+        for name, value in vars(whole).items()
     })  # fmt: skip
     drawn.columns["behaviour_mean"][:] = agent.policy(drawn.observation) + 1e-2
     drawn.columns["behaviour_mean"][0, :far_samples] += 1.0

@@ -32,7 +32,7 @@ class TwinWorkspace(NamedTuple):
 
 
 def twin_workspace(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinWorkspace:
-    """Allocate the work space for batches of `batch` experiences."""
+    """Allocate for batches of `batch` experiences."""
     q, q_other, d_q = (np.zeros((batch, 1), dtype) for _ in range(3))
     d_action, d_other = (np.zeros((batch, actions), dtype) for _ in range(2))
     return TwinWorkspace(tape, q, q_other, d_q, d_action, d_other)

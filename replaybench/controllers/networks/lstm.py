@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.networks.layers import ACTIVATIONS, activate
+from replaybench.controllers.networks.mlp import ACTIVATIONS, activate
 from replaybench.controllers.networks.tiles import matmul, padded, transpose
 from replaybench.runtime.arrays import AnyFloats, aligned_zeros
 from replaybench.runtime.kernel import kernel
@@ -126,7 +126,7 @@ class PopulationLSTM:
         return named
 
     def tape(self, segments: int, steps: int, reach: int | None = None) -> LSTMTape:
-        """Allocate the work space of passes over at most `segments` of `steps`; gradient flows through `reach`."""
+        """Allocate passes over at most `segments` of `steps`; gradient flows through the last `reach`."""
         kind, units, layers = self.parameters.dtype, self.shape.units, self.shape.layers
         batch = padded(segments, kind.itemsize)
         # An odd number: rows a power of two apart would all fall on the same few lines of the cache.

@@ -136,13 +136,7 @@ class PopulationRecurrent:
         return self._trunk.named_weights(f"{name}.trunk") | self._head.named_weights(f"{name}.head")
 
     def tape(self, segments: int, steps: int = 1, reach: int | None = None, place: int = 0) -> RecurrentTape:
-        """Allocate the work space of one member's passes over at most `segments` of `steps`.
-
-        Args:
-            segments, steps: B and T.
-            reach: last steps of each segment through which gradient flows; None for all.
-            place: where the network's own part of the memory begins.
-        """
+        """Allocate one member's passes over B `segments` of T `steps`, with gradient through the last `reach`."""
         kind = self.parameters.dtype
         joined = np.zeros((segments, self.shape.head.actions), kind)
         return RecurrentTape(
@@ -156,15 +150,9 @@ class PopulationRecurrent:
         )
 
     def step(self, x: AnyFloats, state: AnyFloats, action: AnyFloats | None = None) -> tuple[AnyFloats, AnyFloats]:
-        """Evaluate one step of N runs of all members.
+        """Evaluate one step of N runs of all members: x `[M, N, in]`, state `[M, N, 2 · L · U]`, action `[M, N, A]`.
 
-        Args:
-            x: `[M, N, in]`.
-            state: `[M, N, 2 · L · U]`, zero at the start of an episode.
-            action: `[M, N, A]`, where the shape has one; the next state does not depend on it.
-
-        Returns:
-            The output `[M, N, out]`, and the next state.
+        Return the output `[M, N, out]`, and the next state, which does not depend on the action.
         """
         kind, (members, runs) = self.parameters.dtype, x.shape[:2]
         joined = np.zeros((members, runs, self.shape.actions)) if action is None else action

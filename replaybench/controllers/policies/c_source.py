@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.networks import layers as activations
+from replaybench.controllers.networks import mlp
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
 from replaybench.controllers.networks.tiles import THIN_ROWS
 from replaybench.controllers.policies.policy import Policy, Units, head_of, memory_of, statistics_of, weights_of
@@ -281,7 +281,7 @@ class _Writer:
         if self.memory or self.head.tanh or (self.head.activation == "tanh" and len(self.head.layers) > 1):
             text = TANH
             for name in ("Q1", "Q2", "Q3", "R0", "R1", "R2", "SATURATED"):
-                text = text.replace(name, number(getattr(activations, f"_{name}")))
+                text = text.replace(name, number(getattr(mlp, f"_{name}")))
             yield text
         if self.memory:
             yield LSTM

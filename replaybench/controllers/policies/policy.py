@@ -88,25 +88,22 @@ class Policy:
         if seen.ndim not in (1, 2) or seen.shape[-1] != size:
             raise UserError(f"an observation of this policy holds {size} numbers, not an array of shape {seen.shape}")
         rows = np.atleast_2d(seen)
-        chosen, after = self._choose(rows[None], state, episode_start, deterministic)
+        agent, after = self.agent, None
+        choose = agent.policy if deterministic else agent.sample
+        if not agent.memory.size:
+            chosen = choose(rows[None])
+        else:
+            before = np.zeros((len(rows), agent.memory.size), np.float32)
+            if state is not None and np.shape(state) != before.shape:
+                raise UserError(f"what this policy remembers has shape {before.shape} here, not {np.shape(state)}")
+            if state is not None:
+                going_on = (
+                    True if episode_start is None else ~np.atleast_1d(np.asarray(episode_start, np.bool_))[:, None]
+                )
+                before = np.where(going_on, state, before)
+            chosen, after = choose(rows[None], before[None]), agent.remember(rows[None], before[None])[0]
         action = np.clip(chosen[0], -1.0, 1.0)
         return (action if seen.ndim == 2 else action[0]), after
-
-    def _choose(
-        self, rows: Floats32, state: Floats32 | None, episode_start: ArrayLike | None, deterministic: bool
-    ) -> tuple[Floats32, Floats32 | None]:
-        """Return actions `[1, N, A]` for observations `[1, N, S]`, and the next state of a recurrent policy."""
-        agent = self.agent
-        if not agent.memory.size:
-            return (agent.policy if deterministic else agent.sample)(rows), None
-        choose = agent.policy if deterministic else agent.sample
-        before = np.zeros((rows.shape[1], agent.memory.size), np.float32)
-        if state is not None:
-            if np.shape(state) != before.shape:
-                raise UserError(f"what this policy remembers has shape {before.shape} here, not {np.shape(state)}")
-            going_on = True if episode_start is None else ~np.atleast_1d(np.asarray(episode_start, np.bool_))[:, None]
-            before = np.where(going_on, state, before)
-        return choose(rows, before[None]), agent.remember(rows, before[None])[0]
 
 
 def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -> Policy:

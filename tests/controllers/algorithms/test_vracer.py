@@ -131,8 +131,8 @@ def test_annotations_are_what_the_traces_need() -> None:
 
 def test_many_truncated_samples_are_evaluated_in_turn() -> None:
     agent, drawn = VRACER(VRACERConfig(batch_size=40), LearnerSetting(TASK, 0, range(1))), batch(5, 1)
-    many = SimpleNamespace(**{name: x.reshape(1, 40, *x.shape[2:]) for name, x in vars(drawn).items() if name not in
-                              ("columns", "rate_factor")})  # fmt: skip
+    own = {name: x for name, x in vars(drawn).items() if name not in ("columns", "rate_factor")}
+    many: Any = SimpleNamespace(**{name: x.reshape(1, 40, *x.shape[2:]) for name, x in own.items()})
     many.columns = {name: x.reshape(1, 40, A) for name, x in drawn.columns.items()}
     many.rate_factor = np.ones(1, np.float32)
     many.traces[:, :, TRUNCATED] = 1

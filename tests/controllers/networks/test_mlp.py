@@ -12,8 +12,16 @@ from torch.nn.functional import layer_norm, softsign
 
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.networks import tiles
-from replaybench.controllers.networks.layers import ACTIVATIONS, Activation, activate, activate_backward
-from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
+from replaybench.controllers.networks.mlp import (
+    ACTIVATIONS,
+    Activation,
+    PopulationMLP,
+    Shape,
+    activate,
+    activate_backward,
+    backward,
+    forward,
+)
 from replaybench.controllers.networks.tiles import matmul, padded
 from replaybench.runtime.streams import Stream
 
