@@ -29,13 +29,15 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.exchange.offline_scores import OfflineScores
 from replaybench.experiments import snapshots as solved
 from replaybench.experiments.cell import make_agent, run_cell
+from replaybench.experiments.comparison import Comparison
 from replaybench.experiments.dataset import assemble
+from replaybench.experiments.effects import paired
 from replaybench.experiments.results_file import write_results
 from replaybench.experiments.snapshots import median_seed
 from replaybench.reports.figures import all_figures, surfaces
 from replaybench.reports.figures.all_figures import draw_figures, draw_offline, show_figures
 from replaybench.reports.figures.curves import learning_curve, merge_levels, moving_mean, read_others, smoothing_window
-from replaybench.reports.figures.distributions import paired_differences, performance_profiles
+from replaybench.reports.figures.distributions import headline, paired_differences, performance_profiles
 from replaybench.reports.figures.learning_curves import STEPS_LABEL, learning_curves, length_curves
 from replaybench.reports.figures.maps import color_map, condition_map
 from replaybench.reports.figures.scores import response, score_dots
@@ -496,6 +498,23 @@ def shape(figure: Any) -> tuple[int, int]:
     """Return the rows and columns of a figure's panels."""
     found: tuple[int, int] = figure.axes[0].get_subplotspec().get_gridspec().get_geometry()
     return found
+
+
+def test_titles_name_what_ends_significantly_higher_or_lower() -> None:
+    def row(strategy: str, rate: float, gain: float, chance: float, seeds: int = 8) -> Comparison:
+        effect = paired([np.full(seeds, gain)], [np.zeros(seeds)])
+        return Comparison("DDPG", strategy, 0.0, rate, np.full(seeds, gain), effect, chance, None)
+
+    rows = [row("FULL[PER]", 50, 0.2, 0.01), row("FULL[PER]", 100, 0.2, 0.3), row("FIFO[Uniform]", 50, -0.1, 0.01)]
+    rows.append(row("FIFO[Uniform]", 100, -0.1, 0.2))
+    first, second = headline(rows, "b").split(", ")
+    assert first == "FULL[PER] ends significantly higher than b in 1 of 2 conditions"
+    assert second == "FIFO[Uniform] lower in 1 of 2 conditions"
+    assert headline(rows[:1], "b") == "FULL[PER] ends significantly higher than b"
+    assert headline(rows[1:2], "b") == "no significant difference from b"
+    assert headline([row("FULL[PER]", 50, 0.2, 1.0, seeds=4)], "b") == "compared with b"
+    many = [row(f"FIFO({n})[Uniform]", 50, 0.2, 0.01) for n in (1, 2, 3)] + [row("FULL[PER]", 50, 0.0, 1.0)]
+    assert headline(many, "b") == "3 of 4 strategies end significantly higher than b"
 
 
 def test_four_panels_stand_in_a_square_and_share_their_range(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy")
             who = str(len(hits)) if found else f"{len(hits)} of {len(counts)} {_PLURALS[axis]}"
         where = "" if conditions == 1 or found else f" in at least one of {conditions} conditions"
         if len(hits) == 1 < conditions:
-            where = f" in {counts[hits[0]][sign]} of {conditions} conditions"
+            where = f" in {counts[hits[0]][sign]} of {counts[hits[0]].total()} conditions"
         end = f"end{'s' * (len(hits) == 1)} significantly {word} than {baseline}"
         found.append(f"{who} {word if found else end}{where}")
     return ", ".join(found) or f"{'no significant difference from' if counts else 'compared with'} {baseline}"

@@ -112,7 +112,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
     if crowded and not multiples:
         caption += " Coloured: the study's first strategy, and the one that ends highest."
     caption += "\n" + _statistics(data, window, banded=True)
-    interval = _marker_interval(data.sizes["greedy_episode"])
+    interval = max(1, -(-data.sizes["greedy_episode"] // _MOST_GREEDY))
     if data["reward_greedy"].notnull().any() and interval > 1:
         caption += f"; circles: one in {interval} greedy evaluations"
     size = width * shape[1] + 0.5, height * shape[0] + 0.3
@@ -177,10 +177,6 @@ def _statistics(data: xr.Dataset, window: int, banded: bool) -> str:
     return text + "; bands: 95 % bootstrap intervals" * (banded and bool(runs_there(data).sum("seed").max() > 1))
 
 
-def _marker_interval(count: int) -> int:
-    return max(1, -(-count // _MOST_GREEDY))
-
-
 def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, in_steps: bool, several: bool) -> None:
     """Draw the curves of one panel, of `several` series or of one, and count failed runs."""
     data, every = view.data, [*view.series, *greys]
@@ -189,7 +185,7 @@ def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, i
     episodes = max(float(ends[-1]) for ends in done.values())
     axes.set_xlim(0, 1.01 * episodes)
     rewards = {one: view.scaled(data.sel(one.where)["reward"]) for one in every}
-    interval = _marker_interval(data.sizes["greedy_episode"])
+    interval = max(1, -(-data.sizes["greedy_episode"] // _MOST_GREEDY))
     for one, curve in series_curves(rewards.items(), window):
         curve = curve._replace(episode=np.interp(curve.episode, counted, done[one]))
         if one in greys:

@@ -6,7 +6,7 @@ Raw rewards replace μ_r if the references do not allow it at every point.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -35,8 +35,6 @@ from replaybench.runtime.arrays import Floats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-LEVEL: Final[dict[str, Any]] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (4, 2)), "zorder": 1}
 
 
 class Score(NamedTuple):
@@ -214,13 +212,18 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     caption = "Final scores." if normalised else f"Final rewards: {MU} is not defined everywhere."
     caption += f"\n{run_count(data)}; mean of {the_last(data, 'training')}, exploration included; "
     caption += "95 % bootstrap intervals."
-    size, labels = (0.9 * panel_width(columns) * columns + 0.5, 2.9), [one.label for one in series]
+    size, names = (0.9 * panel_width(columns) * columns + 0.5, 2.9), [one.label for one in series]
     title = f"final score against {'control rate' if rate else 'noise'}"
-    figure, panels = new_panels(data, title, caption, size, (1, columns), labels, sharey=True)
+    figure, panels = new_panels(data, title, caption, size, (1, columns), names, sharey=True)
     values = data[axis].values
     scaled = np.log(values) if rate else values
+    labels, last = [], -np.inf
+    for value, place in zip(values, scaled / np.ptp(scaled), strict=True):  # those for which there is room
+        labels.append(f"{value:g}" if place - last > 0.13 else "")
+        last = place if labels[-1] else last
     for column, (axes, value) in enumerate(zip(panels[0], data[other].values, strict=True)):
-        _set_scale(axes, rate, values)
+        axes.set_xscale("log" if rate else "linear")
+        axes.margins(x=0.08)
         for index, one in enumerate(series):
             parts = read_score(data, one, "mu_final" if normalised else "raw_final")[1:]
             mean, low, high = (part[column] if rate else part[:, column] for part in parts)
@@ -232,27 +235,15 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
             line = {"color": one.color, "linestyle": one.dashes, "linewidth": 1.4, "zorder": 3}
             axes.plot(x, mean, label=one.label, **line, **mark)
         axes.set_title(f"noise {value:g}" if rate else f"{value:g} Hz", color=GREY)
+        axes.set_xticks(values, labels)
+        axes.minorticks_off()
+        axes.set_xlabel("control rate [Hz]" if rate else "noise σ, normalised units")
         axes.grid(axis="y")
+    view = panels[0, 0].get_ylim()  # fitted to the scores: levels outside are not drawn
+    for axes in panels[0]:
         for level in (0.0, 1.0) if normalised else ():
-            axes.axhline(level, **LEVEL)
+            axes.axhline(level, **REFERENCE_LINE)
+    panels[0, 0].set_ylim(view)
     panels[0, 0].set_ylabel(MU_LABEL if normalised else RAW_LABELS[episode_metric(data)])
     add_legend(figure, legend_lines(series, marked=True, width=1.4))
     return figure
-
-
-def _set_scale(axes: Axes, logarithmic: bool, values: Floats) -> None:
-    """Label the x axis at the values of the study (ascending) for which there is room."""
-    scaled = np.log(values) if logarithmic else values
-    position = (scaled - scaled[0]) / (scaled[-1] - scaled[0])
-    edge = 0.08 * (scaled[-1] - scaled[0])
-    limits = scaled[0] - edge, scaled[-1] + edge
-    if logarithmic:
-        axes.set_xscale("log")
-    axes.set_xlim(*(np.exp(limits) if logarithmic else limits))
-    labels, last = [], -1.0
-    for value, place in zip(values, position, strict=True):
-        labels.append(f"{value:g}" if place - last > 0.13 else "")
-        last = place if labels[-1] else last
-    axes.set_xticks(values, labels)
-    axes.minorticks_off()
-    axes.set_xlabel("control rate [Hz]" if logarithmic else "noise σ, normalised units")
