@@ -83,24 +83,32 @@ struct NothingBeside {
 
 enum class Exploration { OUTSIDE, NORMALS, UNIFORMS };
 
-// Sum term(k), 0 <= k < count, over LANES neighbouring threads (a power of two up to 32). Only the first of them
-// (thread % LANES == 0) receives the sum. On the GPU the partial sums meet in registers; the host adds in that order.
-template <int LANES, class Term> DEVICE float lane_sum(int thread, int count, Term term) {
+DEVICE float plus(float a, float b) { return a + b; }
+DEVICE float4 plus(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
+// Sum term(k) (float or float4), 0 <= k < count, over LANES neighbouring threads (a power of two up to 32). Only the
+// first of them (thread % LANES == 0) receives it. On the GPU partial sums meet in registers; the host adds in that order.
 #ifdef __CUDACC__
-    float sum = 0.0f;
-    for (int k = thread % LANES; k < count; k += LANES) sum += term(k);
+DEVICE float lane_below(float x, int away, int lanes) { return __shfl_down_sync(0xffffffffu, x, away, lanes); }
+DEVICE float4 lane_below(float4 x, int away, int lanes) {
+    return {lane_below(x.x, away, lanes), lane_below(x.y, away, lanes), lane_below(x.z, away, lanes),
+            lane_below(x.w, away, lanes)};
+}
+#endif
+template <int LANES, class Term> DEVICE auto lane_sum(int thread, int count, Term term) {
+#ifdef __CUDACC__
+    decltype(term(0)) sum{};
+    for (int k = thread % LANES; k < count; k += LANES) sum = plus(sum, term(k));
 #pragma unroll
-    for (int away = LANES / 2; away > 0; away /= 2) sum += __shfl_down_sync(0xffffffffu, sum, away, LANES);
+    for (int away = LANES / 2; away > 0; away /= 2) sum = plus(sum, lane_below(sum, away, LANES));
     return sum;
 #else
-    if (thread % LANES) return 0.0f;
-    float sum[LANES];
-    for (int lane = 0; lane < LANES; ++lane) {
-        sum[lane] = 0.0f;
-        for (int k = lane; k < count; k += LANES) sum[lane] += term(k);
-    }
+    decltype(term(0)) sum[LANES] = {};
+    if (thread % LANES) return sum[0];
+    for (int lane = 0; lane < LANES; ++lane)
+        for (int k = lane; k < count; k += LANES) sum[lane] = plus(sum[lane], term(k));
     for (int away = LANES / 2; away > 0; away /= 2)
-        for (int lane = 0; lane < away; ++lane) sum[lane] += sum[lane + away];
+        for (int lane = 0; lane < away; ++lane) sum[lane] = plus(sum[lane], sum[lane + away]);
     return sum[0];
 #endif
 }
@@ -108,10 +116,17 @@ template <int LANES, class Term> DEVICE float lane_sum(int thread, int count, Te
 DEVICE float4& quad(float* row) { return *reinterpret_cast<float4*>(row); }
 DEVICE float4 quad(const float* row) { return *reinterpret_cast<const float4*>(row); }
 
-// sum += factor * x for four samples.
+// The functions below work on four samples. add: sum += factor * x; select: x where h > 0, else 0.
 DEVICE void add(float4& sum, float factor, float4 x) {
     sum.x += factor * x.x, sum.y += factor * x.y, sum.z += factor * x.z, sum.w += factor * x.w;
 }
+DEVICE float4 select(float4 h, float4 x) {
+    return {h.x > 0 ? x.x : 0.0f, h.y > 0 ? x.y : 0.0f, h.z > 0 ? x.z : 0.0f, h.w > 0 ? x.w : 0.0f};
+}
+DEVICE float4 relu(float4 x) {  // NaN stays
+    return {x.x < 0 ? 0.0f : x.x, x.y < 0 ? 0.0f : x.y, x.z < 0 ? 0.0f : x.z, x.w < 0 ? 0.0f : x.w};
+}
+DEVICE float4 all4(float x) { return {x, x, x, x}; }
 DEVICE float dot(float4 a, float4 b, float sum) { return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
 
 // Bounds that keep NaN, unlike fminf and fmaxf: a failed member must be detected.
