@@ -333,7 +333,7 @@ DEVICE AdamStep adam_step(const AdamSettings& s, float step, float rate_factor) 
     return {rate * root / -expm1(step * s.log_beta1), s.epsilon * root, 1.0f - rate * s.decay, 1.0f};
 }
 
-struct Moments {
+struct alignas(8) Moments {
     float first, second;
 };
 
