@@ -1,0 +1,146 @@
+"""Updates of the device's source, compiled for the host, against the compiled learners."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.controllers.learner import Learner
+from replaybench.device.build import host_library
+from replaybench.device.learners import DeviceLearner
+
+M = 2
+ENTRY = """
+extern "C" {
+int sizes(int which) {
+    const int all[] = {Learner::HOT, Learner::COLD, Learner::SCRATCH, Learner::Samples::STRIDE, Learner::SMOOTH,
+                       (int)sizeof(Learner::Samples), (int)sizeof(Learner::Settings)};
+    return all[which];
+}
+void update(float* hot, float* cold, Learner::Samples* batch, const Learner::Settings* settings, float step,
+            float rate_factor, float* scratch) {
+    Learner::update(hot, cold, *batch, *settings, step, rate_factor, scratch, NothingBeside{});
+}
+void act(const float* hot, const float* observation, float* action, float* scratch) {
+    Learner::act(hot, observation, action, scratch);
+}
+}
+"""
+
+
+def batch(seed: int, learner: Learner, members: int = M) -> SimpleNamespace:
+    """Return a batch of every type of sample; one member's learning rate is 0."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    size, s, a = learner.batch_size, learner.task.observation_size, learner.task.action_size
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=(members, size, *shape)).astype(np.float32)
+
+    return SimpleNamespace(
+        observation=normal(s), action=np.tanh(normal(a)), reward=100 * normal(1), next_observation=normal(s),
+        terminated=(rng.random((members, size, 1)) < 0.2).astype(np.float32),
+        weight=rng.random((members, size)).astype(np.float32),
+        actor_weight=rng.random((members, size)).astype(np.float32),
+        rate_factor=np.linspace(0.5, 1.5, members).astype(np.float32), columns={},
+    )  # fmt: skip
+
+
+def aligned(floats: int) -> np.ndarray:
+    raw = np.zeros(floats + 16, np.float32)
+    start = -raw.ctypes.data % 64 // 4
+    return raw[start : start + floats]
+
+
+class Host:
+    """The device's form of a learner, run by the host."""
+
+    def __init__(self, learner: Learner, threads: int = 256) -> None:
+        self.learner, self.form = learner, DeviceLearner(learner)
+        self.library = host_library(self.form.source + ENTRY, threads)
+        hot, cold, scratch, self.stride, self.smooth, samples, settings = map(self.library.sizes, range(7))
+        assert (hot, cold) == (self.form.hot_size, self.form.cold_size)
+        self.settings = self.form.settings()
+        assert len(self.settings) == settings
+        self.hot, self.cold = self.form.arrays()
+        self.scratch, self.samples = aligned(scratch), aligned(samples // 4)
+        self.scratch[:] = np.nan  # nothing of it may survive a call
+
+    def update(self, drawn: SimpleNamespace, step: int, noise: np.ndarray | None = None) -> np.ndarray:
+        """Update every member; return the TD errors `[M, B]`. noise: `[M, B, SMOOTH]`."""
+        learner, size = self.learner, self.learner.batch_size
+        s, a = learner.task.observation_size, learner.task.action_size
+        rows, deltas = self.samples.reshape(-1, self.stride), []
+        for m in range(len(self.hot)):
+            reward = np.float32(learner.normaliser.rewards.factor[m]) * drawn.reward[m]
+            discount = np.float32(learner.task.discount) * (1 - drawn.terminated[m])
+            columns = [drawn.observation[m], drawn.action[m], drawn.next_observation[m], reward, discount]
+            columns += [drawn.weight[m][:, None], drawn.actor_weight[m][:, None]]
+            if noise is not None and self.smooth:
+                columns.append(noise[m])
+            rows[: 2 * s + a + 4 + self.smooth, :size] = np.concatenate(columns, axis=1).T
+            hot, cold = aligned(self.hot.shape[1]), aligned(self.cold.shape[1])
+            hot[:], cold[:] = self.hot[m], self.cold[m]
+            arguments = [array.ctypes.data_as(ctypes.c_void_p) for array in (hot, cold, self.samples)]
+            factor = ctypes.c_float(drawn.rate_factor[m])
+            scratch = self.scratch.ctypes.data_as(ctypes.c_void_p)
+            self.library.update(*arguments, self.settings, ctypes.c_float(step), factor, scratch)
+            self.scratch[:] = np.nan
+            self.hot[m], self.cold[m] = hot, cold
+            deltas.append(rows[2 * s + a + 4 + max(self.smooth, 1), :size].copy())
+        return np.array(deltas)
+
+    def act(self, observation: np.ndarray) -> np.ndarray:
+        """Return the greedy actions `[M, A]`."""
+        action = np.zeros((len(self.hot), self.learner.task.action_size), np.float32)
+        for m in range(len(action)):
+            arrays = (self.hot[m], np.ascontiguousarray(observation[m], np.float32), action[m], self.scratch)
+            self.library.act(*(array.ctypes.data_as(ctypes.c_void_p) for array in arrays))
+        return action
+
+
+def compare(learner: Learner, host: Host, scale: float = 1.0) -> None:
+    """Compare all arrays; moments are small, and are compared in size."""
+    expected = {name: array.copy() for name, array in learner.trained().items()}
+    host.form.load(host.hot, host.cold)
+    for name, array in learner.trained().items():
+        size = max(float(np.abs(expected[name]).max()), 1e-12)
+        worst = float(np.abs(array - expected[name]).max()) / size
+        assert worst < 2e-5 * scale, f"{name}: {worst:.1e}"
+        array[...] = expected[name]
+
+
+def setting(s: int, a: int, **words: Any) -> LearnerSetting:
+    return LearnerSetting(Task(observation_size=s, action_size=a, discount=0.95, reward_scale=0.01), 0, range(M), **words)
+
+
+CASES = {
+    "paper": (3, 1, DDPGConfig(), 256),
+    "two actions": (5, 2, DDPGConfig(actor_hidden=(9, 6), critic_hidden=(7, 11), batch_size=6), 96),
+    "one layer": (1, 1, DDPGConfig(actor_hidden=(5,), critic_hidden=(8,), batch_size=1, action_layer=0), 64),
+    "l2, joins first": (4, 3, DDPGConfig(l2=0.1, action_layer=0, batch_size=5, actor_rate=1e-2), 256),
+    "decoupled, clip, joins last": (3, 1, DDPGConfig(l2=0.1, l2_form="decoupled", clip=1e-2, action_layer=3), 128),
+    "weights, clip, deep": (
+        2, 1, DDPGConfig(l2=0.1, l2_form="weights", clip=0.1, actor_hidden=(6, 5, 4), critic_hidden=(4, 5, 6, 7), tau=0.3,
+                         action_layer=2, betas=(0.5, 0.8)), 32),
+    "large batch": (6, 2, DDPGConfig(batch_size=50, actor_hidden=(33, 20), critic_hidden=(31, 18)), 160),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ddpg_updates_are_those_of_the_compiled_learner(case: str) -> None:
+    s, a, config, threads = CASES[case]
+    learner = DDPG(config, setting(s, a))
+    host = Host(learner, threads)
+    observation = np.random.Generator(np.random.PCG64(1)).normal(size=(M, s))
+    for step in range(1, 6):
+        drawn = batch(step, learner)
+        expected, delta = learner.update(drawn)["td_error"], host.update(drawn, step)
+        np.testing.assert_allclose(delta, expected, rtol=2e-5, atol=2e-5)
+        compare(learner, host, step)
+        np.testing.assert_allclose(host.act(observation), learner.act(observation), rtol=1e-5, atol=1e-5)
