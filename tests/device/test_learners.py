@@ -116,7 +116,9 @@ def compare(learner: Learner, host: Host, scale: float = 1.0) -> None:
 
 
 def setting(s: int, a: int, **words: Any) -> LearnerSetting:
-    return LearnerSetting(Task(observation_size=s, action_size=a, discount=0.95, reward_scale=0.01), 0, range(M), **words)
+    return LearnerSetting(
+        Task(observation_size=s, action_size=a, discount=0.95, reward_scale=0.01), 0, range(M), **words
+    )
 
 
 CASES = {
