@@ -1,7 +1,7 @@
 """Replay buffers on a device: the rules of a strategy as source text, and the memory of a member.
 
-The device's buffers follow the laws of `replaybench.replay.strategies`; see `source/replay.cuh`. A member's memory is one
-piece: its counters (`ReplayState`), then arrays by slot, whose byte offsets are computed here.
+The device's buffers follow the laws of `replaybench.replay.strategies`; see `source/replay.cuh`. A member's memory is
+one piece: its counters (`ReplayState`), then arrays by slot, whose byte offsets are computed here.
 """
 
 from __future__ import annotations
