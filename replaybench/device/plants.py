@@ -21,17 +21,26 @@ SIGNATURES: Final = {
 }
 _TEMPLATE: Final = """\
 def plant_rhs(x, u, p, rates):
-    found = rhs(carray(x, ({S},)), carray(u, ({A},)), ({P}))
+{x}
+{u}
+    found = rhs(x_, u_, ({P}))
 {rates}
 
-def plant_reward(x, u, x_next, event, p):
-    return reward(carray(x, ({S},)), carray(u, ({A},)), carray(x_next, ({S},)), int64(event), ({P}))
+def plant_reward(x, u, next, event, p):
+{x}
+{u}
+{next}
+    return reward(x_, u_, next_, int64(event), ({P}))
 
 def plant_project(x, p):
-    return int32(project(carray(x, ({S},)), ({P})))
+{x}
+    event = int32(project(x_, ({P})))
+{back}
+    return event
 
 def plant_terminated(x, event, p):
-    return int32(terminated(carray(x, ({S},)), int64(event), ({P})))
+{x}
+    return int32(terminated(x_, int64(event), ({P})))
 """
 
 
@@ -93,18 +102,43 @@ class DevicePlant:
         )  # fmt: skip
         return made
 
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        """Return the equations as Python functions of pointers, to be compiled with `SIGNATURES`."""
-        plant, states = self.plant, len(self.plant.state_names)
+    def functions(self, cuda: Any = None) -> dict[str, Callable[..., Any]]:
+        """Return the equations as Python functions of pointers, to be compiled with `SIGNATURES`.
+
+        Args:
+            cuda: the module `numba.cuda` for a GPU, whose compiler knows no arrays at a pointer: they are copied.
+        """
+        plant, sizes = self.plant, {"x": len(self.plant.state_names), "u": len(self.plant.action_names)}
+        sizes["next"] = sizes["x"]
+        if cuda is None:
+            arrays = {name: f"    {name}_ = carray({name}, ({size},))" for name, size in sizes.items()}
+        else:
+            arrays = {
+                name: "\n".join(
+                    [f"    {name}_ = cuda.local.array({size}, float64)"]
+                    + [f"    {name}_[{i}] = {name}[{i}]" for i in range(size)]
+                )
+                for name, size in sizes.items()
+            }
         text = _TEMPLATE.format(
-            S=states, A=len(plant.action_names), P="".join(f"p[{i}], " for i in range(len(plant.params()))),
-            rates="\n".join(f"    rates[{i}] = found[{i}]" for i in range(states)),
+            **arrays, P="".join(f"p[{i}], " for i in range(len(plant.params()))),
+            rates="\n".join(f"    rates[{i}] = found[{i}]" for i in range(sizes["x"])),
+            back="\n".join(f"    x[{i}] = x_[{i}]" for i in range(sizes["x"])) if cuda else "",
         )  # fmt: skip
         space: dict[str, Any] = {name: getattr(plant, name) for name in rk4.FUNCTIONS}
-        space |= {"carray": carray, "int32": types.int32, "int64": types.int64}
+        space |= {"carray": carray, "cuda": cuda, "int32": types.int32, "int64": types.int64, "float64": types.float64}
         exec(compile(text, f"<equations of {plant.name}>", "exec"), space)
         return {name: space[name] for name in SIGNATURES}
 
     def host_functions(self) -> list[Any]:
         """Return the equations compiled for this processor, in the order of `SIGNATURES`."""
         return [cfunc(SIGNATURES[name])(function) for name, function in self.functions().items()]
+
+    def device_functions(self, capability: tuple[int, int]) -> list[bytes]:
+        """Return the equations as LTO code for GPUs of a compute capability; needs a driver. Not run on a GPU."""
+        from numba import cuda
+
+        return [
+            cuda.compile(function, SIGNATURES[name], device=True, abi="c", output="ltoir", cc=capability)[0]
+            for name, function in self.functions(cuda).items()
+        ]

@@ -74,7 +74,7 @@ template <class Plant> struct Simulation {
             sense();
         }
         ++episode.length;
-        if (episode.failed) episode.reward = episode.reward / 0.0;  // no number
+        if (episode.failed) episode.reward = nan("");
         episode.total += episode.reward;
         episode.active = !episode.terminated && episode.length < settings.steps;
     }

@@ -27,8 +27,15 @@ struct ReplayState {
     float largest;
 };
 
+// Long functions of one thread are called, not inlined: that halves the time to compile.
+#ifdef __CUDACC__
+#define CALLED static __device__ __noinline__
+#else
+#define CALLED static
+#endif
+
 // Sum of r^-alpha up to k, and the largest k whose sum is at most `mass`: see replay/orders/rank_law.py.
-DEVICE double partial_sum(const double* head, double alpha, int k) {
+CALLED double partial_sum(const double* head, double alpha, int k) {
     if (k <= HEAD) return head[k];
     const double m = HEAD, power = 1.0 - alpha, ratio = k / m, fm = pow(m, -alpha), fk = pow((double)k, -alpha);
     const double integral = power == 0.0 ? log(ratio) : alpha == 0.0 ? k - m : m * fm * expm1(power * log(ratio)) / power;
@@ -36,7 +43,7 @@ DEVICE double partial_sum(const double* head, double alpha, int k) {
     const double third = alpha * (alpha + 1) * (alpha + 2) * (fk / ((double)k * k * k) - fm / (m * m * m)) / 720;
     return head[HEAD] + integral + (fk - fm) / 2 + slope + third;
 }
-DEVICE int ranks_below(const double* head, double alpha, int count, double mass) {
+CALLED int ranks_below(const double* head, double alpha, int count, double mass) {
     if (count <= HEAD || mass < head[HEAD]) {
         int low = 0, high = count < HEAD ? count : HEAD;
         while (low < high) {
@@ -57,7 +64,7 @@ DEVICE int ranks_below(const double* head, double alpha, int count, double mass)
     return k;
 }
 // The rank (from 0) at which the cumulative probability reaches `share`, and its own probability.
-DEVICE int rank_at(const double* head, double alpha, int count, double share, double* probability) {
+CALLED int rank_at(const double* head, double alpha, int count, double share, double* probability) {
     const double total = partial_sum(head, alpha, count);
     int rank = ranks_below(head, alpha, count, share * total);
     rank = rank < count ? rank : count - 1;
@@ -66,7 +73,7 @@ DEVICE int rank_at(const double* head, double alpha, int count, double share, do
 }
 
 // Write Pr(X >= K) for X ~ Binomial(n, p) and K = 0 ... most < TAILS. One thread.
-DEVICE void binomial_tails(int n, double p, int most, double* reached) {
+CALLED void binomial_tails(int n, double p, int most, double* reached) {
     for (int k = 0; k <= most; ++k) reached[k] = p >= 1.0 && k <= n ? 1.0 : 0.0;
     reached[0] = 1.0;
     if (p >= 1.0) return;

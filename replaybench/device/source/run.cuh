@@ -260,9 +260,13 @@ DEVICE void run_member(const RunSettings& settings, RunShared& shared, char* mem
 }
 
 #ifdef __CUDACC__
-extern "C" __global__ void __launch_bounds__(THREADS) run_rounds(const RunSettings* settings, char* memory, int first,
-                                                                 int count, double* scores, double* lengths,
-                                                                 double* greedy) {
+#ifndef BLOCKS  // of a multiprocessor at a time, which bounds registers
+#define BLOCKS (sizeof(RunShared) <= 113 * 1024 ? 2 : 1)
+#endif
+extern "C" __device__ const int shared_size = sizeof(RunShared);
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    run_rounds(const RunSettings* settings, char* memory, int first, int count, double* scores, double* lengths,
+               double* greedy) {
     extern __shared__ __align__(16) char space[];
     run_member(*settings, *reinterpret_cast<RunShared*>(space), memory, blockIdx.x, first, count, scores, lengths, greedy);
 }
