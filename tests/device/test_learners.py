@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.algorithms.dqn import DQN, DQNConfig
+from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.algorithms.td3 import TD3, TD3Config
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.learner import Learner
 from replaybench.device.build import host_library
 from replaybench.device.learners import DeviceLearner
+from replaybench.runtime.streams import Stream
 
 M = 2
 ENTRY = """
@@ -132,15 +136,68 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_ddpg_updates_are_those_of_the_compiled_learner(case: str) -> None:
-    s, a, config, threads = CASES[case]
-    learner = DDPG(config, setting(s, a))
-    host = Host(learner, threads)
+def noise(stream: Stream, members: int, size: int, a: int, draws: int) -> np.ndarray:
+    """Return the normals that the compiled learner draws next, `[M, B, draws · A]`: as many arrays `[B, A]` in turn."""
+    state = stream.state.copy()
+    drawn = stream.normal(draws * size * a).reshape(members, draws, size, a)
+    stream.state[:] = state
+    return np.concatenate([drawn[:, i] for i in range(draws)], axis=2).astype(np.float32)
+
+
+def check(learner: Learner, threads: int, draws: int = 0, updates: int = 5) -> None:
+    """Compare updates and greedy actions; draws: arrays of normals that an update takes."""
+    host, (s, a) = Host(learner, threads), (learner.task.observation_size, learner.task.action_size)
     observation = np.random.Generator(np.random.PCG64(1)).normal(size=(M, s))
-    for step in range(1, 6):
+    start = host.hot.copy()
+    for step in range(1, updates + 1):
         drawn = batch(step, learner)
-        expected, delta = learner.update(drawn)["td_error"], host.update(drawn, step)
+        stream = getattr(learner, "update_stream", None) or getattr(learner, "smoothing_stream", None)
+        normals = noise(stream, M, learner.batch_size, a, draws) if stream else None
+        expected, delta = learner.update(drawn)["td_error"], host.update(drawn, step, normals)
         np.testing.assert_allclose(delta, expected, rtol=2e-5, atol=2e-5)
         compare(learner, host, step)
         np.testing.assert_allclose(host.act(observation), learner.act(observation), rtol=1e-5, atol=1e-5)
+    moved = np.abs(host.hot - start).max(axis=0)
+    assert (moved > 0).sum() > 0.5 * sum(map(len, map(set, host.form._places.values())))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ddpg_updates_are_those_of_the_compiled_learner(case: str) -> None:
+    s, a, config, threads = CASES[case]
+    check(DDPG(config, setting(s, a)), threads)
+
+
+@pytest.mark.parametrize(
+    ("s", "a", "config", "threads"),
+    [
+        (3, 1, TD3Config(batch_size=10, actor_hidden=(6, 8), critic_hidden=(7, 9)), 64),
+        (4, 2, TD3Config(batch_size=50, actor_hidden=(5,), critic_hidden=(8,), policy_delay=3, smoothing=0.6), 256),
+        (2, 1, TD3Config(batch_size=7, actor_hidden=(5, 6, 7), critic_hidden=(8, 4, 5), policy_delay=1, tau=0.3), 96),
+    ],
+)
+def test_td3_updates_are_those_of_the_compiled_learner(s: int, a: int, config: TD3Config, threads: int) -> None:
+    check(TD3(config, setting(s, a)), threads, draws=1, updates=6)
+
+
+@pytest.mark.parametrize(
+    ("s", "a", "config", "threads"),
+    [
+        (3, 1, SACConfig(batch_size=10, actor_hidden=(6, 8), critic_hidden=(7, 9)), 64),
+        (4, 2, SACConfig(batch_size=50, actor_hidden=(5,), critic_hidden=(8,), temperature=0.3), 256),
+        (2, 3, SACConfig(batch_size=7, actor_hidden=(5, 6, 7), critic_hidden=(8, 4, 5), first_temperature=0.2), 96),
+    ],
+)
+def test_sac_updates_are_those_of_the_compiled_learner(s: int, a: int, config: SACConfig, threads: int) -> None:
+    check(SAC(config, setting(s, a)), threads, draws=2)
+
+
+@pytest.mark.parametrize(
+    ("s", "a", "config", "threads"),
+    [
+        (3, 1, DQNConfig(batch_size=10, hidden=(6, 8), copy_every=2, huber=0.3), 64),
+        (4, 2, DQNConfig(batch_size=50, hidden=(20,), levels=3, double=True, copy_every=3), 256),
+        (2, 1, DQNConfig(batch_size=7, hidden=(5, 6, 7), levels=2), 32),
+    ],
+)
+def test_dqn_updates_are_those_of_the_compiled_learner(s: int, a: int, config: DQNConfig, threads: int) -> None:
+    check(DQN(config, setting(s, a)), threads)

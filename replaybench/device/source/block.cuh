@@ -63,7 +63,7 @@
 struct alignas(16) float4 {
     float x, y, z, w;
 };
-using std::exp, std::expm1, std::fabs, std::log, std::sqrt, std::tanh;
+using std::ceil, std::exp, std::expm1, std::fabs, std::log, std::sqrt, std::tanh;
 #endif
 
 // A number of each thread that survives from phase to phase: a register on the GPU.

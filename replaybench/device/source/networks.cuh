@@ -419,3 +419,14 @@ DEVICE float4 tanh_exact(float4 x) { return {tanh_exact(x.x), tanh_exact(x.y), t
 template <class Net> DEVICE void copy_seeds(Shares& shares, const float* weights, float* seed) {
     shares(Net::last(), [=](int k) { seed[k] = weights[Net::offset(Net::HIDDEN) + k * Net::columns(Net::HIDDEN)]; });
 }
+
+// Errors of all hidden layers. Phases: one a layer whose errors are stored.
+template <class Net, int B> DEVICE void backward_all(const Backpropagation<Net, B>& errors) {
+    constexpr int FIRST = Backpropagation<Net, B>::FIRST;
+    unrolled<0, FIRST>([&](auto done) {
+        PHASE(thread) {
+            Shares shares(thread);
+            errors.template below<FIRST - decltype(done)::value>(shares);
+        }
+    });
+}
