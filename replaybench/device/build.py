@@ -25,14 +25,16 @@ THREADS: Final = 256
 _HOST: Final = ("-std=c++17", "-O2", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-x", "c++")
 
 
-def host_library(source: str, threads: int = THREADS) -> ctypes.CDLL:
-    """Return a library of `source` for this processor, whose phases are loops over `threads`.
+def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> ctypes.CDLL:
+    """Return a library of `source` for this processor, whose phases are loops over `threads`, backwards in `reverse`.
+
+    Results that differ between both orders show that a phase reads what another of its threads writes.
 
     Raises:
         UserError: there is no g++ here.
         RuntimeError: the source has an error; the compiler's message is in it.
     """
-    options = (*_HOST, f"-DTHREADS={threads}", f"-I{SOURCE}")
+    options = (*_HOST, f"-DTHREADS={threads}", *["-DREVERSED"] * reverse, f"-I{SOURCE}")
 
     def compile_to(path: Path) -> None:
         try:

@@ -1,7 +1,7 @@
 """Learners on a device: the source of one, its settings, and its arrays in the layout that the device has.
 
-`DeviceLearner` translates between a learner of `replaybench.controllers` and the templates of `source/`. Parameters of a
-member are one row of 4-byte floats, HOT: networks in the learner's order, its other learned numbers, target networks.
+`DeviceLearner` translates between a learner of `replaybench.controllers` and the templates of `source/`. Parameters of
+a member are one row of 4-byte floats, HOT: networks in the learner's order, its other learned numbers, target networks.
 Adam's moments are another, COLD: a first and a second moment for each trained parameter. A layer is a matrix of inputs,
 bias and an odd number of columns; see `source/networks.cuh`.
 """

@@ -59,11 +59,15 @@
 #define METHOD inline
 #define CONSTANT static constexpr
 #define FOLDED constexpr
+#ifdef REVERSED  // a phase must not depend on the order of its threads: tests run both
+#define PHASE(thread) for (int thread = THREADS - 1; thread >= 0; --thread)
+#else
 #define PHASE(thread) for (int thread = 0; thread < THREADS; ++thread)
+#endif
 struct alignas(16) float4 {
     float x, y, z, w;
 };
-using std::exp, std::expm1, std::fabs, std::log, std::sqrt, std::tanh;
+using std::ceil, std::exp, std::expm1, std::fabs, std::log, std::sqrt, std::tanh;
 #endif
 
 // A number of each thread that survives from phase to phase: a register on the GPU.

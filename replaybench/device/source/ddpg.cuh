@@ -1,6 +1,6 @@
 // DDPG as in controllers/algorithms/ddpg.py (de Bruin et al. 2018, section 3.2), one member a block.
 //
-// Shape: OBSERVATION, ACTION, BATCH, ACTION_LAYER, CLIP (bool: gradients are clipped); types Actor, Critic (Widths).
+// Shape: OBSERVATION, ACTION, BATCH, ACTION_LAYER, CLIP (whether gradients are clipped); types Actor, Critic (Widths).
 // Hot: actor, critic, target actor, target critic. Settings: see below.
 //
 // Phases. Everything that does not depend on each other runs side by side: both networks on the observation, the target
@@ -128,7 +128,7 @@ template <class Shape> struct DDPG {
             }
         });
         double* const partial = reinterpret_cast<double*>(scratch + PARTIAL);
-        fit<Shape::CLIP>(critic_errors, x, batch.action[0], ones, critic, hot + CRITIC_TARGET, cold + 2 * CRITIC,
+        fit<Shape::CLIP != 0>(critic_errors, x, batch.action[0], ones, critic, hot + CRITIC_TARGET, cold + 2 * CRITIC,
                          settings.critic, now + 1, settings.tau, partial,
                          [&](int thread) { beside.template at<1>(thread); });
 
@@ -165,7 +165,7 @@ template <class Shape> struct DDPG {
                 actor_errors.template below<NA - decltype(done)::value>(shares);
             }
         });
-        fit<Shape::CLIP>(actor_errors, x, nullptr, ones, actor, hot + ACTOR_TARGET, cold, settings.actor, now,
+        fit<Shape::CLIP != 0>(actor_errors, x, nullptr, ones, actor, hot + ACTOR_TARGET, cold, settings.actor, now,
                          settings.tau, partial, [&](int thread) { beside.template at<2>(thread); });
     }
 

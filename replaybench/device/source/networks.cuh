@@ -1,9 +1,8 @@
 // Fully connected networks of one member: forward and backward pass, weight gradients with Adam behind them.
 //
-// Speed. Reading shared memory binds these small layers, not arithmetic. A thread therefore computes several units for
-// four samples at once: one 16-byte load serves 4 * UNITS multiply-adds. Neighbouring threads have neighbouring units
-// and the same samples, so that weights come without bank conflicts and activations in a broadcast. Weight gradients are
-// tiles of 4 inputs x UNITS units, whose Adam step and target follow in registers: gradients are never stored.
+// Speed. Reading shared memory binds these small layers, not arithmetic. A thread therefore computes one or more units
+// for four samples at once: one 16-byte load serves 4 multiply-adds of each. Weight gradients are tiles of 4 inputs x 1
+// or 2 units, whose Adam step and target follow in registers: gradients are never stored.
 //
 // Memory. A layer is a matrix [inputs + 1][columns], its last row the bias. `columns` is the number of units made odd,
 // so that the backward pass, whose neighbouring threads have neighbouring rows, meets different banks. Activations and
@@ -70,12 +69,22 @@ template <class Net, int LAYER, int STRIDE> struct Rows {
     }
 };
 
-// Units that a thread computes: more where a large batch gives every thread work.
-FOLDED int units_of_thread(int batch, int units) { return units == 1 ? 1 : batch >= 48 ? 4 : 2; }
+// Units (of 4, 2, 1) that a thread computes: as many as leave three quarters of the threads with a share of `items`.
+// More units save loads of shared memory; fewer shorten the phase of a layer that cannot occupy the block.
+FOLDED int units_of_thread(int units, int items, int most) {
+    for (int u = most; u > 1; u /= 2)
+        if (u <= units && (units + u - 1) / u * items >= THREADS * 3 / 4) return u;
+    return 1;
+}
 
 // The passes of networks `Net` over BATCH samples.
 template <class Net, int BATCH> struct Passes {
     CONSTANT int STRIDE = sample_stride(BATCH), QUADS = (BATCH + 3) / 4;
+    // Sixteen threads have sixteen successive units, the next sixteen the same ones and the next four samples: a warp
+    // then reads sixteen successive weights and two quads of each input, without conflicts whatever the width is.
+    CONSTANT int LANES = 16;
+    static METHOD int unit_of(int item) { return item / LANES / QUADS * LANES + item % LANES; }
+    static METHOD int samples_of(int item) { return item / LANES % QUADS * 4; }
     template <int L> using Input = Rows<Net, L, STRIDE>;
     template <int L> static METHOD Input<L> input(const float* x, const float* joined, const float* tape,
                                                   const float* ones) {
@@ -84,11 +93,12 @@ template <class Net, int BATCH> struct Passes {
 
     // Hidden layer L: out [units][STRIDE] = relu(W x + b).
     template <int L> static METHOD void forward(Shares& shares, const float* weights, Input<L> x, float* out) {
-        constexpr int UNITS = Net::units(L), U = units_of_thread(BATCH, UNITS), PART = (UNITS + U - 1) / U;
+        constexpr int UNITS = Net::units(L), U = units_of_thread(UNITS, QUADS, 4), PART = (UNITS + U - 1) / U;
         constexpr int COLUMNS = Net::columns(L), OWN = Net::own(L), INPUTS = Net::inputs(L);
         weights += Net::offset(L);
-        shares(PART * QUADS, [=](int item) {
-            const int unit = item % PART, s = item / PART * 4;
+        shares(rounded_up(PART, LANES) * QUADS, [=](int item) {
+            const int unit = unit_of(item), s = samples_of(item);
+            if (unit >= PART) return;
             const float* w = weights + unit;
             int at[U];  // a unit too many reads the first one's weights, and is not stored
             float4 sum[U];
@@ -136,11 +146,12 @@ template <class Net, int BATCH> struct Passes {
     // Errors of layer L's units -> errors out of hidden layer L - 1, whose values are h; out may be h itself.
     template <int L, class Errors>
     static METHOD void backward(Shares& shares, const float* weights, Errors errors, const float* h, float* out) {
-        constexpr int ROWS = Net::own(L), U = units_of_thread(BATCH, ROWS), PART = (ROWS + U - 1) / U;
+        constexpr int ROWS = Net::own(L), U = units_of_thread(ROWS, QUADS, 4), PART = (ROWS + U - 1) / U;
         constexpr int COLUMNS = Net::columns(L);
         weights += Net::offset(L);
-        shares(PART * QUADS, [=](int item) {
-            const int row = item % PART, s = item / PART * 4;
+        shares(rounded_up(PART, LANES) * QUADS, [=](int item) {
+            const int row = unit_of(item), s = samples_of(item);
+            if (row >= PART) return;
             const float* w = weights + row * COLUMNS;
             int at[U];
             float4 sum[U];
@@ -182,8 +193,8 @@ template <class Net, int BATCH> struct Passes {
     // Weight gradient of layer L, in tiles; each number goes to apply(place, is_bias, gradient, apply.fetch(place)).
     template <int L, class Errors, class Apply>
     static METHOD void gradient(Shares& shares, Input<L> x, Errors errors, Apply apply) {
-        constexpr int UNITS = Net::units(L), U = units_of_thread(BATCH, UNITS), PART = (UNITS + U - 1) / U;
         constexpr int INPUTS = Net::inputs(L), TILES = INPUTS / 4 + 1, COLUMNS = Net::columns(L);
+        constexpr int UNITS = Net::units(L), U = units_of_thread(UNITS, TILES, 2), PART = (UNITS + U - 1) / U;
         shares(TILES * PART, [=](int item) mutable {
             const int unit = item % PART, first = item / PART * 4;
             const float* rows[4];
@@ -418,4 +429,15 @@ DEVICE float4 tanh_exact(float4 x) { return {tanh_exact(x.x), tanh_exact(x.y), t
 // Copy the weights of a network's only output.
 template <class Net> DEVICE void copy_seeds(Shares& shares, const float* weights, float* seed) {
     shares(Net::last(), [=](int k) { seed[k] = weights[Net::offset(Net::HIDDEN) + k * Net::columns(Net::HIDDEN)]; });
+}
+
+// Errors of all hidden layers. Phases: one a layer whose errors are stored.
+template <class Net, int B> DEVICE void backward_all(const Backpropagation<Net, B>& errors) {
+    constexpr int FIRST = Backpropagation<Net, B>::FIRST;
+    unrolled<0, FIRST>([&](auto done) {
+        PHASE(thread) {
+            Shares shares(thread);
+            errors.template below<FIRST - decltype(done)::value>(shares);
+        }
+    });
 }
