@@ -48,7 +48,7 @@ class GPU:
         options = LinkerOptions(arch=architecture, link_time_optimization=True)
         linked = Linker(*map(ObjectCode.from_ltoir, parts), options=options).link("cubin")
         self.kernel, self.stream = linked.get_kernel("run_rounds"), self.device.create_stream()
-        self.shared = self._shared_bytes()
+        self.shared = self._shared_bytes(linked.get_kernel("size_of_shared"))
         self._tables = {name: self._copied(table) for name, table in program.buffers.tables.items()}
         for name, table in self._tables.items():
             setattr(program.settings.replay, name, int(table.handle))
@@ -121,11 +121,16 @@ class GPU:
         free, _ = _checked(runtime.cudaMemGetInfo())
         return int(free)
 
-    def _shared_bytes(self) -> int:
+    def _shared_bytes(self, measure: Any) -> int:
         """Return the kernel's shared memory, and allow the kernel to have that much."""
         from cuda.bindings import driver
+        from cuda.core import LaunchConfig, launch
 
-        size = self.program.shared_bytes()
+        bytes_ = np.zeros(1, np.int32)
+        buffer = self._copied(bytes_)
+        launch(self.stream, LaunchConfig(grid=1, block=1), measure, buffer)
+        self._copy_back(buffer, bytes_)
+        size = int(bytes_[0])
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         most = self.device.properties.max_shared_memory_per_block_optin
         if size > most:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from numba import carray, cfunc, types
+from numba import carray, cfunc, types  # type: ignore[attr-defined]
 
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.ode import rk4
@@ -85,7 +85,7 @@ class DevicePlant:
             **dict.fromkeys(("middle", "half"), actions),
             "parameters": max(1, parameters),
         }
-        fields = [(name, ctypes.c_double * size) for name, size in sizes.items()]
+        fields: list[tuple[str, Any]] = [(name, ctypes.c_double * size) for name, size in sizes.items()]
         fields += [("substep", ctypes.c_double), ("noise", ctypes.c_double)]
         fields += [("choices", ctypes.c_int * actions), ("observed", ctypes.c_int * len(self._seen))]
         fields += [(name, ctypes.c_int) for name in ("substeps", "steps", "returns", "padding")]
@@ -138,7 +138,9 @@ class DevicePlant:
         """Return the equations as LTO code for GPUs of a compute capability; needs a driver. Not run on a GPU."""
         from numba import cuda
 
+        compiled: Any = cuda
+
         return [
-            cuda.compile(function, SIGNATURES[name], device=True, abi="c", output="ltoir", cc=capability)[0]
+            compiled.compile(function, SIGNATURES[name], device=True, abi="c", output="ltoir", cc=capability)[0]
             for name, function in self.functions(cuda).items()
         ]

@@ -163,7 +163,7 @@ def members_at_once(program: Program, free: int) -> int:
     Raises:
         UserError: not one of them fits.
     """
-    each = program.memory.shape[1]
+    each = int(program.memory.shape[1])
     if each > free:
         raise UserError(
             f"one member needs {gigabytes(each)} of the device's memory, {gigabytes(free)} are free: "

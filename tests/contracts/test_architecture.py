@@ -20,7 +20,7 @@ EXAMPLES = PACKAGE / "examples"
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if EXAMPLES not in path.parents)
 _DOMAINS = ("envs", "replay", "controllers")
 """Packages that do not import each other."""
-_ORDER = ("runtime", "data", *_DOMAINS, "baselines", "experiments", "exchange", "evidence", "reports", "cli")
+_ORDER = ("runtime", "data", *_DOMAINS, "baselines", "device", "experiments", "exchange", "evidence", "reports", "cli")
 MAY_IMPORT = {name: set(_ORDER[: place + 1]) for place, name in enumerate(_ORDER)}
 for _name in _DOMAINS:
     MAY_IMPORT[_name] = {"runtime", "data", _name}

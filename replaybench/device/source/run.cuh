@@ -263,7 +263,7 @@ DEVICE void run_member(const RunSettings& settings, RunShared& shared, char* mem
 #ifndef BLOCKS  // of a multiprocessor at a time, which bounds registers
 #define BLOCKS (sizeof(RunShared) <= 113 * 1024 ? 2 : 1)
 #endif
-extern "C" __device__ const int shared_size = sizeof(RunShared);
+extern "C" __global__ void size_of_shared(int* bytes) { *bytes = sizeof(RunShared); }
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     run_rounds(const RunSettings* settings, char* memory, int first, int count, double* scores, double* lengths,
                double* greedy) {
