@@ -155,6 +155,7 @@ def test_stored_experiences_are_those_of_the_plant() -> None:
     assert (columns["exploration"][0, :200] > 0).any()
 
 
+@pytest.mark.slow
 def test_ddpg_learns_the_swing_up() -> None:
     own = Run(config=DDPGConfig(), members=range(2), capacity=10_000, episodes=60, noise=0.0)
     curve = own.host.advance(60).reward
