@@ -65,7 +65,8 @@ class Member:
         return self.buffers.state(self.memory)[0]
 
     def view(self, name: str) -> NDArray[Any]:
-        return self.buffers.view(self.memory, name)[0]
+        found: NDArray[Any] = self.buffers.view(self.memory, name)[0]
+        return found
 
     def numbered(self, first: int, count: int) -> None:
         """Store experiences whose observation is their number."""

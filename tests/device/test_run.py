@@ -114,7 +114,8 @@ def test_a_run_that_was_cut_continues_bit_for_bit(strategy: str) -> None:
         np.testing.assert_array_equal(resumed.program.part(name), whole.program.part(name))
     for name in ("rows", "serial", "td_bits"):  # runs of an order differ by when they were merged, ranks do not
         views = (each.buffers.view(each.replay, name) for each in (resumed, whole))
-        np.testing.assert_array_equal(*views)
+        first_view, second_view = views
+        np.testing.assert_array_equal(first_view, second_view)
     np.testing.assert_array_equal(np.concatenate([first.reward, rest.reward], axis=1), expected.reward)
     np.testing.assert_array_equal(rest.reward_greedy[:, -1], expected.reward_greedy[:, -1])
 
