@@ -1,8 +1,9 @@
 // One thread block is one member. The same source is compiled for a GPU (NVRTC, nvcc) and for the host (g++).
 //
 // Phases
-//   PHASE(thread) { ... } runs its body once for each of the THREADS (a multiple of 32) threads of the block and ends with a barrier. On
-//   the GPU the threads run side by side; on the host they are a loop, so that everything is tested without a GPU. Rules:
+//   PHASE(thread) { ... } runs its body once for each of the THREADS (a multiple of 32) threads of the block and ends
+//   with a barrier. On the GPU the threads run side by side; on the host they are a loop, so that everything is tested
+//   without a GPU. Rules:
 //   - A phase never reads what another thread writes in the same phase, and never writes what another one reads.
 //   - Code outside of phases is run by every thread on the GPU and once on the host: it must be the same for all
 //     threads (loops, branches on shared values) and must not write to shared or global memory.
