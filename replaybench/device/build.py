@@ -22,7 +22,7 @@ SOURCE: Final = Path(__file__).parent / "source"
 THREADS: Final = 256
 """Default threads of a block."""
 
-_HOST: Final = ("-std=c++17", "-O2", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-x", "c++")
+_HOST: Final = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-x", "c++")
 
 
 def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> ctypes.CDLL:

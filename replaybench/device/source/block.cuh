@@ -1,8 +1,9 @@
 // One thread block is one member. The same source is compiled for a GPU (NVRTC, nvcc) and for the host (g++).
 //
 // Phases
-//   PHASE(thread) { ... } runs its body once for each of the THREADS threads of the block and ends with a barrier. On
-//   the GPU the threads run side by side; on the host they are a loop, so that everything is tested without a GPU. Rules:
+//   PHASE(thread) { ... } runs its body once for each of the THREADS (a multiple of 32) threads of the block and ends
+//   with a barrier. On the GPU the threads run side by side; on the host they are a loop, so that everything is tested
+//   without a GPU. Rules:
 //   - A phase never reads what another thread writes in the same phase, and never writes what another one reads.
 //   - Code outside of phases is run by every thread on the GPU and once on the host: it must be the same for all
 //     threads (loops, branches on shared values) and must not write to shared or global memory.
@@ -16,10 +17,12 @@
 //            OBSERVATION, ACTION, BATCH, hidden widths as Widths<50, 50>, and what changes the code (e.g. CLIP).
 //   Settings plain struct of 4-byte numbers that the host fills: rates, betas, tau ... The same for all members.
 //   HOT      floats of a member that every update reads: networks, then target networks. In shared memory if they fit.
-//   COLD     floats of a member that only the optimiser reads: first moments, then second moments. Shared or global.
+//   COLD     floats of a member that only the optimiser reads: a first and a second moment for each parameter of the
+//            networks. Shared or global (two blocks of the paper's DDPG fit a multiprocessor if it is global), 8-byte
+//            aligned.
 //   SCRATCH  floats of work space (activations), 16-byte aligned; shared. Nothing in it survives a call, so that the
 //            plant and replay may use it between calls.
-//            A host copies parameters with `Learner::Layout`; see networks.cuh. Padding is zero and stays zero.
+//            device/learners.py copies parameters from and to this layout. Padding is zero and stays zero.
 //   EXPLORES Exploration::OUTSIDE (DDPG, TD3: the caller adds noise to `act`), NORMALS (SAC) or UNIFORMS (DQN);
 //   NOISE    how many random numbers `explore` takes a step: 0, ACTION normals, or 2 uniforms.
 //   SMOOTH   how many normals a sample of a batch takes: 0, ACTION (TD3, smoothing), 2 * ACTION (SAC: those for the
