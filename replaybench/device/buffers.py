@@ -1,0 +1,199 @@
+"""Replay buffers on a device: the rules of a strategy as source text, and the memory of a member.
+
+The device's buffers follow the laws of `replaybench.replay.strategies`; see `source/replay.cuh`. A member's memory is
+one piece: its counters (`ReplayState`), then arrays by slot, whose byte offsets are computed here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.device.build import THREADS
+from replaybench.replay.orders.rank_law import first_sums, segment_edges
+from replaybench.replay.strategies.prioritised import PER, PERprop
+from replaybench.replay.strategies.retention import FIFO, FULL, TDE, Expl, Resv
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.uniform import Uniform
+from replaybench.replay.strategies.weighting import FIS, IS
+from replaybench.runtime.errors import UserError
+
+RETENTIONS: Final = {FIFO: "FIFO", FULL: "FULL", Resv: "RESV", TDE: "TDE", Expl: "EXPL"}
+SAMPLINGS: Final = {Uniform: "UNIFORM", PER: "PER", PERprop: "PERPROP"}
+WEIGHTINGS: Final = {type(None): "NONE", IS: "IS", FIS: "FIS"}
+POSSIBLE: Final = "FIFO, FULL, Resv, TDE and Expl with Uniform, PER or PERprop, +IS, +FIS, and Drop in front"
+
+_FAN: Final = 32
+_LEVELS: Final = 7
+_STATE_BYTES: Final = 48
+
+STATE: Final = np.dtype(
+    [
+        *((name, "u4") for name in ("collected", "offers", "count", "updates", "offers_before", "updates_before")),
+        ("td_head", "i4", 2),
+        ("exploration_head", "i4", 2),
+        ("largest", "f4"),
+        ("padding", "u4"),
+    ]
+)
+"""A member's counters, `ReplayState`."""
+
+
+class ReplaySettings(ctypes.Structure):
+    """The struct of that name in `replay.cuh`."""
+
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("drop", "sampling_alpha", "epsilon", "retention_alpha")),
+        ("beta_first", ctypes.c_double),
+        ("beta_last", ctypes.c_double),
+        ("sampling_head", ctypes.c_void_p),
+        ("retention_head", ctypes.c_void_p),
+        ("retention_edges", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("rows", "serial", "replays", "td_bits")),
+        ("td_run", ctypes.c_int64 * 2),
+        ("exploration_bits", ctypes.c_int64),
+        ("exploration_run", ctypes.c_int64 * 2),
+        ("slots", ctypes.c_int64 * 4),
+        ("sums", ctypes.c_int64 * _LEVELS),
+        *((name, ctypes.c_int) for name in ("capacity", "segments", "levels", "normalise")),
+    )
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Raise `UserError` for a strategy that no device supports; the message names those that it does."""
+    unknown = strategy.synth or strategy.refer
+    known = type(strategy.retention) in RETENTIONS and type(strategy.sampling) in SAMPLINGS
+    if unknown or not known or type(strategy.weights) not in WEIGHTINGS:
+        raise UserError(f'{strategy} runs on the CPU only; with device = "cuda" use {POSSIBLE}')
+
+
+class DeviceBuffers:
+    """The buffers of a strategy on a device.
+
+    Args:
+        strategy: a strategy at its control rate.
+        fields: width of each stored field, in their order.
+        capacity: experiences of a member.
+        batch: samples of an update.
+        changes: experiences and samples of an update phase, after which orders are merged.
+
+    Attributes:
+        source: text that defines `Rules`.
+        settings: the struct for the device; addresses of tables are still empty.
+        tables: arrays for the addresses of these names.
+        arrays: offset, dtype and shape of each array of a member, by name.
+        bytes: of a member.
+
+    Raises:
+        UserError: no device supports this strategy.
+    """
+
+    def __init__(
+        self, strategy: Strategy, fields: Mapping[str, int], capacity: int, batch: int, changes: int = 0
+    ) -> None:
+        check_strategy(strategy)
+        retention, sampling, weighting = strategy.retention, strategy.sampling, strategy.weights
+        self.strategy, self.fields, self.capacity, self.batch = strategy, dict(fields), capacity, batch
+        self.width = sum(fields.values())
+        own = self.settings = ReplaySettings(capacity=capacity, beta_first=1.0, beta_last=1.0)
+        self.tables: dict[str, NDArray[Any]] = {}
+        self.arrays: dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]] = {}
+        self.bytes = _STATE_BYTES
+        own.drop = float(strategy.drop.probability) if strategy.drop else 0.0
+        own.rows, own.serial = self._place("rows", "f4", capacity, self.width), self._place("serial", "u4", capacity)
+        if isinstance(retention, TDE | Expl):
+            self._retain(retention)
+        by_td = isinstance(retention, TDE) or isinstance(sampling, PER)
+        if by_td:
+            own.td_bits, own.td_run = self._order("td", own.slots, 0, isinstance(retention, TDE))
+        if isinstance(retention, Expl):
+            own.exploration_bits, own.exploration_run = self._order("exploration", own.slots, 2, by_age=True)
+        if isinstance(sampling, PER):
+            own.sampling_alpha, self.tables["sampling_head"] = sampling.alpha, first_sums(sampling.alpha)
+        if isinstance(sampling, PERprop):
+            own.sampling_alpha, own.epsilon = sampling.alpha, sampling.epsilon
+            self._sums()
+        if isinstance(weighting, IS):
+            own.beta_first, own.beta_last, own.normalise = weighting.first, weighting.last, weighting.normalise
+        if isinstance(weighting, FIS):
+            own.beta_first, own.replays = weighting.beta, self._place("replays", "u2", capacity)
+        room = max(2 * batch, min(changes, 2048))
+        kinds = {
+            "Retention RETENTION": f"Retention::{RETENTIONS[type(retention)]}",
+            "Sampling SAMPLING": f"Sampling::{SAMPLINGS[type(sampling)]}",
+            "Weighting WEIGHTING": f"Weighting::{WEIGHTINGS[type(weighting)]}",
+            "bool DROPS": "true" if strategy.drop else "false",
+            "bool WEIGHS_ACTOR": "true" if weighting is not None and weighting.all_networks else "false",
+            "int WIDTH": self.width,
+            "int EXPLORATION_AT": self._column("exploration"),
+            "int BATCH": batch,
+            "int ROOM": -(-room // THREADS) * THREADS,
+        }
+        lines = "".join(f"    CONSTANT {name} = {value};\n" for name, value in kinds.items())
+        self.source = f'#include "replay.cuh"\nstruct Rules {{\n{lines}}};\n'
+
+    def start(self, memory: NDArray[np.uint8]) -> None:
+        """Make the members' memory `[M, bytes]`, which is zero, that of empty buffers."""
+        self.state(memory)["largest"] = 1.0
+        for name in ("td_bits", "exploration_bits"):
+            if name in self.arrays:
+                self.view(memory, name)[:] = 0xFFFFFFFF
+
+    def state(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
+        """Return the members' counters `[M]`, a view of their memory `[M, bytes]`."""
+        return memory[:, :_STATE_BYTES].view(STATE)[:, 0]
+
+    def view(self, memory: NDArray[np.uint8], name: str) -> NDArray[Any]:
+        """Return an array of all members `[M, …]`, a view of their memory `[M, bytes]`."""
+        start, dtype, shape = self.arrays[name]
+        flat = memory[:, start : start + dtype.itemsize * math.prod(shape)].view(dtype)
+        return flat.reshape(len(memory), *shape)
+
+    def columns(self, memory: NDArray[np.uint8]) -> dict[str, NDArray[np.float32]]:
+        """Return the stored fields `[M, N, width]`, views of the members' memory."""
+        rows, start, found = self.view(memory, "rows"), 0, {}
+        for name, width in self.fields.items():
+            found[name] = rows[..., start : start + width]
+            start += width
+        return found
+
+    def _column(self, field: str) -> int:
+        return sum(list(self.fields.values())[: list(self.fields).index(field)])
+
+    def _place(self, name: str, dtype: str, *shape: int) -> int:
+        kind = np.dtype(dtype)
+        start = self.bytes
+        self.arrays[name] = start, kind, shape
+        self.bytes = start + -(-kind.itemsize * math.prod(shape) // 16) * 16
+        return start
+
+    def _order(self, name: str, slots: Any, first: int, by_age: bool) -> tuple[int, Any]:
+        bits = self._place(f"{name}_bits", "u4", self.capacity)
+        runs = [self._place(f"{name}_run{which}", "u8", self.capacity) for which in range(2)]
+        if by_age:
+            for which in range(2):
+                slots[first + which] = self._place(f"{name}_slots{which}", "u4", self.capacity)
+        return bits, (ctypes.c_int64 * 2)(*runs)
+
+    def _retain(self, retention: TDE | Expl) -> None:
+        own, rule = self.settings, retention.segments
+        own.retention_alpha, head = retention.alpha, first_sums(retention.alpha)
+        own.segments = min(max(3, self.capacity // 500) if rule == "authors" else int(rule or 0), self.capacity)
+        self.tables["retention_head"] = head
+        if own.segments:
+            edges = np.zeros(own.segments + 1, np.int64)
+            segment_edges(head, retention.alpha, self.capacity, edges)
+            self.tables["retention_edges"] = edges.astype(np.int32)
+
+    def _sums(self) -> None:
+        own, nodes, level = self.settings, self.capacity, 0
+        own.sums[0] = self._place("priority", "f4", nodes)
+        while nodes > 1 or level == 0:
+            nodes, level = -(-nodes // _FAN), level + 1
+            own.sums[level] = self._place(f"sums{level}", "f8", nodes)
+        own.levels = level

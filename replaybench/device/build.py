@@ -1,0 +1,92 @@
+"""Compile sources of `replaybench/device/source` for the host (g++) and for GPUs (NVRTC); results are cached.
+
+The same text serves both, see `source/block.cuh`. Sources are made of literals of this package and of compile-time
+constants; the cache is keyed by them, by every file that they can include, by the options and by the compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from replaybench.runtime.errors import UserError
+from replaybench.runtime.kernel import cache_dir
+
+SOURCE: Final = Path(__file__).parent / "source"
+THREADS: Final = 256
+"""Default threads of a block."""
+
+_HOST: Final = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-x", "c++")
+
+
+def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> ctypes.CDLL:
+    """Return a library of `source` for this processor, whose phases are loops over `threads`, backwards in `reverse`.
+
+    Results that differ between both orders show that a phase reads what another of its threads writes.
+
+    Raises:
+        UserError: there is no g++ here.
+        RuntimeError: the source has an error; the compiler's message is in it.
+    """
+    options = (*_HOST, f"-DTHREADS={threads}", *["-DREVERSED"] * reverse, f"-I{SOURCE}")
+
+    def compile_to(path: Path) -> None:
+        try:
+            done = subprocess.run(["g++", *options, "-", "-o", path], input=source, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise UserError("the device's source is compiled for the host by g++, which is not here") from None
+        if done.returncode:
+            raise RuntimeError(f"g++ rejected the source:\n{done.stderr[:4000]}")
+
+    return ctypes.CDLL(str(_cached(source, options, ".so", compile_to)))
+
+
+def device_code(source: str, architecture: str, threads: int = THREADS, form: str = "cubin") -> bytes:
+    """Return machine code (`cubin`) of `source` for an architecture such as `sm_90`, or `ltoir` to link others to.
+
+    No GPU is needed. Divisions and roots are approximate to 2 ulp, as `--use_fast_math` has them.
+
+    Raises:
+        UserError: `cuda-core` is missing.
+    """
+    try:
+        from cuda.core import Program, ProgramOptions
+    except ImportError:
+        raise UserError('a GPU needs the package cuda-core: pip install "replaybench[gpu]"') from None
+    from cuda.bindings import nvrtc
+
+    options = {"arch": architecture, "std": "c++17", "use_fast_math": True, "define_macro": ("THREADS", str(threads))}
+    linked = {"link_time_optimization": True} if form == "ltoir" else {}
+
+    def compile_to(path: Path) -> None:
+        program = Program(source, "c++", ProgramOptions(**options, **linked, include_path=str(SOURCE)))
+        path.write_bytes(bytes(program.compile(form).code))
+
+    key = [*map(str, options.items()), form, str(nvrtc.nvrtcVersion())]
+    return _cached(source, key, f".{form}", compile_to).read_bytes()
+
+
+def _cached(source: str, options: Iterable[str], ending: str, compile_to: Callable[[Path], Any]) -> Path:
+    """Return the file of compiled code in the cache folder; compile it where it is missing."""
+    digest = hashlib.sha256("\0".join([source, *options]).encode())
+    for path in sorted(SOURCE.glob("*.cuh")):
+        digest.update(path.read_bytes())
+    folder = cache_dir() / "device"
+    target = folder / f"{digest.hexdigest()[:24]}{ending}"
+    if not target.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            folder = Path(tempfile.mkdtemp())  # code is then compiled again by the next process
+            target = folder / target.name
+        # A process that is killed leaves no half-written code.
+        part = folder / f".{os.getpid()}-{target.name}"
+        compile_to(part)
+        os.replace(part, target)
+    return target

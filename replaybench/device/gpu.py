@@ -1,0 +1,150 @@
+"""Run a program on a GPU: compile, link, launch, copy. Not run on a GPU yet; no study can choose it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.device.build import THREADS, device_code
+from replaybench.device.program import Program, Rounds, members_at_once
+from replaybench.runtime.errors import UserError
+
+_MISSING = 'a GPU needs the packages cuda-core and numba-cuda: pip install "replaybench[gpu]"'
+_SPARE = 0.9
+"""Share of the free memory that is used."""
+
+
+class GPU:
+    """Runs a program on a GPU, in as many blocks of members as its memory needs.
+
+    Args:
+        program: the program; its memory stays that of the host, as of the last `fetch`.
+        number: which of several GPUs.
+
+    Raises:
+        UserError: packages or the driver are missing, there is no such GPU, or not even one member fits.
+    """
+
+    def __init__(self, program: Program, number: int = 0) -> None:
+        try:
+            from cuda.core import Device, Linker, LinkerOptions, ObjectCode
+        except ImportError:
+            raise UserError(_MISSING) from None
+        try:
+            self.device = Device(number)
+            self.device.set_current()
+        except Exception as error:  # the driver's own errors have no common class
+            raise UserError(
+                f'no GPU {number} here ({error}); install NVIDIA\'s driver, or set device = "cpu"'
+            ) from None
+        self.program, capability = program, self.device.compute_capability
+        architecture = f"sm_{capability[0]}{capability[1]}"
+        parts = [device_code(program.source, architecture, form="ltoir")]
+        parts += program.plant.device_functions((capability[0], capability[1]))
+        options = LinkerOptions(arch=architecture, link_time_optimization=True)
+        linked = Linker(*map(ObjectCode.from_ltoir, parts), options=options).link("cubin")
+        self.kernel, self.stream = linked.get_kernel("run_rounds"), self.device.create_stream()
+        self.shared = self._shared_bytes(linked.get_kernel("size_of_shared"))
+        self._tables = {name: self._copied(table) for name, table in program.buffers.tables.items()}
+        for name, table in self._tables.items():
+            setattr(program.settings.replay, name, int(table.handle))
+        self.at_once = members_at_once(program, int(_SPARE * self._free()))
+        self._held: dict[int, Any] = {}
+
+    def advance(self, count: int) -> Rounds:
+        """Run some rounds of every member, block after block of members."""
+        from cuda.core import LaunchConfig, launch
+
+        program = self.program
+        found = Rounds(*(np.full((len(program.memory), count), np.nan) for _ in Rounds._fields))
+        for first, end in self._blocks():
+            memory = self._memory(first, end)
+            settings = type(program.settings).from_buffer_copy(program.settings)
+            settings.first_member += first
+            given = self._copied(np.frombuffer(bytes(settings), np.uint8))
+            scores = [self._copied(array[first:end]) for array in found]
+            config = LaunchConfig(grid=end - first, block=THREADS, shmem_size=self.shared)
+            rounds = ctypes.c_int(program.rounds), ctypes.c_int(count)
+            launch(self.stream, config, self.kernel, given, memory, *rounds, *scores)
+            for array, buffer in zip(found, scores, strict=True):
+                self._copy_back(buffer, array[first:end])
+            if self.at_once < len(program.memory):
+                self._copy_back(memory, program.memory[first:end])
+                self._held.clear()
+        program.rounds += count
+        return found
+
+    def fetch(self) -> None:
+        """Copy the members' memory from the GPU."""
+        for first, buffer in self._held.items():
+            self._copy_back(buffer, self.program.memory[first : first + self.at_once])
+
+    def push(self) -> None:
+        """Copy the members' memory to the GPU before the next rounds, as after `load_state`."""
+        self._held.clear()
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        members = len(self.program.memory)
+        for first in range(0, members, self.at_once):
+            yield first, min(first + self.at_once, members)
+
+    def _memory(self, first: int, end: int) -> Any:
+        if first not in self._held:
+            self._held[first] = self._copied(self.program.memory[first:end])
+        return self._held[first]
+
+    def _copied(self, array: NDArray[Any]) -> Any:
+        """Return a buffer on the GPU with a copy of an array."""
+        from cuda.bindings import runtime
+
+        array = np.ascontiguousarray(array)
+        buffer = self.device.allocate(max(1, array.nbytes), stream=self.stream)
+        kind = runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
+        self.stream.sync()
+        _checked(runtime.cudaMemcpy(int(buffer.handle), array.ctypes.data, array.nbytes, kind))
+        return buffer
+
+    def _copy_back(self, buffer: Any, array: NDArray[Any]) -> None:
+        from cuda.bindings import runtime
+
+        self.stream.sync()
+        kind = runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        _checked(runtime.cudaMemcpy(array.ctypes.data, int(buffer.handle), array.nbytes, kind))
+
+    def _free(self) -> int:
+        from cuda.bindings import runtime
+
+        free, _ = _checked(runtime.cudaMemGetInfo())
+        return int(free)
+
+    def _shared_bytes(self, measure: Any) -> int:
+        """Return the kernel's shared memory, and allow the kernel to have that much."""
+        from cuda.bindings import driver
+        from cuda.core import LaunchConfig, launch
+
+        bytes_ = np.zeros(1, np.int32)
+        buffer = self._copied(bytes_)
+        launch(self.stream, LaunchConfig(grid=1, block=1), measure, buffer)
+        self._copy_back(buffer, bytes_)
+        size = int(bytes_[0])
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        most = self.device.properties.max_shared_memory_per_block_optin
+        if size > most:
+            raise UserError(
+                f"this learner's networks and batch need {size // 1024} kB of a GPU's shared memory, which has "
+                f"{most // 1024}: use narrower layers or a smaller batch_size"
+            )
+        _checked(driver.cuKernelSetAttribute(attribute, size, int(self.kernel.handle), int(self.device.device_id)))
+        return size
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """Return the values of a call of the CUDA API; raise RuntimeError for its error."""
+    status, *values = result
+    if int(status) != 0:
+        raise RuntimeError(f"CUDA: {status}")
+    return values

@@ -1,0 +1,187 @@
+"""Learners on a device: the source of one, its settings, and its arrays in the layout that the device has.
+
+`DeviceLearner` translates between a learner of `replaybench.controllers` and the templates of `source/`. Parameters of
+a member are one row of 4-byte floats, HOT: networks in the learner's order, its other learned numbers, target networks.
+Adam's moments are another, COLD: a first and a second moment for each trained parameter. A layer is a matrix of inputs,
+bias and an odd number of columns; see `source/networks.cuh`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.algorithms.ddpg import DDPG
+from replaybench.controllers.algorithms.dqn import DQN
+from replaybench.controllers.algorithms.sac import SAC
+from replaybench.controllers.algorithms.td3 import TD3
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.networks.adam import Adam
+from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.errors import UserError
+
+LEARNERS: Final = (DDPG, TD3, SAC, DQN)
+
+
+class DeviceLearner:
+    """A learner as the device has it.
+
+    Args:
+        learner: one of `LEARNERS`, without options that only the CPU supports.
+
+    Attributes:
+        source: text that defines `Shape` and `Learner`, after which a kernel may use `Learner::update`.
+        hot_size, cold_size: floats of a member.
+
+    Raises:
+        UserError: the learner, or one of its options, runs on the CPU only.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        check(type(learner), learner.config, learner.setting.refer is not None)
+        self.learner = learner
+        self._trained = {**learner.networks}
+        if isinstance(learner, SAC):
+            self._trained["temperature"] = learner.log_temperature
+        self._places = {name: places(network) for name, network in self._trained.items()}
+        self._sizes = {name: _floats(network) for name, network in self._trained.items()}
+        trained = sum(self._sizes.values())
+        self.hot_size = trained + sum(self._sizes[name] for name in learner.targets)
+        self.cold_size = 2 * trained
+        self.source = _source(learner)
+
+    def settings(self) -> bytes:
+        """Return the learner's `Settings`: 4-byte numbers, the same for all members."""
+        learner, config = self.learner, self.learner.config
+        adams = [_adam(learner.adams[name]) for name in self._trained if name != "critic2"]
+        flat = [number for adam in adams for number in adam]
+        if isinstance(learner, DQN):
+            huber = math.inf if config.huber is None else config.huber
+            return struct.pack(f"{len(flat) + 1}fi", *flat, huber, config.copy_every)
+        if isinstance(learner, TD3):
+            own = (config.tau, config.smoothing, config.smoothing_clip)
+            return struct.pack(f"{len(flat) + 3}fi", *flat, *own, config.policy_delay)
+        if isinstance(learner, SAC):
+            automatic, entropy = config.temperature is None, -float(learner.task.action_size)
+            return struct.pack(f"{len(flat) + 2}fi", *flat, config.tau, entropy, automatic)
+        return struct.pack(f"{len(flat) + 1}f", *flat, config.tau)
+
+    def arrays(self) -> tuple[Floats32, Floats32]:
+        """Return the members' parameters `[M, HOT]` and moments `[M, COLD]`."""
+        members = len(self.learner.setting.members)
+        hot, cold = np.zeros((members, self.hot_size), np.float32), np.zeros((members, self.cold_size), np.float32)
+        for part, array in self._parts(hot, cold):
+            part[...] = array
+        return hot, cold
+
+    def load(self, hot: Floats32, cold: Floats32) -> None:
+        """Copy parameters and moments of the members back into the learner."""
+        for part, array in self._parts(hot, cold):
+            array[...] = part[...]
+
+    def _parts(self, hot: Floats32, cold: Floats32) -> list[tuple[_Part, NDArray[Any]]]:
+        parts, start = [], 0
+        for name, network in self._trained.items():
+            parts.append((_Part(hot, start + self._places[name]), network.parameters))
+            moments = 2 * (start + self._places[name])
+            parts.append((_Part(cold, moments), self.learner.adams[name].first))
+            parts.append((_Part(cold, moments + 1), self.learner.adams[name].second))
+            start += self._sizes[name]
+        for name, network in self.learner.targets.items():
+            parts.append((_Part(hot, start + self._places[name]), network.parameters))
+            start += self._sizes[name]
+        return parts
+
+
+class _Part:
+    """Columns of a members' array, to be read and written with `[...]`."""
+
+    def __init__(self, array: Floats32, columns: NDArray[np.int64]) -> None:
+        self.array, self.columns = array, columns
+
+    def __getitem__(self, _: Any) -> Floats32:
+        return self.array[:, self.columns]
+
+    def __setitem__(self, _: Any, value: NDArray[Any]) -> None:
+        self.array[:, self.columns] = value
+
+
+def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
+    """Check that a learner with these settings runs on a device.
+
+    Raises:
+        UserError: it runs on the CPU only; the message names what is possible.
+    """
+    name = kind.__name__
+    if kind not in LEARNERS:
+        possible = ", ".join(learner.__name__ for learner in LEARNERS)
+        raise UserError(f'{name} runs on the CPU only; set device = "cpu", or take one of {possible}')
+    reasons = {
+        "ReF-ER": refer,
+        "a memory": getattr(config, "memory", None) is not None,
+        "layer normalisation": getattr(config, "layer_norm", False),
+        "parameter noise": getattr(getattr(config, "exploration", None), "form", "") == "parameter",
+        'version = "first"': getattr(config, "version", "present") == "first",
+        "networks without hidden layers": any(
+            getattr(config, key, None) == () for key in ("actor_hidden", "critic_hidden", "hidden")
+        ),
+    }
+    if found := [reason for reason, present in reasons.items() if present]:
+        raise UserError(f'{name} with {" and ".join(found)} runs on the CPU only; set device = "cpu"')
+
+
+def places(network: PopulationMLP) -> NDArray[np.int64]:
+    """Return the place of each parameter of a network in the device's layout, `[P]`."""
+    parts, start = [], 0
+    for inputs, outputs, *_ in network.network.plan[:-1]:
+        columns = int(outputs) | 1
+        parts.append((start + columns * np.arange(inputs)[:, None] + np.arange(outputs)).ravel())
+        start += int(inputs) * columns
+    return np.concatenate(parts)
+
+
+def _floats(network: PopulationMLP) -> int:
+    rows = sum(int(inputs) * (int(outputs) | 1) for inputs, outputs, *_ in network.network.plan[:-1])
+    return -(-rows // 4) * 4
+
+
+def _adam(adam: Adam) -> Sequence[float]:
+    """Return the numbers of `AdamSettings`."""
+    weights_only = len(adam.penalised) > 0
+    logs = (math.log(beta) if beta > 0 else -math.inf for beta in (adam.beta1, adam.beta2))
+    moving = (adam.beta1, 1.0 - adam.beta1, adam.beta2, 1.0 - adam.beta2)
+    coupled = adam.l2 if adam.coupled and not weights_only else 0.0
+    decay = (adam.l2 if weights_only else 0.0, coupled, 0.0 if adam.coupled else adam.l2)
+    return (adam.learning_rate, adam.epsilon, *moving, *logs, *decay, adam.clip)
+
+
+def _source(learner: Learner) -> str:
+    config, name = learner.config, type(learner).__name__
+    constants: dict[str, int] = {
+        "OBSERVATION": learner.task.observation_size,
+        "ACTION": learner.task.action_size,
+        "BATCH": learner.batch_size,
+    }
+    lists: Mapping[str, Sequence[int]] = {}
+    if isinstance(learner, DQN):
+        constants |= {"CHOICES": len(learner.choices), "DOUBLE": int(config.double)}
+        lists = {"Critic": config.hidden, "Levels": learner._counts.tolist()}
+    else:
+        lists = {"Actor": config.actor_hidden, "Critic": config.critic_hidden}
+    if isinstance(learner, DDPG):
+        constants |= {"ACTION_LAYER": config.action_layer, "CLIP": int(config.clip is not None)}
+    lines = [
+        f'#include "{name.lower()}.cuh"',
+        "struct Shape {",
+        f"    CONSTANT int {', '.join(f'{key} = {value}' for key, value in constants.items())};",
+        *(f"    using {key} = Widths<{', '.join(map(str, widths))}>;" for key, widths in lists.items()),
+        "};",
+        f"using Learner = {name}<Shape>;",
+    ]
+    return "\n".join(lines) + "\n"

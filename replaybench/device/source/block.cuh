@@ -1,0 +1,165 @@
+// One thread block is one member. The same source is compiled for a GPU (NVRTC, nvcc) and for the host (g++).
+//
+// Phases
+//   PHASE(thread) { ... } runs its body once for each of the THREADS (a multiple of 32) threads of the block and ends
+//   with a barrier. On the GPU the threads run side by side; on the host they are a loop, so that everything is tested
+//   without a GPU. Rules:
+//   - A phase never reads what another thread writes in the same phase, and never writes what another one reads.
+//   - Code outside of phases is run by every thread on the GPU and once on the host: it must be the same for all
+//     threads (loops, branches on shared values) and must not write to shared or global memory.
+//   - `continue` ends a thread's part of the phase; `break` and `return` out of a phase are forbidden (the barrier).
+//   - A phase inside a phase is forbidden: functions that contain phases say so ("Phases: n").
+//   - Numbers that a thread keeps from one phase to a later one are a PerThread<T>: `kept(thread)`.
+//   - lane_sum adds numbers of neighbouring threads without a barrier; every thread of the phase must call it.
+//
+// Interface of a learner: template <class Shape> struct DDPG | TD3 | SAC | DQN
+//   Shape    constants and types that the host writes into the source (see each learner's page):
+//            OBSERVATION, ACTION, BATCH, hidden widths as Widths<50, 50>, and what changes the code (e.g. CLIP).
+//   Settings plain struct of 4-byte numbers that the host fills: rates, betas, tau ... The same for all members.
+//   HOT      floats of a member that every update reads: networks, then target networks. In shared memory if they fit.
+//   COLD     floats of a member that only the optimiser reads: a first and a second moment for each parameter of the
+//            networks. Shared or global (two blocks of the paper's DDPG fit a multiprocessor if it is global), 8-byte
+//            aligned.
+//   SCRATCH  floats of work space (activations), 16-byte aligned; shared. Nothing in it survives a call, so that the
+//            plant and replay may use it between calls.
+//            device/learners.py copies parameters from and to this layout. Padding is zero and stays zero.
+//   EXPLORES Exploration::OUTSIDE (DDPG, TD3: the caller adds noise to `act`), NORMALS (SAC) or UNIFORMS (DQN);
+//   NOISE    how many random numbers `explore` takes a step: 0, ACTION normals, or 2 uniforms.
+//   SMOOTH   how many normals a sample of a batch takes: 0, ACTION (TD3, smoothing), 2 * ACTION (SAC: those for the
+//            next observation come first, then those for the observation).
+//   act(hot, observation, action, scratch)                            Phases: one a layer. observation [OBSERVATION] and
+//            action [ACTION] are shared, the greedy action lies in [-1, 1].
+//   explore(hot, observation, noise, random, action, scratch)         Phases: as act. noise [NOISE] shared, `random` the
+//            probability of a random choice (DQN). Only where EXPLORES != OUTSIDE.
+//   update(hot, cold, batch, settings, step, rate_factor, scratch, beside)
+//            One update; `step` counts updates from 1. `beside` is called inside phases by every thread so that the
+//            caller's loads run while the update computes: beside.template at<0>(thread) in the first phase,
+//            at<1>(thread) in a middle one, at<2>(thread) in the last one; NothingBeside does nothing. It must not
+//            write to this batch or to the scratch. After the last phase a barrier has passed.
+//
+// Batch<Shape> (shared memory, 16-byte aligned; keep two of them to fetch the next one): arrays [column][STRIDE], where
+//   STRIDE >= BATCH is a multiple of 4 floats whose quarter is odd, so that 16-byte loads of eight rows meet different
+//   banks. In: observation and next_observation (normalised), action, reward (scaled), discount (gamma, 0 where the
+//   episode terminated), weight and actor_weight (loss weights of critic and actor), noise (SMOOTH rows). Out: td_error
+//   (delta before the update for DDPG and DQN, mean |delta| of both critics for TD3 and SAC). Samples from BATCH to
+//   STRIDE are padding and must be zero: clear both batches once, and write only to the first BATCH of each row.
+#pragma once
+
+#ifndef THREADS
+#define THREADS 256
+#endif
+
+#ifdef __CUDACC__
+#define DEVICE static __device__ __forceinline__
+#define METHOD __device__ __forceinline__
+#define CONSTANT static constexpr
+#define FOLDED constexpr __host__ __device__
+#define PHASE(thread) for (int thread = threadIdx.x, once_ = 1; once_; once_ = 0, __syncthreads())
+#else
+#include <cmath>
+#include <cstdint>
+#define DEVICE static inline
+#define METHOD inline
+#define CONSTANT static constexpr
+#define FOLDED constexpr
+#ifdef REVERSED  // a phase must not depend on the order of its threads: tests run both
+#define PHASE(thread) for (int thread = THREADS - 1; thread >= 0; --thread)
+#else
+#define PHASE(thread) for (int thread = 0; thread < THREADS; ++thread)
+#endif
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+using std::ceil, std::exp, std::expm1, std::fabs, std::log, std::sqrt, std::tanh;
+#endif
+
+// A number of each thread that survives from phase to phase: a register on the GPU.
+template <class T> struct PerThread {
+#ifdef __CUDACC__
+    T value;
+    METHOD T& operator()(int) { return value; }
+#else
+    T value[THREADS];
+    METHOD T& operator()(int thread) { return value[thread]; }
+#endif
+};
+
+struct NothingBeside {
+    template <int POINT> METHOD void at(int) {}
+};
+
+enum class Exploration { OUTSIDE, NORMALS, UNIFORMS };
+
+DEVICE float plus(float a, float b) { return a + b; }
+DEVICE float4 plus(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
+// Sum term(k) (float or float4), 0 <= k < count, over LANES neighbouring threads (a power of two up to 32). Only the
+// first of them (thread % LANES == 0) receives it. On the GPU partial sums meet in registers; the host adds in that order.
+#ifdef __CUDACC__
+DEVICE float lane_below(float x, int away, int lanes) { return __shfl_down_sync(0xffffffffu, x, away, lanes); }
+DEVICE float4 lane_below(float4 x, int away, int lanes) {
+    return {lane_below(x.x, away, lanes), lane_below(x.y, away, lanes), lane_below(x.z, away, lanes),
+            lane_below(x.w, away, lanes)};
+}
+#endif
+template <int LANES, class Term> DEVICE auto lane_sum(int thread, int count, Term term) {
+#ifdef __CUDACC__
+    decltype(term(0)) sum{};
+    for (int k = thread % LANES; k < count; k += LANES) sum = plus(sum, term(k));
+#pragma unroll
+    for (int away = LANES / 2; away > 0; away /= 2) sum = plus(sum, lane_below(sum, away, LANES));
+    return sum;
+#else
+    decltype(term(0)) sum[LANES] = {};
+    if (thread % LANES) return sum[0];
+    for (int lane = 0; lane < LANES; ++lane)
+        for (int k = lane; k < count; k += LANES) sum[lane] = plus(sum[lane], term(k));
+    for (int away = LANES / 2; away > 0; away /= 2)
+        for (int lane = 0; lane < away; ++lane) sum[lane] = plus(sum[lane], sum[lane + away]);
+    return sum[0];
+#endif
+}
+
+DEVICE float4& quad(float* row) { return *reinterpret_cast<float4*>(row); }
+DEVICE float4 quad(const float* row) { return *reinterpret_cast<const float4*>(row); }
+
+// The functions below work on four samples. add: sum += factor * x; select: x where h > 0, else 0.
+DEVICE void add(float4& sum, float factor, float4 x) {
+    sum.x += factor * x.x, sum.y += factor * x.y, sum.z += factor * x.z, sum.w += factor * x.w;
+}
+DEVICE float4 select(float4 h, float4 x) {
+    return {h.x > 0 ? x.x : 0.0f, h.y > 0 ? x.y : 0.0f, h.z > 0 ? x.z : 0.0f, h.w > 0 ? x.w : 0.0f};
+}
+DEVICE float4 relu(float4 x) {  // NaN stays
+    return {x.x < 0 ? 0.0f : x.x, x.y < 0 ? 0.0f : x.y, x.z < 0 ? 0.0f : x.z, x.w < 0 ? 0.0f : x.w};
+}
+DEVICE float4 all4(float x) { return {x, x, x, x}; }
+DEVICE float dot(float4 a, float4 b, float sum) { return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+
+// Bounds that keep NaN, unlike fminf and fmaxf: a failed member must be detected.
+DEVICE float bounded(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+DEVICE float lesser(float a, float b) { return b >= a ? a : b; }
+
+template <int... W> struct Widths {
+    CONSTANT int COUNT = sizeof...(W);
+    // The width of hidden layer `layer`, counted from 0.
+    static FOLDED int of(int layer) {
+        const int all[] = {W..., 0};
+        return all[layer];
+    }
+};
+
+FOLDED int rounded_up(int n, int to) { return (n + to - 1) / to * to; }
+FOLDED int sample_stride(int batch) {
+    return rounded_up(batch, 4) / 4 % 2 ? rounded_up(batch, 4) : rounded_up(batch, 4) + 4;
+}
+
+template <class Shape, int SMOOTH> struct alignas(16) Batch {
+    CONSTANT int STRIDE = sample_stride(Shape::BATCH);
+    float observation[Shape::OBSERVATION][STRIDE];
+    float action[Shape::ACTION][STRIDE];
+    float next_observation[Shape::OBSERVATION][STRIDE];
+    float reward[STRIDE], discount[STRIDE], weight[STRIDE], actor_weight[STRIDE];
+    float noise[SMOOTH ? SMOOTH : 1][STRIDE];
+    float td_error[STRIDE];
+};

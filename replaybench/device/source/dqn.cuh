@@ -1,0 +1,130 @@
+// DQN as in controllers/algorithms/dqn.py (Mnih et al. 2015; de Bruin et al. 2018, section 6.3), one member a block.
+//
+// Shape: OBSERVATION, ACTION, BATCH, CHOICES, DOUBLE (0 or 1); types Critic (Widths), Levels (Widths: values of each action).
+// Hot: network, target network.
+#pragma once
+#include "networks.cuh"
+
+struct DQNSettings {
+    AdamSettings critic;
+    float huber;
+    int copy_every;
+};
+
+template <class Shape> struct DQN {
+    CONSTANT int A = Shape::ACTION, B = Shape::BATCH, K = Shape::CHOICES, STRIDE = sample_stride(B);
+    using Settings = DQNSettings;
+    CONSTANT Exploration EXPLORES = Exploration::UNIFORMS;
+    CONSTANT int NOISE = 2, SMOOTH = 0;
+    using Samples = Batch<Shape, SMOOTH>;
+    using Critic = Network<Shape::OBSERVATION, 0, -1, K, typename Shape::Critic>;
+    using Pass = Passes<Critic, B>;
+    CONSTANT int H = Critic::HIDDEN;
+    static_assert(K > 1, "a choice has an alternative");
+
+    // Hot and cold.
+    CONSTANT int TRAINED = Critic::floats(), HOT = 2 * TRAINED, COLD = 2 * TRAINED;
+
+    // Scratch, in rows of STRIDE; errors take the place of the target network's tape, and its loss gradient that of its
+    // values.
+    CONSTANT int TAPE = 0, OTHER = TAPE + Critic::rows(), JUDGE = OTHER + Critic::rows();
+    CONSTANT int Q = JUDGE + (Shape::DOUBLE ? Critic::rows() : 0), Q_T = Q + K, Q_JUDGE = Q_T + K;
+    CONSTANT int ONES = Q_JUDGE + (Shape::DOUBLE ? K : 0), ROWS = ONES + 1;
+    CONSTANT int STEPS_AT = ROWS * STRIDE, SCRATCH = STEPS_AT + 4;
+
+    static METHOD void act(const float* hot, const float* observation, float* action, float* scratch) {
+        explore(hot, observation, nullptr, 0.0f, action, scratch);
+    }
+
+    // noise: whether to choose at random, where it is less than `random`; and which choice. Without noise: greedy.
+    static METHOD void explore(const float* hot, const float* observation, const float* noise, float random, float* action,
+                               float* scratch) {
+        float* const q = scratch + Critic::rows();
+        Pass::act(hot, observation, scratch, [=](int choice, float value) { q[choice] = value; });
+        PHASE(thread) {
+            if (thread) continue;
+            int choice = largest(q, 1);
+            float failed = 0.0f;  // a value that is not a number makes the action one, too
+            for (int k = 0; k < K; ++k) failed = q[k] != q[k] ? q[k] : failed;
+            if (noise && noise[0] < random) choice = lesser(int(noise[1] * K), K - 1), failed = 0.0f;
+            for (int a = A - 1; a >= 0; --a) {
+                const int levels = Shape::Levels::of(a), level = choice % levels;
+                const float value = level == levels - 1 ? 1.0f : float(-1.0 + level * (2.0 / (levels - 1)));
+                action[a] = failed != failed ? failed : value;
+                choice /= levels;
+            }
+        }
+    }
+
+    template <class Beside>
+    static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
+                              float rate_factor, float* scratch, Beside beside) {
+        const auto row = [=](int r) { return scratch + r * STRIDE; };
+        float *const q = row(Q), *const q_t = row(Q_T), *const ones = row(ONES);
+        const float *const x = batch.observation[0], *const next = batch.next_observation[0], *const target = hot + TRAINED;
+        AdamStep* const now = reinterpret_cast<AdamStep*>(scratch + STEPS_AT);
+        unrolled<0, H + 1>([&](auto layer) {
+            constexpr int L = decltype(layer)::value;
+            PHASE(thread) {
+                Shares shares(thread);
+                pass<L>(shares, hot, x, row(TAPE), q, ones);
+                pass<L>(shares, target, next, row(OTHER), q_t, ones);
+                if constexpr (Shape::DOUBLE) pass<L>(shares, hot, next, row(JUDGE), row(Q_JUDGE), ones);
+                if constexpr (L == 0) {
+                    shares(STRIDE, [=](int s) { ones[s] = 1.0f; });
+                    shares(1, [&](int) { *now = adam_step(settings.critic, step, rate_factor); });
+                    beside.template at<0>(thread);
+                }
+            }
+        });
+        PHASE(thread) {
+            Shares shares(thread);
+            shares(STRIDE, [&](int s) {
+                const int best = largest((Shape::DOUBLE ? row(Q_JUDGE) : q_t) + s, STRIDE), chosen = choice_of(batch, s);
+                const float delta = batch.reward[s] + batch.discount[s] * q_t[best * STRIDE + s] - q[chosen * STRIDE + s];
+                batch.td_error[s] = delta;
+                for (int k = 0; k < K; ++k) q_t[k * STRIDE + s] = 0.0f;
+                const float slope = bounded(delta, -settings.huber, settings.huber);
+                if (s < B) q_t[chosen * STRIDE + s] = -1.0f / B * batch.weight[s] * slope;
+            });
+            beside.template at<1>(thread);
+        }
+        const Backpropagation<Critic, B> errors{hot, row(TAPE), nullptr, nullptr, q_t, row(OTHER)};
+        backward_all(errors);
+        const float tau = int(step) % settings.copy_every == 0 ? 1.0f : 0.0f;
+        fit<false>(errors, x, nullptr, ones, hot, hot + TRAINED, cold, settings.critic, now, tau, nullptr,
+                   [&](int thread) { beside.template at<2>(thread); });
+    }
+
+private:
+    static METHOD int lesser(int a, int b) { return a < b ? a : b; }
+
+    template <int L>
+    static METHOD void pass(Shares& shares, const float* weights, const float* x, float* tape, float* out, const float* ones) {
+        const auto inputs = Pass::template input<L>(x, nullptr, tape, ones);
+        if constexpr (L < H) Pass::template forward<L>(shares, weights, inputs, tape + Critic::row(L) * STRIDE);
+        else Pass::head(shares, weights, inputs, [=](int k, int s, float4 value) { quad(out + k * STRIDE + s) = value; });
+    }
+
+    // Index of the largest of K values; the first NaN, if there is one.
+    static METHOD int largest(const float* values, int stride) {
+        int best = 0;
+        for (int k = 1; k < K; ++k) {
+            const float value = values[k * stride], most = values[best * stride];
+            if (most == most && !(value <= most)) best = k;
+        }
+        return best;
+    }
+
+    // The choice nearest to a stored action, see runtime/elementwise.py.
+    static METHOD int choice_of(const Samples& batch, int s) {
+        int index = 0;
+        for (int a = 0; a < A; ++a) {
+            const int levels = Shape::Levels::of(a);
+            const double place = 0.5 * (batch.action[a][s] + 1.0) * (levels - 1) - 0.5;
+            const int level = !(place > 0.0) ? 0 : place > levels - 2 ? levels - 1 : int(ceil(place));
+            index = index * levels + level;
+        }
+        return index;
+    }
+};

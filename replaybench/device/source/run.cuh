@@ -1,0 +1,291 @@
+// The persistent loop of one member: act, step, store; then sample, update, annotate. As experiments/loop.py and cell.py.
+//
+// The host defines Shape and Learner (the learner's page), Rules (replay.cuh), and Plant (plant.cuh), and then includes this
+// file. A launch runs some rounds of every member. Between launches a member is one piece of global memory: its networks,
+// moments, counters, and buffer; copied, it continues bit for bit.
+#pragma once
+#include "plant.cuh"
+#include "replay.cuh"
+
+enum class Noise : int { NONE, PROCESS, GAUSSIAN };
+
+// The same for all members; the host fills it.
+struct RunSettings {
+    Learner::Settings learner;
+    PlantSettings<Plant> plant;
+    ReplaySettings replay;
+    unsigned long long seed;
+    long long stride, episode_at, hot_at, cold_at, replay_at;  // bytes: of a member, and of its parts
+    double updates_per_phase, horizon;
+    double first_scale, last_scale, diffusion, friction, noise_bound, action_bound;  // of exploration
+    float discount, reward_scale;
+    int decay_episodes, update_every, greedy_every, warmup_rounds, first_member;
+    Noise noise;
+};
+
+// A member's counters that are neither the plant's nor the buffer's.
+struct RunState {
+    Episode<Plant> training, evaluation;
+    double process[Plant::ACTIONS], scores, lengths, ended;
+    unsigned explored, updates;
+};
+
+using Buffer = Replay<Rules>;
+using Samples = Learner::Samples;
+
+struct RunShared {
+    alignas(16) float hot[Learner::HOT];
+    alignas(16) float scratch[Learner::SCRATCH];
+    Samples batch;
+    Buffer::Shared buffer;
+    RunState run;
+    float action[Plant::ACTIONS], greedy[Plant::ACTIONS], observation[Plant::OBSERVED], row[Rules::WIDTH];
+};
+
+struct Member {
+    const RunSettings& settings;
+    RunShared& shared;
+    char* const base;
+    float* const cold;
+    const Random random;
+
+    METHOD Buffer buffer() const {
+        char* const own = base + settings.replay_at;
+        return {shared.buffer, *reinterpret_cast<ReplayState*>(own), settings.replay, own, random};
+    }
+    METHOD Simulation<Plant> training() const {
+        return {settings.plant, shared.run.training, random, Purpose::SENSOR, Purpose::ACTUATOR};
+    }
+    METHOD Simulation<Plant> evaluation() const {
+        return {settings.plant, shared.run.evaluation, random, Purpose::EVALUATION_SENSOR, Purpose::EVALUATION_ACTUATOR};
+    }
+
+    METHOD void load() const {
+        PHASE(thread) {
+            const float* const hot = reinterpret_cast<const float*>(base + settings.hot_at);
+            const int* const from = reinterpret_cast<const int*>(base + settings.episode_at);
+            int* const to = reinterpret_cast<int*>(&shared.run);
+            int* const batch = reinterpret_cast<int*>(&shared.batch);
+            for (int i = thread; i < Learner::HOT; i += THREADS) shared.hot[i] = hot[i];
+            for (int i = thread; i < (int)(sizeof(RunState) / 4); i += THREADS) to[i] = from[i];
+            for (int i = thread; i < (int)(sizeof(Samples) / 4); i += THREADS) batch[i] = 0;
+        }
+        buffer().begin();
+    }
+    METHOD void save() const {
+        buffer().end();
+        PHASE(thread) {
+            float* const hot = reinterpret_cast<float*>(base + settings.hot_at);
+            int* const to = reinterpret_cast<int*>(base + settings.episode_at);
+            const int* const from = reinterpret_cast<const int*>(&shared.run);
+            for (int i = thread; i < Learner::HOT; i += THREADS) hot[i] = shared.hot[i];
+            for (int i = thread; i < (int)(sizeof(RunState) / 4); i += THREADS) to[i] = from[i];
+        }
+    }
+
+    // Run round `round`; write its score, length, and where due the greedy score.
+    METHOD void advance(int round, double* score, double* length, double* greedy) const {
+        const int every = settings.update_every, steps = settings.plant.steps;
+        PHASE(thread) {
+            if (thread == 0) shared.run.scores = shared.run.lengths = shared.run.ended = 0.0;
+        }
+        if (every == 0) {
+            begin(round);
+            while (shared.run.training.active) step(round);
+            learn(round, round);
+        } else {
+            for (long long done = (long long)round * steps, end = done + steps; done < end;) {
+                if (!shared.run.training.active) begin(round);
+                step(round);
+                if (++done % every == 0) learn((int)(done / every) - 1, round);
+            }
+        }
+        PHASE(thread) {
+            if (thread == 0) {
+                const double ended = shared.run.ended;
+                *score = shared.run.scores / ended;  // no number if none has ended
+                *length = shared.run.lengths / ended;
+            }
+        }
+        if (greedy != nullptr) {
+            PHASE(thread) {
+                if (thread == 0) evaluation().begin();
+            }
+            while (shared.run.evaluation.active) {
+                policy(shared.run.evaluation);
+                PHASE(thread) {
+                    if (thread == 0) evaluation().step(shared.greedy);
+                }
+            }
+            PHASE(thread) {
+                if (thread == 0) *greedy = shared.run.evaluation.score(settings.plant);
+            }
+        }
+    }
+
+private:
+    METHOD void policy(const Episode<Plant>& episode) const {
+        PHASE(thread) {
+            if (thread < Plant::OBSERVED) shared.observation[thread] = episode.observation[thread];
+        }
+        Learner::act(shared.hot, shared.observation, shared.greedy, shared.scratch);
+    }
+
+    METHOD void begin(int round) const {
+        PHASE(thread) {
+            if (thread == 0) {
+                training().begin();
+                for (int a = 0; a < Plant::ACTIONS; ++a) shared.run.process[a] = 0.0;
+            }
+        }
+    }
+
+    METHOD void step(int round) const {
+        policy(shared.run.training);
+        PHASE(thread) {
+            if (thread == 0) {
+                Episode<Plant>& episode = shared.run.training;
+                explore(round);
+                float* row = shared.row;
+                float deviation = 0.0f;
+                for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = episode.observation[o];
+                for (int a = 0; a < Plant::ACTIONS; ++a) {
+                    *row++ = shared.action[a];
+                    deviation += fabsf(shared.action[a] - shared.greedy[a]);
+                }
+                float sensed[Plant::OBSERVED];
+                for (int o = 0; o < Plant::OBSERVED; ++o) sensed[o] = episode.sensor_noise[o];
+                training().step(shared.action);
+                *row++ = (float)episode.reward;
+                for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = episode.observation[o];
+                *row++ = episode.terminated ? 1.0f : 0.0f;
+                *row++ = deviation;
+                if constexpr (Rules::WIDTH > 2 * Plant::OBSERVED + Plant::ACTIONS + 3) {
+                    for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = sensed[o];
+                    for (int a = 0; a < Plant::ACTIONS; ++a) *row++ = episode.actuator_noise[a];
+                }
+                if (!episode.active) {
+                    shared.run.scores += episode.score(settings.plant);
+                    shared.run.lengths += episode.length;
+                    shared.run.ended += 1.0;
+                }
+            }
+        }
+        buffer().store(shared.row);
+    }
+
+    // Write the action to try. One thread.
+    METHOD void explore(int round) const {
+        const int decay = settings.decay_episodes > 1 ? settings.decay_episodes - 1 : 1;
+        const double share = round < decay ? (double)round / decay : 1.0;
+        const double scale = settings.first_scale + share * (settings.last_scale - settings.first_scale);
+        const unsigned now = shared.run.explored++;
+        for (int a = 0; a < Plant::ACTIONS; ++a) {
+            double noise = 0.0;
+            if (settings.noise != Noise::NONE) noise = random.normal(Purpose::EXPLORATION, now, a);
+            if (settings.noise == Noise::PROCESS) {
+                double& u = shared.run.process[a];
+                u += settings.diffusion * noise - settings.friction * u;
+                noise = u;
+            }
+            const double limit = settings.noise_bound, bound = settings.action_bound;
+            noise = noise < -limit ? -limit : noise > limit ? limit : noise;
+            const double tried = shared.greedy[a] + scale * noise;
+            shared.action[a] = (float)(tried > bound ? bound : tried < -bound ? -bound : tried);
+        }
+    }
+
+    // The updates of a phase, counted from 0. Fractions of an update are carried over.
+    METHOD void learn(int phase, int round) const {
+        const int due = (int)((phase + 1) * settings.updates_per_phase) - (int)(phase * settings.updates_per_phase);
+        if (round < settings.warmup_rounds) return;
+        if (buffer().state.count == 0) {
+            PHASE(thread) {
+                if (thread == 0) shared.run.updates += due;
+            }
+            return;
+        }
+        const double along = phase / (settings.horizon > 2.0 ? settings.horizon - 1.0 : 1.0);
+        const float progress = (float)(along < 1.0 ? along : 1.0);
+        const unsigned end = buffer().state.updates + due;
+        for (int update = 0; update < due; ++update) {
+            buffer().draw(progress, end);
+            fetch();
+            const unsigned step = shared.run.updates + 1;
+            Learner::update(shared.hot, cold, shared.batch, settings.learner, step, 1.0f, shared.scratch, NothingBeside());
+            buffer().annotate(shared.batch.td_error);
+            PHASE(thread) {
+                if (thread == 0) shared.run.updates = step;
+            }
+        }
+    }
+
+    // Copy the drawn rows into the batch, and draw the random numbers of the update.
+    METHOD void fetch() const {
+        constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS;
+        PHASE(thread) {
+            Samples& batch = shared.batch;
+            for (int i = thread; i < Shape::BATCH * (2 * S + A + 2); i += THREADS) {
+                const int b = i / (2 * S + A + 2), column = i % (2 * S + A + 2);
+                const float value = buffer().rows()[(long long)shared.buffer.idx[b] * Rules::WIDTH + column];
+                if (column < S) batch.observation[column][b] = value;
+                else if (column < S + A) batch.action[column - S][b] = value;
+                else if (column == S + A) batch.reward[b] = settings.reward_scale * value;
+                else if (column < 2 * S + A + 1) batch.next_observation[column - S - A - 1][b] = value;
+                else batch.discount[b] = settings.discount * (1.0f - value);
+            }
+            for (int b = thread; b < Shape::BATCH; b += THREADS) {
+                batch.weight[b] = shared.buffer.weight[b];
+                batch.actor_weight[b] = Rules::WEIGHS_ACTOR ? shared.buffer.weight[b] : 1.0f;
+                for (int n = 0; n < Learner::SMOOTH; ++n)
+                    batch.noise[n][b] = random.normal(Purpose::LEARNING, shared.run.updates, b * Learner::SMOOTH + n);
+            }
+        }
+    }
+};
+
+// Run rounds first ... first + count - 1 of a member; scores of a round are [rounds] behind each member's row.
+DEVICE void run_member(const RunSettings& settings, RunShared& shared, char* memory, int member, int first, int count,
+                       double* scores, double* lengths, double* greedy) {
+    char* const base = memory + (long long)member * settings.stride;
+    const Random random{settings.seed, (unsigned)(settings.first_member + member)};
+    const Member own{settings, shared, base, reinterpret_cast<float*>(base + settings.cold_at), random};
+    own.load();
+    for (int k = 0; k < count; ++k) {
+        const long long place = (long long)member * count + k;
+        const bool due = settings.greedy_every > 0 && (first + k + 1) % settings.greedy_every == 0;
+        own.advance(first + k, scores + place, lengths + place, due ? greedy + place : nullptr);
+    }
+    own.save();
+}
+
+#ifdef __CUDACC__
+#ifndef BLOCKS  // of a multiprocessor at a time, which bounds registers
+#define BLOCKS (sizeof(RunShared) <= 113 * 1024 ? 2 : 1)
+#endif
+extern "C" __global__ void size_of_shared(int* bytes) { *bytes = sizeof(RunShared); }
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    run_rounds(const RunSettings* settings, char* memory, int first, int count, double* scores, double* lengths,
+               double* greedy) {
+    extern __shared__ __align__(16) char space[];
+    run_member(*settings, *reinterpret_cast<RunShared*>(space), memory, blockIdx.x, first, count, scores, lengths, greedy);
+}
+#else
+extern "C" {
+void set_plant(decltype(plant_rhs) rhs, decltype(plant_reward) reward, decltype(plant_project) project,
+               decltype(plant_terminated) terminated) {
+    plant_rhs = rhs, plant_reward = reward, plant_project = project, plant_terminated = terminated;
+}
+int settings_size() { return sizeof(RunSettings); }
+int shared_size() { return sizeof(RunShared); }
+int state_size() { return sizeof(RunState); }
+void run_rounds(const RunSettings* settings, char* memory, int members, int first, int count, double* scores,
+                double* lengths, double* greedy) {
+    for (int m = 0; m < members; ++m) {
+        RunShared* const shared = new RunShared();
+        run_member(*settings, *shared, memory, m, first, count, scores, lengths, greedy);
+        delete shared;
+    }
+}
+}
+#endif

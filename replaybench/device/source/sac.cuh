@@ -1,0 +1,141 @@
+// SAC as in controllers/algorithms/sac.py (Haarnoja et al. 2018b, Algorithm 1), one member a block.
+//
+// Shape: OBSERVATION, ACTION, BATCH; types Actor, Critic (Widths). Hot: actor (means, then log standard deviations),
+// critics 1 and 2, log temperature, then both critics' target networks. batch.noise holds standard normals: ACTION rows
+// for the next observation, then ACTION rows for the observation.
+#pragma once
+#include "twins.cuh"
+
+struct SACSettings {
+    AdamSettings actor, critic, temperature;
+    float tau, target_entropy;
+    int automatic;
+};
+
+template <class Shape> struct SAC {
+    CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B);
+    using Settings = SACSettings;
+    CONSTANT Exploration EXPLORES = Exploration::NORMALS;
+    CONSTANT int NOISE = A, SMOOTH = 2 * A;
+    using Samples = Batch<Shape, SMOOTH>;
+    using Actor = Network<Shape::OBSERVATION, 0, -1, 2 * A, typename Shape::Actor>;
+    using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
+    using Both = Twins<Actor, Critic, B>;
+
+    // Hot and cold.
+    CONSTANT int CRITICS = Actor::floats(), TEMPERATURE = CRITICS + 2 * Critic::floats(), TRAINED = TEMPERATURE + 4;
+    CONSTANT int HOT = TRAINED + 2 * Critic::floats(), COLD = 2 * TRAINED;
+
+    // Scratch: rows of both critics and these, then single numbers.
+    CONSTANT int HEAD = Both::ROWS, PI = HEAD + 2 * A, LOG_PROB = PI + A, D_ACTION = LOG_PROB + 1;
+    CONSTANT int D_HEAD = D_ACTION + 2 * A, ROWS = D_HEAD + 2 * A;
+    CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 12, SCRATCH = rounded_up(SEED + Critic::last(), 4);
+
+    static METHOD void act(const float* hot, const float* observation, float* action, float* scratch) {
+        Passes<Actor, B>::act(hot, observation, scratch, [=](int output, float value) {
+            if (output < A) action[output] = tanh_exact(value);
+        });
+    }
+
+    static METHOD void explore(const float* hot, const float* observation, const float* noise, float, float* action,
+                               float* scratch) {
+        float* const head = scratch + Actor::rows();
+        Passes<Actor, B>::act(hot, observation, scratch, [=](int output, float value) { head[output] = value; });
+        PHASE(thread) {
+            for (int a = thread; a < A; a += THREADS)
+                action[a] = tanh_exact(head[a] + exp(log_std_of(head[A + a])) * noise[a]);
+        }
+    }
+
+    template <class Beside>
+    static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
+                              float rate_factor, float* scratch, Beside beside) {
+        const float alpha = exp(hot[TEMPERATURE]);
+        float *const head = scratch + HEAD * STRIDE, *const pi = scratch + PI * STRIDE;
+        float *const log_prob = scratch + LOG_PROB * STRIDE, *const d_action = scratch + D_ACTION * STRIDE;
+        float *const d_head = scratch + D_HEAD * STRIDE, *const tape = scratch + Both::FIRST * STRIDE;
+        float *const ones = scratch + Both::ONES * STRIDE, *const seed = scratch + SEED;
+        const float *const x = batch.observation[0], *const next = batch.next_observation[0];
+        const float *const q = scratch + Both::Q * STRIDE;
+        AdamStep* const now = reinterpret_cast<AdamStep*>(scratch + STEPS_AT);
+        const auto store = [=](int output, int s, float4 value) { quad(head + output * STRIDE + s) = value; };
+        const Backpropagation<Actor, B> errors{hot, tape, nullptr, nullptr, d_head, scratch + Both::SECOND * STRIDE};
+
+        evaluate<Actor, B>(
+            hot, next, tape, ones,
+            [&](Shares& shares) {
+                Both::prepare(shares, scratch);
+                shares(3, [&](int which) {
+                    const AdamSettings& of = which == 0 ? settings.actor : which == 1 ? settings.critic : settings.temperature;
+                    now[which] = adam_step(of, step, rate_factor);
+                });
+                beside.template at<0>(shares.thread);
+            },
+            store);
+        sample(head, batch.noise[0], pi, log_prob);
+        float* const targets = hot + TRAINED;
+        Both::values(targets, targets + Critic::floats(), next, pi, scratch);
+        const auto successor = [=](int s) { return lesser(q[s], q[STRIDE + s]) - alpha * log_prob[s]; };
+#pragma unroll 1  // one copy of the code serves both critics
+        for (int i = 0; i < 2; ++i) {
+            const int at = CRITICS + i * Critic::floats();
+            Both::fit(i, 0.5f, hot + at, targets + i * Critic::floats(), cold + 2 * at, settings.critic, now + 1,
+                      settings.tau, batch, successor, seed, scratch, [&](int thread) {
+                          if (i == 0) beside.template at<1>(thread);
+                      });
+        }
+
+        evaluate<Actor, B>(hot, x, tape, ones, [](Shares&) {}, store);
+        sample(head, batch.noise[A], pi, log_prob);
+#pragma unroll 1
+        for (int i = 0; i < 2; ++i)
+            Both::action_gradient(i, hot + CRITICS + i * Critic::floats(), x, pi, A, d_action + i * A * STRIDE, seed, scratch);
+        PHASE(thread) {
+            Shares shares(thread);
+            shares(STRIDE, [&](int s) {
+                const float share = s < B ? 1.0f / B * batch.actor_weight[s] : 0.0f, d_log_prob = alpha * share;
+                const int from = q[s] <= q[STRIDE + s] ? 0 : A * STRIDE;
+                for (int a = 0; a < A; ++a) {
+                    const float action = pi[a * STRIDE + s], slope = 1.0f - action * action, log_std = head[(A + a) * STRIDE + s];
+                    const float by_squashing = 2.0f * action * slope / (slope + 1e-6f);
+                    const float d_x = -share * d_action[from + a * STRIDE + s] * slope + d_log_prob * by_squashing;
+                    const float by_spread = d_x * exp(log_std) * batch.noise[A + a][s] - d_log_prob;
+                    d_head[a * STRIDE + s] = s < B ? d_x : 0.0f;
+                    d_head[(A + a) * STRIDE + s] = s >= B || log_std < -20.0f || log_std > 2.0f ? 0.0f : by_spread;
+                }
+            });
+            if (settings.automatic) shares(32, [&](int item) {
+                const float total = lane_sum<32>(item, B, [&](int s) {
+                    return batch.actor_weight[s] * (log_prob[s] + settings.target_entropy);
+                });
+                if (item) return;
+                float* const moments = cold + 2 * TEMPERATURE;
+                const Adam adam{hot + TEMPERATURE, nullptr, reinterpret_cast<Moments*>(moments), settings.temperature, now[2], 0.0f};
+                adam(0, true, -total / B, adam.fetch(0));
+            });
+        }
+        backward_all(errors);
+        fit<false>(errors, x, nullptr, ones, hot, nullptr, cold, settings.actor, now, 0.0f, nullptr,
+                   [&](int thread) { beside.template at<2>(thread); });
+    }
+
+private:
+    static METHOD float log_std_of(float output) { return bounded(output, -20.0f, 2.0f); }
+
+    // Write a = tanh(mean + sigma * noise) and log pi(a) of every sample. Phases: 1.
+    static METHOD void sample(const float* head, const float* noise, float* pi, float* log_prob) {
+        PHASE(thread) {
+            Shares shares(thread);
+            shares(STRIDE, [=](int s) {
+                float total = 0.0f;
+                for (int a = 0; a < A; ++a) {
+                    const float log_std = log_std_of(head[(A + a) * STRIDE + s]), e = noise[a * STRIDE + s];
+                    const float action = tanh_exact(head[a * STRIDE + s] + exp(log_std) * e);
+                    total -= 0.5f * e * e + log_std + 0.918938533f + log(1.0f - action * action + 1e-6f);
+                    pi[a * STRIDE + s] = action;
+                }
+                log_prob[s] = total;
+            });
+        }
+    }
+};

@@ -1,0 +1,325 @@
+"""A member's buffer on the device, run on the host: ranks, and the laws of the strategies."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from replaybench.device.buffers import STATE, DeviceBuffers, ReplaySettings
+from replaybench.device.build import host_library
+from replaybench.replay.orders.rank_law import first_sums, rank_at, segment_edges
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.weighting import binomial_tails
+from replaybench.runtime.errors import UserError
+
+PARTS = (Path(__file__).parent / "parts.cpp").read_text()
+FIELDS = {"observation": 1, "action": 1, "exploration": 1}
+B = 16
+
+
+@functools.cache
+def library(rules: str, by_age: bool = False) -> ctypes.CDLL:
+    defines = f"#define AGED {'true' if by_age else 'false'}\n#define BATCH_SIZE {B}\n"
+    return host_library(defines + rules + PARTS)
+
+
+class Member:
+    """One member's buffer."""
+
+    def __init__(self, strategy: str, capacity: int = 1000, member: int = 3) -> None:
+        self.buffers = DeviceBuffers(parse(strategy), FIELDS, capacity, B)
+        self.memory = np.zeros((1, self.buffers.bytes), np.uint8)
+        self.buffers.start(self.memory)
+        self.settings, self.member, self.library = self.buffers.settings, member, library(self.buffers.source)
+        for name, table in self.buffers.tables.items():
+            setattr(self.settings, name, table.ctypes.data)
+        self._call("replay_begin")
+
+    def _call(self, name: str, *further: Any) -> None:
+        getattr(self.library, name)(
+            ctypes.byref(self.settings), ctypes.c_void_p(self.memory.ctypes.data), self.member, *further
+        )
+
+    def store(self, rows: NDArray[Any]) -> None:
+        rows = np.ascontiguousarray(rows, np.float32)
+        self._call("replay_store", len(rows), ctypes.c_void_p(rows.ctypes.data))
+
+    def draw(self, progress: float = 0.0, end: int = 1) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        idx, probability, weight = np.zeros(B, np.uint32), np.zeros(B), np.zeros(B, np.float32)
+        places = (ctypes.c_void_p(array.ctypes.data) for array in (idx, probability, weight))
+        self._call("replay_draw", ctypes.c_float(progress), end, *places)
+        return idx, probability, weight
+
+    def annotate(self, td_error: NDArray[Any]) -> None:
+        self._call("replay_annotate", ctypes.c_void_p(np.ascontiguousarray(td_error, np.float32).ctypes.data))
+
+    @property
+    def state(self) -> Any:
+        return self.buffers.state(self.memory)[0]
+
+    def view(self, name: str) -> NDArray[Any]:
+        found: NDArray[Any] = self.buffers.view(self.memory, name)[0]
+        return found
+
+    def numbered(self, first: int, count: int) -> None:
+        """Store experiences whose observation is their number."""
+        numbers = np.arange(first, first + count)
+        self.store(np.stack([numbers, np.zeros(count), numbers % 7], axis=1))
+
+
+def test_the_settings_have_the_size_that_the_source_expects() -> None:
+    member = Member("FIFO[Uniform]")
+    assert member.library.settings_bytes() == ctypes.sizeof(ReplaySettings)
+    assert STATE.itemsize == 48
+
+
+def test_philox_has_the_known_answers() -> None:
+    known = [
+        ((0, 0, 0, 0), (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
+         "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ]  # fmt: skip
+    for counter, key, answer in known:
+        out = np.zeros(4, np.uint32)
+        given = np.array(counter, np.uint32)
+        library(Member("FIFO[Uniform]").buffers.source).bits(
+            ctypes.c_void_p(given.ctypes.data), key[0], key[1], ctypes.c_void_p(out.ctypes.data)
+        )
+        assert " ".join(f"{word:08x}" for word in out) == answer
+
+
+def test_normals_are_normal() -> None:
+    drawn = np.zeros(20000, np.float32)
+    Member("FIFO[Uniform]").library.normals(5, drawn.size, ctypes.c_void_p(drawn.ctypes.data))
+    assert stats.kstest(drawn, "norm").pvalue > 1e-3
+
+
+class _OrderMemory(ctypes.Structure):
+    _fields_ = (
+        ("run", ctypes.c_void_p * 2),
+        ("run_slots", ctypes.c_void_p * 2),
+        ("bits", ctypes.c_void_p),
+        ("serial", ctypes.c_void_p),
+        ("head", ctypes.c_void_p),
+    )
+
+
+@pytest.mark.parametrize("by_age", [False, True])
+def test_ranks_are_those_of_a_sorted_list(by_age: bool) -> None:
+    """10⁵ random operations: arrivals, replacements, changes of keys with many ties, and removals."""
+    rng, capacity = np.random.default_rng(1), 700
+    own = library(Member("FIFO[Uniform]").buffers.source, by_age)
+    runs = np.zeros((2, capacity), np.uint64)
+    slots, head = np.zeros((2, capacity), np.uint32), np.zeros(2, np.int32)
+    bits, serial = np.full(capacity, 0xFFFFFFFF, np.uint32), np.zeros(capacity, np.uint32)
+    memory = _OrderMemory(
+        (ctypes.c_void_p * 2)(*(row.ctypes.data for row in runs)),
+        (ctypes.c_void_p * 2)(*(row.ctypes.data for row in slots)),
+        bits.ctypes.data, serial.ctypes.data, head.ctypes.data,
+    )  # fmt: skip
+    operations, newest = 0, 0
+    own.order_begin(ctypes.byref(memory))
+    while operations < 100_000:
+        count = int(rng.choice([1, 3, B]))
+        chosen = rng.choice(capacity, count, replace=False).astype(np.uint32)
+        keys = rng.choice([0.0, 0.5, 1.0, np.inf, *rng.random(20)], count).astype(np.float32).view(np.uint32)
+        keys[rng.random(count) < 0.1] = 0xFFFFFFFF
+        numbers = serial[chosen].copy()
+        fresh = (numbers == 0) | (rng.random(count) < 0.3)
+        numbers[fresh] = newest + 1 + np.arange(fresh.sum())
+        newest += int(fresh.sum())
+        given = (ctypes.c_void_p(array.ctypes.data) for array in (chosen, keys, numbers))
+        own.order_change(ctypes.byref(memory), count, *given)
+        serial[chosen] = numbers
+        operations += count
+        if rng.random() < 0.05:
+            present = np.flatnonzero(bits != 0xFFFFFFFF)
+            tie = -serial[present].astype(np.int64) if by_age else present
+            expected = present[np.lexsort((tie, -bits[present].astype(np.int64)))]
+            assert own.order_size(ctypes.byref(memory)) == len(present)
+            ranks, found = np.arange(len(present), dtype=np.int32), np.zeros(len(present), np.uint32)
+            both = (ctypes.c_void_p(array.ctypes.data) for array in (ranks, found))
+            own.order_select(ctypes.byref(memory), len(present), *both)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_fifo_overwrites_the_oldest() -> None:
+    member = Member("FIFO[Uniform]", capacity=50)
+    member.numbered(0, 120)
+    assert sorted(member.view("rows")[:, 0]) == list(range(70, 120))
+    assert (member.state["count"], member.state["offers"], member.state["collected"]) == (50, 120, 120)
+
+
+def test_full_keeps_everything() -> None:
+    member = Member("FULL[Uniform]", capacity=300)
+    member.numbered(0, 300)
+    np.testing.assert_array_equal(member.view("rows")[:, 0], range(300))
+    np.testing.assert_array_equal(member.view("serial"), range(1, 301))
+
+
+def test_drop_discards_its_share() -> None:
+    member = Member("Drop(0.75)*FIFO[Uniform]", capacity=10)
+    member.numbered(0, 4000)
+    assert stats.binomtest(int(member.state["offers"]), 4000, 0.25).pvalue > 1e-3
+
+
+def test_a_reservoir_holds_every_experience_with_the_same_probability() -> None:
+    held = np.zeros(10)
+    for number in range(60):
+        member = Member("Resv[Uniform]", capacity=50, member=number)
+        member.numbered(0, 500)
+        held += np.bincount(member.view("rows")[:, 0].astype(int) // 50, minlength=10)
+    assert stats.chisquare(held).pvalue > 1e-3
+
+
+def _draws(member: Member, updates: int = 2000) -> NDArray[Any]:
+    return np.concatenate([member.draw()[0] for _ in range(updates)])
+
+
+def test_uniform_draws_are_uniform() -> None:
+    member = Member("FIFO[Uniform]", capacity=40)
+    member.numbered(0, 90)
+    assert stats.chisquare(np.bincount(_draws(member), minlength=40)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("count", [10, 60, 1000])
+def test_per_draws_by_rank(count: int) -> None:
+    """Each sample comes from its own segment of the ranks, or its own part of the probability."""
+    member = Member("FULL[PER]", capacity=1000)
+    member.numbered(0, count)
+    keys = np.random.default_rng(2).random(1000).astype(np.float32)
+    while np.isinf(_keys(member)[:count]).any():
+        idx, _, _ = member.draw()
+        member.annotate(keys[idx])
+    ranked = np.argsort(-keys[:count], kind="stable")
+    head, edges = first_sums(0.7), np.zeros(B + 1, np.int64)
+    expected = np.zeros(count)
+    if count >= B:
+        segment_edges(head, 0.7, count, edges)
+        for b in range(B):
+            expected[ranked[edges[b] : edges[b + 1]]] = 1 / (B * (edges[b + 1] - edges[b]))
+    else:
+        expected[ranked] = [rank_at(head, 0.7, count, 0.0)[1] * (r + 1.0) ** -0.7 for r in range(count)]
+        expected /= expected.sum()
+    drawn = [member.draw() for _ in range(2000)]
+    counts = np.bincount(np.concatenate([idx for idx, _, _ in drawn]), minlength=count)
+    assert stats.chisquare(counts, expected * counts.sum()).pvalue > 1e-3
+    for idx, probability, _ in drawn[:20]:
+        np.testing.assert_allclose(probability, expected[idx], rtol=1e-12)
+
+
+def _keys(member: Member) -> NDArray[np.float32]:
+    bits = member.view("td_bits")
+    return np.where(bits == 0xFFFFFFFF, np.uint32(0), bits).astype(np.uint32).view(np.float32)
+
+
+def test_per_finds_ranks_across_merges() -> None:
+    """The order in memory equals sorted keys after many updates, and so do its ranks."""
+    rng, member = np.random.default_rng(3), Member("FIFO[PER]", capacity=2000)
+    for _ in range(40):
+        member.numbered(0, 100)
+        for _ in range(30):
+            member.draw()
+            member.annotate(rng.random(B))
+    member._call("replay_end")
+    bits = member.view("td_bits").astype(np.int64)
+    which, length = member.state["td_head"]
+    assert length == 2000
+    slots = (member.view(f"td_run{which}") & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    np.testing.assert_array_equal(slots, np.lexsort((np.arange(2000), -bits)))
+
+
+def test_perprop_draws_in_proportion_to_priorities() -> None:
+    member = Member("FIFO[PERprop]", capacity=1500)
+    member.numbered(0, 1500)
+    errors = np.random.default_rng(4).exponential(size=1500)
+    for _ in range(3000):
+        idx, _, _ = member.draw()
+        member.annotate(errors[idx])
+    priority = member.view("priority").astype(float)
+    seen = priority != member.state["largest"]
+    np.testing.assert_allclose(priority[seen], (errors[seen] + 1e-6) ** 0.6, rtol=1e-6)
+    drawn = [member.draw() for _ in range(4000)]
+    counts = np.bincount(np.concatenate([idx for idx, _, _ in drawn]), minlength=1500)
+    share = priority / priority.sum()
+    assert stats.chisquare(counts, share * counts.sum()).pvalue > 1e-3
+    np.testing.assert_allclose(drawn[0][1], share[drawn[0][0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["TDE", "Expl"])
+def test_ranked_retention_overwrites_by_rank(metric: str) -> None:
+    """The experience with the r-th smallest metric is overwritten with P ∝ r^−α."""
+    capacity, victims = 40, np.zeros(40)
+    head = first_sums(1.0)
+    for number in range(400):
+        member = Member(f"{metric}(segments=none)[Uniform]", capacity, member=number)
+        exploration = (np.arange(capacity) * 17) % capacity  # all distinct
+        member.store(np.stack([np.arange(capacity), np.zeros(capacity), exploration], axis=1))
+        key = exploration.astype(float)
+        if metric == "TDE":
+            while np.isinf(_keys(member)).any():
+                idx, _, _ = member.draw()
+                member.annotate(key[idx])
+        before = member.view("serial").copy()
+        member.numbered(100, 1)
+        (slot,) = np.flatnonzero(member.view("serial") != before)
+        victims[int(key[slot])] += 1
+    expected = np.arange(1, capacity + 1) ** -1.0 / head[capacity]
+    some = np.array([victims[:1].sum(), victims[1:4].sum(), victims[4:12].sum(), victims[12:].sum()])
+    law = np.array([expected[:1].sum(), expected[1:4].sum(), expected[4:12].sum(), expected[12:].sum()])
+    assert stats.chisquare(some, law * some.sum()).pvalue > 1e-3
+
+
+def test_importance_weights_correct_for_the_draws() -> None:
+    member = Member("FULL[PER+IS(0.5, 1)]", capacity=500)
+    member.numbered(0, 300)
+    for progress, beta in ((0.0, 0.5), (1.0, 1.0)):
+        _, probability, weight = member.draw(progress)
+        np.testing.assert_allclose(weight, (300 * probability) ** -beta, rtol=1e-6)
+
+
+def test_binomial_tails_are_those_of_the_cpu() -> None:
+    own, out = Member("FIFO[Uniform]").library, np.zeros(60)
+    for n, p in ((5, 0.3), (40, 1.0), (1000, 0.008), (100_000, 0.00016), (3000, 0.2)):
+        own.tails(n, ctypes.c_double(p), 50, ctypes.c_void_p(out.ctypes.data))
+        np.testing.assert_allclose(out[:51], binomial_tails(n, p, 50), rtol=1e-9, atol=1e-300)
+
+
+def test_full_importance_sampling_weighs_by_counts() -> None:
+    member = Member("FULL[Uniform+FIS]", capacity=500)
+    member.numbered(0, 100)
+    replays = np.zeros(100, int)
+    for update in range(1, 30):
+        idx, _, weight = member.draw(end=30)
+        times = np.zeros(B, int)
+        for b, slot in enumerate(idx):
+            replays[slot] += 1
+            times[b] = replays[slot]
+        expected = update * B / 100
+        lifetime = update * B if expected > 0.5 * update else update
+        most = max(times.max(), int(np.ceil(expected)))
+        reached = binomial_tails(lifetime, expected / lifetime, most)
+        mean = reached[1 : int(np.ceil(expected)) + 1].sum() / expected
+        np.testing.assert_allclose(weight, reached[times] / mean, rtol=1e-5)
+
+
+def test_a_members_draws_depend_on_its_number_only() -> None:
+    first, same, other = (Member("FIFO[Uniform]", member=number) for number in (3, 3, 4))
+    for member in (first, same, other):
+        member.numbered(0, 500)
+    np.testing.assert_array_equal(_draws(first, 10), _draws(same, 10))
+    assert (_draws(first, 10) != _draws(other, 10)).any()
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[AER]", "Synth(state=0.1)*FIFO[Uniform]", "FIFO[Uniform+ReFER]"])
+def test_other_strategies_are_refused_with_those_that_are_possible(strategy: str) -> None:
+    with pytest.raises(UserError, match="TDE and Expl with Uniform, PER or PERprop"):
+        DeviceBuffers(parse(strategy), FIELDS, 100, B)
