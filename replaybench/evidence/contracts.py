@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 from scipy import stats
 
-from replaybench.data.batch import ReplayBatch
+from replaybench.data.batch import ReplayBatch, TraceRule
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
@@ -89,16 +89,11 @@ class _Model:
         return np.abs(action[:, 0])
 
 
-class _Rule:
+class _Rule(TraceRule):
     """A learner's traces: 0 or 1, set again by each annotation."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-
-    def followed(self, *_: Any) -> None:
-        return None
-
-    evicting = stored = followed
 
     def annotated(self, values: Any, previous: Any, next: Any, idx: Any, annotations: Any) -> None:
         member, place = np.nonzero(idx >= 0)

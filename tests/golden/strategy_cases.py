@@ -54,15 +54,6 @@ class Rule(TraceRule):
 
     names = ("far",)
 
-    def followed(self, values: Any, last: Any, experience: Any) -> None:
-        """Nothing depends on the step that follows."""
-
-    def evicting(self, values: Any, previous: Any, next: Any, slots: Any) -> None:
-        """Nor on it being there."""
-
-    def stored(self, values: Any, previous: Any, next: Any, slots: Any, ended: Any) -> None:
-        """Nothing is swept."""
-
     def annotated(self, values: Any, previous: Any, next: Any, idx: Any, annotations: Any) -> None:
         for m in range(MEMBERS):
             live = idx[m] >= 0
