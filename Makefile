@@ -11,7 +11,7 @@ CHECK  := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 help:                ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(STAMP)       ## Install, run the demo study (about 4 minutes on 2 cores), print its scores
+demo: $(STAMP)       ## Install, run the demo study (about 6 minutes on 2 cores), print its scores
 	$(BIN)/replaybench sweep $(DEMO)
 
 test: $(STAMP)       ## Install, check style and types, run the tests that are not slow
