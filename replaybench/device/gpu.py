@@ -13,7 +13,7 @@ from replaybench.device.build import THREADS, device_code
 from replaybench.device.program import Program, Rounds, members_at_once
 from replaybench.runtime.errors import UserError
 
-_MISSING = 'a GPU needs the packages cuda-core and numba-cuda: pip install "replaybench[gpu]"'
+_MISSING = 'a GPU needs the packages cuda-core and numba-cuda: pip install "cuda-core[cu13]" numba-cuda'
 _SPARE = 0.9
 """Share of the free memory that is used."""
 

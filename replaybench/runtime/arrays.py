@@ -1,8 +1,9 @@
-"""Array types by dtype, for annotations, and arrays that start on a cache line."""
+"""Array types by dtype, for annotations, and arrays that begin on a cache line."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -14,15 +15,10 @@ Bools = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Integers32 = NDArray[np.int32]
 
-_LINE_BYTES = 64
 
-
-def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> AnyFloats:
-    """Return zeros that start on a cache line, so that vectors of padded rows do not cross one.
-
-    NumPy aligns to 16 bytes; matrix products on such rows take up to a quarter longer.
-    """
-    item, count = np.dtype(dtype).itemsize, math.prod(shape)
-    room = np.zeros(count + _LINE_BYTES // item, dtype)
-    start = -room.ctypes.data % _LINE_BYTES // item
-    return room[start : start + count].reshape(shape)
+def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return zeros that begin on a cache line, for vectors of padded rows; untouched memory is not used."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)

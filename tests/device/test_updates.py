@@ -34,7 +34,7 @@ int sizes(int which) {
 }
 void update(float* hot, float* cold, Learner::Samples* batch, const Learner::Settings* settings, float step,
             float rate_factor, float* scratch) {
-    Learner::update(hot, cold, *batch, *settings, step, rate_factor, scratch, NothingBeside{});
+    Learner::update(hot, cold, *batch, *settings, step, rate_factor, scratch);
 }
 void act(const float* hot, const float* observation, float* action, float* scratch) {
     Learner::act(hot, observation, action, scratch);
@@ -327,11 +327,11 @@ def test_what_runs_on_the_cpu_only_is_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sources_compile_for_a_gpu(seed: int) -> None:
-    pytest.importorskip("cuda.core", reason="needs the extra gpu")
+    pytest.importorskip("cuda.core", reason="needs cuda-core")
     kernel = """
     extern "C" __global__ void train(float* hot, float* cold, Learner::Samples* batch, Learner::Settings settings) {
         extern __shared__ float4 scratch[];
-        Learner::update(hot, cold, *batch, settings, 1.0f, 1.0f, (float*)scratch, NothingBeside{});
+        Learner::update(hot, cold, *batch, settings, 1.0f, 1.0f, (float*)scratch);
         Learner::act(hot, hot, hot, (float*)scratch);
     }
     """

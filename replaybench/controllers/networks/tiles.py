@@ -42,6 +42,7 @@ def _most_rows(context: Any, width: int) -> int:
     return 12 if _has_avx512(context) and width >= STRIP_BYTES else 6
 
 
+@intrinsic
 def _doubles(_context: Any) -> Any:
     """Return whether the registers hold tiles of two strips."""
 
@@ -326,7 +327,6 @@ double_strip, wide_strip, narrow_strip = (
 """`strip(c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth)`: C[:rows, :n] = A · B, n at most the width."""
 row_dots = _routine_of("row_dots", STRIP_BYTES, "piipipi", _dots_body)
 """`row_dots(c, c0, ldc, rows, a, a0, a_row, b, b0, depth)`: C[r] = Σ_k A[r, k] · B[k], which lie in the order of k."""
-doubles: Any = intrinsic(_doubles)
 transpose = _routine_of("transpose", BLOCK_BYTES, "pipiii", _transpose_body)
 """`transpose(target, t0, ldt, source, s0, lds, rows, columns)`: target[j, i] = source[i, j], in whole blocks."""
 
@@ -367,7 +367,7 @@ def matmul(
     wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
     j = 0
     while j < columns:
-        if doubles() and columns - j >= 2 * wide:
+        if _doubles() and columns - j >= 2 * wide:
             double_strip(c, c0 + j, ldc, rows, 2 * wide, a, a0, a_row, a_col, b, b0 + j, ldb, depth)
             j += 2 * wide
         elif columns - j >= wide:

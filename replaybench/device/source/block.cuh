@@ -31,11 +31,8 @@
 //            action [ACTION] are shared, the greedy action lies in [-1, 1].
 //   explore(hot, observation, noise, random, action, scratch)         Phases: as act. noise [NOISE] shared, `random` the
 //            probability of a random choice (DQN). Only where EXPLORES != OUTSIDE.
-//   update(hot, cold, batch, settings, step, rate_factor, scratch, beside)
-//            One update; `step` counts updates from 1. `beside` is called inside phases by every thread so that the
-//            caller's loads run while the update computes: beside.template at<0>(thread) in the first phase,
-//            at<1>(thread) in a middle one, at<2>(thread) in the last one; NothingBeside does nothing. It must not
-//            write to this batch or to the scratch. After the last phase a barrier has passed.
+//   update(hot, cold, batch, settings, step, rate_factor, scratch)
+//            One update; `step` counts updates from 1. After the last phase a barrier has passed.
 //
 // Batch<Shape> (shared memory, 16-byte aligned; keep two of them to fetch the next one): arrays [column][STRIDE], where
 //   STRIDE >= BATCH is a multiple of 4 floats whose quarter is odd, so that 16-byte loads of eight rows meet different
@@ -82,10 +79,6 @@ template <class T> struct PerThread {
     T value[THREADS];
     METHOD T& operator()(int thread) { return value[thread]; }
 #endif
-};
-
-struct NothingBeside {
-    template <int POINT> METHOD void at(int) {}
 };
 
 enum class Exploration { OUTSIDE, NORMALS, UNIFORMS };

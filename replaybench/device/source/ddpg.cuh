@@ -4,7 +4,7 @@
 // Hot: actor, critic, target actor, target critic. Settings: see below.
 //
 // Phases. Everything that does not depend on each other runs side by side: both networks on the observation, the target
-// actor, and then the target critic beside the backward pass of the critic, which needs no loss (see networks.cuh). With
+// actor, and then the target critic together with the backward pass of the critic, which needs no loss (see networks.cuh). With
 // the paper's widths an update has 13 phases: 6 up to the TD error, critic, 5 to the action's gradient, actor.
 #pragma once
 #include "networks.cuh"
@@ -53,9 +53,8 @@ template <class Shape> struct DDPG {
         ActorPasses::act(hot, observation, scratch, [=](int a, float value) { action[a] = tanh_exact(value); });
     }
 
-    template <class Beside>
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch, Beside beside) {
+                              float rate_factor, float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const ones = row(ONES), *const pi_target = row(PI_TARGET), *const pi = row(PI), *const d_pi = row(D_PI);
         float *const q = row(Q), *const d_q = row(D_Q), *const tape = row(CRITIC_TAPE);
@@ -123,14 +122,12 @@ template <class Shape> struct DDPG {
                     shares(2, [&](int which) {
                         now[which] = adam_step(which ? settings.critic : settings.actor, step, rate_factor);
                     });
-                    beside.template at<0>(thread);
                 }
             }
         });
         double* const partial = reinterpret_cast<double*>(scratch + PARTIAL);
         fit<Shape::CLIP != 0>(critic_errors, x, batch.action[0], ones, critic, hot + CRITIC_TARGET, cold + 2 * CRITIC,
-                         settings.critic, now + 1, settings.tau, partial,
-                         [&](int thread) { beside.template at<1>(thread); });
+                         settings.critic, now + 1, settings.tau, partial);
 
         // The action's gradient of the updated critic; its errors take the place of its hidden values.
         const Backpropagation<Critic, B> of_action{critic, tape, critic_seed, nullptr, nullptr, tape};
@@ -166,7 +163,7 @@ template <class Shape> struct DDPG {
             }
         });
         fit<Shape::CLIP != 0>(actor_errors, x, nullptr, ones, actor, hot + ACTOR_TARGET, cold, settings.actor, now,
-                         settings.tau, partial, [&](int thread) { beside.template at<2>(thread); });
+                         settings.tau, partial);
     }
 
 private:

@@ -56,9 +56,8 @@ template <class Shape> struct DQN {
         }
     }
 
-    template <class Beside>
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch, Beside beside) {
+                              float rate_factor, float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const q = row(Q), *const q_t = row(Q_T), *const ones = row(ONES);
         const float *const x = batch.observation[0], *const next = batch.next_observation[0], *const target = hot + TRAINED;
@@ -73,7 +72,6 @@ template <class Shape> struct DQN {
                 if constexpr (L == 0) {
                     shares(STRIDE, [=](int s) { ones[s] = 1.0f; });
                     shares(1, [&](int) { *now = adam_step(settings.critic, step, rate_factor); });
-                    beside.template at<0>(thread);
                 }
             }
         });
@@ -87,13 +85,11 @@ template <class Shape> struct DQN {
                 const float slope = bounded(delta, -settings.huber, settings.huber);
                 if (s < B) q_t[chosen * STRIDE + s] = -1.0f / B * batch.weight[s] * slope;
             });
-            beside.template at<1>(thread);
         }
         const Backpropagation<Critic, B> errors{hot, row(TAPE), nullptr, nullptr, q_t, row(OTHER)};
         backward_all(errors);
         const float tau = int(step) % settings.copy_every == 0 ? 1.0f : 0.0f;
-        fit<false>(errors, x, nullptr, ones, hot, hot + TRAINED, cold, settings.critic, now, tau, nullptr,
-                   [&](int thread) { beside.template at<2>(thread); });
+        fit<false>(errors, x, nullptr, ones, hot, hot + TRAINED, cold, settings.critic, now, tau, nullptr);
     }
 
 private:

@@ -386,10 +386,10 @@ struct Squares {
 };
 
 // One Adam step of a network. Phases: 1, or 3 where gradients are clipped (partial: THREADS doubles of work space).
-template <bool CLIP, class Net, int BATCH, class Beside>
+template <bool CLIP, class Net, int BATCH>
 DEVICE void fit(const Backpropagation<Net, BATCH>& errors, const float* x, const float* joined, const float* ones,
                 float* p, float* target, float* moments, const AdamSettings& settings, AdamStep* now, float tau,
-                double* partial, Beside beside) {
+                double* partial) {
     if constexpr (CLIP) {
         PHASE(thread) {
             Shares shares(thread);
@@ -409,12 +409,11 @@ DEVICE void fit(const Backpropagation<Net, BATCH>& errors, const float* x, const
         Shares shares(thread);
         const Adam adam{p, target, reinterpret_cast<Moments*>(moments), settings, *now, tau};
         errors.gradients(shares, x, joined, ones, adam);
-        beside(thread);
     }
 }
 
-// Return tanh(x), at most 1.82 ulp from the exact value: networks/layers.py explains it. The approximations behind a
-// compiler's fast tanh are a thousand times worse.
+// Return tanh(x), at most 1.82 ulp from the exact value: controllers/networks/mlp.py explains it. The approximations
+// behind a compiler's fast tanh are a thousand times worse.
 DEVICE float tanh_exact(float x) {
     const float size = fabs(x), z = size > 9.02f ? 9.02f : size, a = 0.5f * z, u = a * a;
     const float q = ((28.0f / 135135 * u + 3150.0f / 135135) * u + 62370.0f / 135135) * u + 1.0f;

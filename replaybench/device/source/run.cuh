@@ -212,7 +212,7 @@ private:
             buffer().draw(progress, end);
             fetch();
             const unsigned step = shared.run.updates + 1;
-            Learner::update(shared.hot, cold, shared.batch, settings.learner, step, 1.0f, shared.scratch, NothingBeside());
+            Learner::update(shared.hot, cold, shared.batch, settings.learner, step, 1.0f, shared.scratch);
             buffer().annotate(shared.batch.td_error);
             PHASE(thread) {
                 if (thread == 0) shared.run.updates = step;

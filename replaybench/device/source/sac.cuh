@@ -47,9 +47,8 @@ template <class Shape> struct SAC {
         }
     }
 
-    template <class Beside>
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch, Beside beside) {
+                              float rate_factor, float* scratch) {
         const float alpha = exp(hot[TEMPERATURE]);
         float *const head = scratch + HEAD * STRIDE, *const pi = scratch + PI * STRIDE;
         float *const log_prob = scratch + LOG_PROB * STRIDE, *const d_action = scratch + D_ACTION * STRIDE;
@@ -69,7 +68,6 @@ template <class Shape> struct SAC {
                     const AdamSettings& of = which == 0 ? settings.actor : which == 1 ? settings.critic : settings.temperature;
                     now[which] = adam_step(of, step, rate_factor);
                 });
-                beside.template at<0>(shares.thread);
             },
             store);
         sample(head, batch.noise[0], pi, log_prob);
@@ -80,9 +78,7 @@ template <class Shape> struct SAC {
         for (int i = 0; i < 2; ++i) {
             const int at = CRITICS + i * Critic::floats();
             Both::fit(i, 0.5f, hot + at, targets + i * Critic::floats(), cold + 2 * at, settings.critic, now + 1,
-                      settings.tau, batch, successor, seed, scratch, [&](int thread) {
-                          if (i == 0) beside.template at<1>(thread);
-                      });
+                      settings.tau, batch, successor, seed, scratch);
         }
 
         evaluate<Actor, B>(hot, x, tape, ones, [](Shares&) {}, store);
@@ -115,8 +111,7 @@ template <class Shape> struct SAC {
             });
         }
         backward_all(errors);
-        fit<false>(errors, x, nullptr, ones, hot, nullptr, cold, settings.actor, now, 0.0f, nullptr,
-                   [&](int thread) { beside.template at<2>(thread); });
+        fit<false>(errors, x, nullptr, ones, hot, nullptr, cold, settings.actor, now, 0.0f, nullptr);
     }
 
 private:

@@ -33,9 +33,8 @@ template <class Shape> struct TD3 {
         Passes<Actor, B>::act(hot, observation, scratch, [=](int a, float value) { action[a] = tanh_exact(value); });
     }
 
-    template <class Beside>
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch, Beside beside) {
+                              float rate_factor, float* scratch) {
         const bool delayed = int(step) % settings.policy_delay == 0;
         const float actor_step = float(int(step) / settings.policy_delay), tau = delayed ? settings.tau : 0.0f;
         float *const pi = scratch + PI * STRIDE, *const d_pi = scratch + D_PI * STRIDE;
@@ -54,7 +53,6 @@ template <class Shape> struct TD3 {
                     now[which] = which ? adam_step(settings.critic, step, rate_factor)
                                        : adam_step(settings.actor, delayed ? actor_step : 1.0f, rate_factor);
                 });
-                beside.template at<0>(shares.thread);
             },
             [&](int a, int s, float4 value) {
                 const float4 action = tanh_exact(value);
@@ -72,10 +70,7 @@ template <class Shape> struct TD3 {
         for (int i = 0; i < 2; ++i) {
             const int at = CRITICS + i * Critic::floats();
             Both::fit(i, 1.0f, hot + at, hot + TRAINED + at, cold + 2 * at, settings.critic, now + 1, tau, batch, successor,
-                      seed, scratch, [&](int thread) {
-                          if (i == 0) beside.template at<1>(thread);
-                          else if (!delayed) beside.template at<2>(thread);
-                      });
+                      seed, scratch);
         }
         if (!delayed) return;
 
@@ -92,7 +87,6 @@ template <class Shape> struct TD3 {
         }
         const Backpropagation<Actor, B> errors{hot, tape, actor_seed, d_pi, d_pi, scratch + Both::SECOND * STRIDE};
         backward_all(errors);
-        fit<false>(errors, x, nullptr, ones, hot, hot + TRAINED, cold, settings.actor, now, tau, nullptr,
-                   [&](int thread) { beside.template at<2>(thread); });
+        fit<false>(errors, x, nullptr, ones, hot, hot + TRAINED, cold, settings.actor, now, tau, nullptr);
     }
 };

@@ -37,10 +37,10 @@ template <class Actor, class Critic, int B> struct Twins {
 
     // One step of a critic on coefficient * mean_b w_b (y_b - Q(s_b, a_b))^2, y = reward + discount * successor(sample).
     // `which` (0, then 1) adds its half of the mean |delta|. Phases: 2 HIDDEN (3 with one hidden layer).
-    template <class Samples, class Successor, class Beside>
+    template <class Samples, class Successor>
     static METHOD void fit(int which, float coefficient, float* critic, float* target, float* moments,
                            const AdamSettings& settings, AdamStep* now, float tau, Samples& batch, Successor successor,
-                           float* seed, float* scratch, Beside beside) {
+                           float* seed, float* scratch) {
         float *const y = scratch + Y * STRIDE, *const d_q = scratch + D_Q * STRIDE, *const ones = scratch + ONES * STRIDE;
         float* const tape = scratch + SECOND * STRIDE;
         const float *const x = batch.observation[0], *const action = batch.action[0];
@@ -66,7 +66,7 @@ template <class Actor, class Critic, int B> struct Twins {
                     });
             }
         });
-        ::fit<false>(errors, x, action, ones, critic, target, moments, settings, now, tau, nullptr, beside);
+        ::fit<false>(errors, x, action, ones, critic, target, moments, settings, now, tau, nullptr);
     }
 
     // Value of a critic at (x, action) to Q + which, its gradient to the action to d_action. Phases: 2 HIDDEN.

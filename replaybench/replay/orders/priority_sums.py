@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.storage.columns import aligned_zeros
+from replaybench.runtime.arrays import aligned_zeros
 from replaybench.runtime.kernel import kernel
 
 FAN: Final = 16

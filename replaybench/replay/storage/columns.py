@@ -7,7 +7,6 @@ number of its occupant (1 = the member's first experience, 0 = empty), by which 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +17,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from replaybench.runtime.arrays import aligned_zeros
 from replaybench.runtime.kernel import kernel
 
 
@@ -106,14 +106,6 @@ class Columns:
         if self.steps > 1:
             rows = rows.reshape(*rows.shape[:2], self.steps, self.width)
         return {name: rows[..., span] for name, span in self.spans.items()}
-
-
-def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
-    """Return zeros that begin on a cache line; untouched memory is not used."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 @kernel

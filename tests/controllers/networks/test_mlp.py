@@ -229,22 +229,32 @@ def test_matmul_equals_numpy(dtype: type[np.floating], rows: int, columns: int, 
     np.testing.assert_array_equal(c[-3:], 7.0)
 
 
+@pytest.mark.parametrize("strips", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_tiles_of_every_size_equal_numpy(dtype: type[np.floating], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_of_every_size_equal_numpy(
+    dtype: type[np.floating], strips: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of AVX-512 too, with which any processor computes the same, if more slowly."""
     monkeypatch.setattr(tiles, "_most_rows", lambda _context, _width: 12)
+    routine = (tiles.wide_strip, tiles.double_strip)[strips - 1]
+    width = strips * tiles.STRIP_BYTES // np.dtype(dtype).itemsize
 
     @njit
     def strip(c: np.ndarray, rows: int, a: np.ndarray, b: np.ndarray) -> None:
-        tiles.wide_strip(c, 0, 16, rows, 16, a, 0, a.size // rows, 1, b, 0, 16, a.size // rows)
+        routine(c, 0, width, rows, width, a, 0, a.size // rows, 1, b, 0, width, a.size // rows)
 
     rng = np.random.Generator(np.random.PCG64(0))
     for rows in (1, *range(3, 13), 25):
-        a, b = rng.integers(-9, 9, (rows, 6)).astype(dtype), rng.integers(-9, 9, (6, 16)).astype(dtype)
-        c = np.zeros((rows, 16), dtype)
+        a, b = rng.integers(-9, 9, (rows, 6)).astype(dtype), rng.integers(-9, 9, (6, width)).astype(dtype)
+        c = np.zeros((rows, width), dtype)
         strip(c.reshape(-1), rows, a.reshape(-1), b.reshape(-1))
-        width = tiles.STRIP_BYTES // c.itemsize
-        np.testing.assert_array_equal(c[:, :width], (a @ b)[:, :width])
+        np.testing.assert_array_equal(c, a @ b)
+
+
+def test_work_space_begins_on_a_cache_line() -> None:
+    network = make(Shape((2, 3, 1)))
+    tapes = [network.tape(rows) for rows in range(1, 20)]
+    assert not any(array.ctypes.data % 64 for tape in tapes for array in tape)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
