@@ -18,6 +18,7 @@ from replaybench.controllers.learner import Learner
 from replaybench.device.build import device_code, host_library
 from replaybench.device.learners import DeviceLearner
 from replaybench.device.learners import check as check_learner
+from replaybench.runtime.arrays import aligned_zeros
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
@@ -47,7 +48,7 @@ void explore(const float* hot, const float* observation, const float* noise, flo
 """
 
 
-def batch(seed: int, learner: Learner, members: int = M) -> SimpleNamespace:
+def batch(seed: int, learner: Learner, members: int = M) -> Any:
     """Return a batch of every type of sample; one member's learning rate is 0."""
     rng = np.random.Generator(np.random.PCG64(seed))
     size, s, a = learner.batch_size, learner.task.observation_size, learner.task.action_size
@@ -64,12 +65,6 @@ def batch(seed: int, learner: Learner, members: int = M) -> SimpleNamespace:
     )  # fmt: skip
 
 
-def aligned(floats: int) -> np.ndarray:
-    raw = np.zeros(floats + 16, np.float32)
-    start = -raw.ctypes.data % 64 // 4
-    return raw[start : start + floats]
-
-
 class Host:
     """The device's form of a learner, run by the host."""
 
@@ -81,10 +76,10 @@ class Host:
         self.settings = self.form.settings()
         assert len(self.settings) == settings
         self.hot, self.cold = self.form.arrays()
-        self.scratch, self.samples = aligned(scratch), aligned(samples // 4)
+        self.scratch, self.samples = aligned_zeros((scratch,), np.float32), aligned_zeros((samples // 4,), np.float32)
         self.scratch[:] = np.nan  # nothing of it may survive a call
 
-    def update(self, drawn: SimpleNamespace, step: int, noise: np.ndarray | None = None) -> np.ndarray:
+    def update(self, drawn: Any, step: int, noise: np.ndarray | None = None) -> np.ndarray:
         """Update every member; return the TD errors `[M, B]`. noise: `[M, B, SMOOTH]`."""
         learner, size = self.learner, self.learner.batch_size
         s, a = learner.task.observation_size, learner.task.action_size
@@ -97,7 +92,7 @@ class Host:
             if noise is not None and self.smooth:
                 columns.append(noise[m])
             rows[: 2 * s + a + 4 + self.smooth, :size] = np.concatenate(columns, axis=1).T
-            hot, cold = aligned(self.hot.shape[1]), aligned(self.cold.shape[1])
+            hot, cold = (aligned_zeros(array.shape[1:], np.float32) for array in (self.hot, self.cold))
             hot[:], cold[:] = self.hot[m], self.cold[m]
             numbers = (ctypes.c_float(step), ctypes.c_float(drawn.rate_factor[m]))
             rows_of = map(pointer, (hot, cold, self.samples))

@@ -16,13 +16,11 @@ from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.networks.tiles import THIN_ROWS, matmul, padded, row_dots, spread, transpose
+from replaybench.controllers.networks.tiles import matmul, padded, row_dots, row_product, spread, transpose
 from replaybench.runtime.arrays import AnyFloats, aligned_zeros
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
@@ -396,30 +394,11 @@ def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: b
     _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)
 
 
-def _fused(_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """Return a · b + c, rounded once."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        real = args[0].type
-        name = "llvm.fma.f32" if isinstance(real, ir.FloatType) else "llvm.fma.f64"
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(real, [real] * 3), name)
-        return builder.call(function, args)
-
-    return (c(a, b, c), codegen) if a == b == c and a in (types.float32, types.float64) else None
-
-
-_fma: Any = intrinsic(_fused)
-
-
 @kernel
 def evaluate_single(
     parameters: AnyFloats, plan: NDArray[np.int64], activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
 ) -> None:
-    """Evaluate every member for one observation, x `[M, 1, in]` → out `[M, 1, out]`, with the same bits as `forward`.
-
-    For a single column `matmul` would leave most lanes of its vectors empty. Here the outputs of a layer are the vector
-    axis; every sum runs in the same order.
-    """
+    """Evaluate every member for an observation, x `[M, 1, in]` → out `[M, 1, out]`, bits as of `forward`."""
     last, width = plan.shape[0] - 2, 0
     for layer in range(last + 2):
         width = max(width, plan[layer, 0] + 1)
@@ -431,45 +410,12 @@ def evaluate_single(
             inputs, outputs, offset = plan[layer, 0], plan[layer, 1], plan[layer, 2]
             weights = parameters[m, offset : offset + inputs * outputs].reshape(inputs, outputs)
             before[inputs - 1] = 1
-            _layer(before, weights, after)
+            row_product(before, weights, after)
             if layer < last or tanh:
                 activate(after[:outputs], activation if layer < last else _TANH)
             before, after = after, before
         for o in range(out.shape[2]):
             out[m, 0, o] = before[o]
-
-
-@kernel
-def _layer(x: AnyFloats, weights: AnyFloats, out: AnyFloats) -> None:
-    """Write the product of x `[in]` and weights `[in, out]`, the bias among them, to out `[out]`."""
-    inputs, outputs = weights.shape
-    if outputs <= THIN_ROWS:
-        whole = inputs - inputs % 4
-        for o in range(outputs):
-            a = b = c = d = weights.dtype.type(0)
-            for k in range(0, whole, 4):
-                a = _fma(x[k], weights[k, o], a)
-                b = _fma(x[k + 1], weights[k + 1, o], b)
-                c = _fma(x[k + 2], weights[k + 2, o], c)
-                d = _fma(x[k + 3], weights[k + 3, o], d)
-            for k in range(whole, inputs):
-                a = _fma(x[k], weights[k, o], a)
-            out[o] = (a + b) + (c + d)
-        return
-    for o in range(outputs):
-        out[o] = 0
-    k = 0
-    while k + 4 <= inputs:
-        one, two, three, four = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
-        x_1, x_2, x_3, x_4 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        for o in range(outputs):
-            out[o] = _fma(x_4, four[o], _fma(x_3, three[o], _fma(x_2, two[o], _fma(x_1, one[o], out[o]))))
-        k += 4
-    while k < inputs:
-        row, x_k = weights[k], x[k]
-        for o in range(outputs):
-            out[o] = _fma(x_k, row[o], out[o])
-        k += 1
 
 
 @kernel

@@ -17,6 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 from numpy.typing import NDArray
 
+from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
 
 STRIP_BYTES = 64
@@ -42,7 +43,6 @@ def _most_rows(context: Any, width: int) -> int:
     return 12 if _has_avx512(context) and width >= STRIP_BYTES else 6
 
 
-@intrinsic
 def _doubles(_context: Any) -> Any:
     """Return whether the registers hold tiles of two strips."""
 
@@ -50,6 +50,9 @@ def _doubles(_context: Any) -> Any:
         return ir.Constant(_BIT, _has_avx512(context))
 
     return types.boolean(), codegen
+
+
+doubles: Any = intrinsic(_doubles)
 
 
 class _Vectors:
@@ -367,7 +370,7 @@ def matmul(
     wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
     j = 0
     while j < columns:
-        if _doubles() and columns - j >= 2 * wide:
+        if doubles() and columns - j >= 2 * wide:
             double_strip(c, c0 + j, ldc, rows, 2 * wide, a, a0, a_row, a_col, b, b0 + j, ldb, depth)
             j += 2 * wide
         elif columns - j >= wide:
@@ -378,3 +381,54 @@ def matmul(
             j = min(j, columns - n)
             narrow_strip(c, c0 + j, ldc, rows, n, a, a0, a_row, a_col, b, b0 + j, ldb, depth)
             j += n
+
+
+def _fused(_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a · b + c, rounded once."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        real = args[0].type
+        name = "llvm.fma.f32" if isinstance(real, ir.FloatType) else "llvm.fma.f64"
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(real, [real] * 3), name)
+        return builder.call(function, args)
+
+    return (c(a, b, c), codegen) if a == b == c and a in (types.float32, types.float64) else None
+
+
+_fma: Any = intrinsic(_fused)
+
+
+@kernel
+def row_product(x: AnyFloats, weights: AnyFloats, out: AnyFloats) -> None:
+    """Write the product of x `[in]` and weights `[in, out]` to out `[out]`, with the same bits as `matmul`.
+
+    `matmul` would leave most lanes of its vectors empty: here the outputs are the vector axis.
+    """
+    inputs, outputs = weights.shape
+    if outputs <= THIN_ROWS:
+        whole = inputs - inputs % 4
+        for o in range(outputs):
+            a = b = c = d = weights.dtype.type(0)
+            for k in range(0, whole, 4):
+                a = _fma(x[k], weights[k, o], a)
+                b = _fma(x[k + 1], weights[k + 1, o], b)
+                c = _fma(x[k + 2], weights[k + 2, o], c)
+                d = _fma(x[k + 3], weights[k + 3, o], d)
+            for k in range(whole, inputs):
+                a = _fma(x[k], weights[k, o], a)
+            out[o] = (a + b) + (c + d)
+        return
+    for o in range(outputs):
+        out[o] = 0
+    k = 0
+    while k + 4 <= inputs:
+        one, two, three, four = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+        x_1, x_2, x_3, x_4 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        for o in range(outputs):
+            out[o] = _fma(x_4, four[o], _fma(x_3, three[o], _fma(x_2, two[o], _fma(x_1, one[o], out[o]))))
+        k += 4
+    while k < inputs:
+        row, x_k = weights[k], x[k]
+        for o in range(outputs):
+            out[o] = _fma(x_k, row[o], out[o])
+        k += 1
