@@ -398,7 +398,7 @@ def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: b
 def evaluate_single(
     parameters: AnyFloats, plan: NDArray[np.int64], activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
 ) -> None:
-    """Evaluate every member for an observation, x `[M, 1, in]` → out `[M, 1, out]`, bits as of `forward`."""
+    """Evaluate every member for one observation, x `[M, 1, in]` → out `[M, 1, out]`, bit for bit as `forward`."""
     last, width = plan.shape[0] - 2, 0
     for layer in range(last + 2):
         width = max(width, plan[layer, 0] + 1)
