@@ -44,18 +44,16 @@ def texts() -> dict[str, str]:
 
 READINGS: Final = {
     "dqn-diversity": {
-        "DQN": "as in figure 7: rate 1e-3, 50-50-20 units, squared errors, 8 replays",
+        "DQN": "rate 1e-3, 2 × 50 units, squared errors, 8 replays",
         "DQN:rate-1e-4": "rate 1e-4",
         "DQN:rate-3e-4": "rate 3e-4",
         "DQN:rate-3e-3": "rate 3e-3",
-        "DQN:two-layers": "2 × 50 units",
         "DQN:small": "2 × 20 units",
         "DQN:huber": "errors beyond 1 count linearly",
         "DQN:more-replays": "32 replays of each experience",
     },
     "naf-refer": {
-        "NAF": "as in figure 3: unbounded, σ = 0.2, rate 1e-3, ½ in the advantage, rewards normalised, 32 replays",
-        "NAF:bounded": "means bounded by tanh",
+        "NAF": "means bounded by tanh, σ = 0.2, rate 1e-3, ½ in the advantage, rewards normalised, 32 replays",
         "NAF:wide": "σ = 0.4",
         "NAF:slow": "rate 3e-4",
         "NAF:whole": "no ½ in the advantage",

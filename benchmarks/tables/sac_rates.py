@@ -13,8 +13,8 @@ STUDY: Final = "sac-rates"
 PUBLISHED: Final = {
     "FIFO[Annealed]": "sun2020-fig6",
     "FIFO[AER]": "sun2020-fig6",
-    "FIFO[ERE(phase=1000)]": "wang2019-table1",
-    "FIFO[PERprop]": "sun2020-fig3",
+    "FIFO[ERE(phase=1000)]": "wang2019-table1compressed",
+    "FIFO[PERprop]": "sun2020-fig3compressed",
 }
 """Where the runs at the papers' rate are, with those of uniform replay on the same seeds."""
 
