@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.algorithms.ddpg import DDPG
+from replaybench.controllers.algorithms.dqn import DQN
 from replaybench.controllers.interface.noise import RunningGaussian, RunningProcess
 from replaybench.controllers.learner import Learner
 from replaybench.device.buffers import DeviceBuffers
@@ -73,7 +73,7 @@ class Program:
     def __init__(self, plant: DevicePlant, learner: Learner, buffers: DeviceBuffers, schedule: Schedule) -> None:
         self.plant, self.learner, self.buffers, self.rounds = plant, learner, buffers, 0
         self.device_learner = DeviceLearner(learner)
-        noise = _exploration(learner)
+        exploration = _exploration(learner)
         self.source = "\n".join([self.device_learner.source, buffers.source, plant.source, '#include "run.cuh"\n'])
         run = _run_state(plant)
         sizes = {
@@ -87,7 +87,7 @@ class Program:
             self._parts[name] = slice(stride, stride + size)
             stride += -(-size // 16) * 16
         learned, of_plant = self.device_learner.settings(), plant.settings()
-        members = learner.setting.members
+        members, root = learner.setting.members, learner.setting.root
         fields = (
             ("learner", ctypes.c_char * len(learned)),
             ("plant", type(of_plant)),
@@ -101,16 +101,15 @@ class Program:
             ("reward_scale", ctypes.c_float),
             ("decay_episodes", ctypes.c_int),
             *((name, ctypes.c_int) for name in ("update_every", "greedy_every", "warmup_rounds", "first_member")),
-            ("noise", ctypes.c_int),
         )
         kind: Any = type("RunSettings", (ctypes.Structure,), {"_fields_": fields})
         self.settings: Any = kind(
-            plant=of_plant, replay=buffers.settings, seed=learner.setting.root, stride=stride,
+            plant=of_plant, replay=buffers.settings, seed=root % 2**64 ^ root >> 64, stride=stride,
             episode_at=self._parts["run"].start, hot_at=self._parts["hot"].start, cold_at=self._parts["cold"].start,
             replay_at=self._parts["replay"].start, updates_per_phase=schedule.updates_per_phase,
             horizon=schedule.horizon, discount=learner.task.discount, reward_scale=learner.task.reward_scale,
             update_every=schedule.update_every, greedy_every=schedule.greedy_every,
-            warmup_rounds=learner.warmup_episodes, first_member=members[0], **noise,
+            warmup_rounds=learner.warmup_episodes, first_member=members[0], **exploration,
         )  # fmt: skip
         ctypes.memmove(ctypes.addressof(self.settings), learned, len(learned))
         self.memory: Memory = np.zeros((len(members), stride), np.uint8)
@@ -173,32 +172,29 @@ def members_at_once(program: Program, free: int) -> int:
 
 
 _SCALES: Final = ("first_scale", "last_scale", "diffusion", "friction", "noise_bound", "action_bound")
-_PROCESS, _GAUSSIAN = 1, 2
 
 
 def _exploration(learner: Learner) -> dict[str, float]:
     """Return the numbers of the exploration in `RunSettings`."""
     if learner.normaliser.on:
         raise UserError('normalisation runs on the CPU only; leave normalise out, or set device = "cpu"')
-    noise: Any = learner.exploration
-    if type(learner) is DDPG and isinstance(noise, RunningProcess):
-        own = noise.config
+    noise, own = learner.exploration, getattr(learner.exploration, "config", learner.config)
+    if isinstance(noise, RunningProcess):
         scales = (own.first_amplitude, own.last_amplitude, noise.diffusion, noise.friction, 1.0, 1.0)
-        return {**dict(zip(_SCALES, scales, strict=True)), "decay_episodes": own.decay_episodes, "noise": _PROCESS}
-    if type(learner) is DDPG and isinstance(noise, RunningGaussian):
-        given = noise.config
-        if not given.clip or given.truncate is not None:
+    elif isinstance(noise, RunningGaussian):
+        if own.truncate is not None or learner.density.known:
             raise UserError(
                 "Gaussian exploration on a device needs clip = true and no truncate; or use process noise, or "
                 'device = "cpu"'
             )
-        last = given.sigma if given.last_sigma is None else given.last_sigma
-        scales = given.sigma, last, 0.0, 0.0, np.inf, 1.0
-        return {**dict(zip(_SCALES, scales, strict=True)), "decay_episodes": given.decay_episodes, "noise": _GAUSSIAN}
-    raise UserError(
-        f"{type(learner).__name__} with this exploration does not run on a device yet; DDPG with process noise or "
-        'clipped Gaussian noise does; or set device = "cpu"'
-    )
+        # A process that forgets all is white noise.
+        last = own.sigma if own.last_sigma is None else own.last_sigma
+        scales = own.sigma, last, 1.0, 1.0, np.inf, 1.0 if own.clip else np.inf
+    elif isinstance(learner, DQN):
+        scales = own.first_random, own.last_random, 0.0, 0.0, 0.0, 0.0
+    else:  # SAC's policy explores by itself
+        return {"decay_episodes": 1}
+    return {**dict(zip(_SCALES, scales, strict=True)), "decay_episodes": own.decay_episodes}
 
 
 def _run_state(plant: DevicePlant) -> type[ctypes.Structure]:
@@ -213,5 +209,5 @@ def _run_state(plant: DevicePlant) -> type[ctypes.Structure]:
     return type("RunState", (ctypes.Structure,), {"_fields_": (
         ("training", episode), ("evaluation", episode), ("process", ctypes.c_double * actions),
         *((name, ctypes.c_double) for name in ("scores", "lengths", "ended")),
-        ("explored", ctypes.c_uint32), ("updates", ctypes.c_uint32),
+        ("explored", ctypes.c_uint32), ("updates", ctypes.c_uint32), ("begun", ctypes.c_int),
     )})  # fmt: skip

@@ -24,8 +24,8 @@ from replaybench.runtime.streams import Stream
 
 M = 2
 ENTRY = """
-template <class L, class... Arguments> void explore_with(Arguments... arguments) {
-    if constexpr (L::NOISE > 0) L::explore(arguments...);
+template <class L> void explore_with(const float* output, const float* noise, float random, float* action) {
+    if constexpr (L::NOISE > 0) L::explore(output, noise, random, action);
 }
 extern "C" {
 int sizes(int which) {
@@ -38,11 +38,15 @@ void update(float* hot, float* cold, Learner::Samples* batch, const Learner::Set
     Learner::update(hot, cold, *batch, *settings, step, rate_factor, scratch);
 }
 void act(const float* hot, const float* observation, float* action, float* scratch) {
-    Learner::act(hot, observation, action, scratch);
+    float output[Learner::OUTPUTS];
+    Learner::act(hot, observation, output, scratch);
+    Learner::greedy(output, action);
 }
 void explore(const float* hot, const float* observation, const float* noise, float random, float* action,
              float* scratch) {
-    explore_with<Learner>(hot, observation, noise, random, action, scratch);
+    float output[Learner::OUTPUTS];
+    Learner::act(hot, observation, output, scratch);
+    explore_with<Learner>(output, noise, random, action);
 }
 }
 """

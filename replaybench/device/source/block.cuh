@@ -24,13 +24,14 @@
 //            plant and replay may use it between calls.
 //            device/learners.py copies parameters from and to this layout. Padding is zero and stays zero.
 //   EXPLORES Exploration::OUTSIDE (DDPG, TD3: the caller adds noise to `act`), NORMALS (SAC) or UNIFORMS (DQN);
+//   OUTPUTS  how many numbers `act` writes.
 //   NOISE    how many random numbers `explore` takes a step: 0, ACTION normals, or 2 uniforms.
 //   SMOOTH   how many normals a sample of a batch takes: 0, ACTION (TD3, smoothing), 2 * ACTION (SAC: those for the
 //            next observation come first, then those for the observation).
-//   act(hot, observation, action, scratch)                            Phases: one a layer. observation [OBSERVATION] and
-//            action [ACTION] are shared, the greedy action lies in [-1, 1].
-//   explore(hot, observation, noise, random, action, scratch)         Phases: as act. noise [NOISE] shared, `random` the
-//            probability of a random choice (DQN). Only where EXPLORES != OUTSIDE.
+//   act(hot, observation, output, scratch)   Phases: one a layer. observation [OBSERVATION] and output are shared.
+//   greedy(output, action [ACTION])   Any thread: the greedy action, in [-1, 1], of what `act` wrote.
+//   explore(output, noise [NOISE], random, action)   Any thread: the action to try; `random`: probability of a random
+//            choice (DQN). Only where EXPLORES != OUTSIDE.
 //   update(hot, cold, batch, settings, step, rate_factor, scratch)
 //            One update; `step` counts updates from 1. After the last phase a barrier has passed.
 //

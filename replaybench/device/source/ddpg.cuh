@@ -23,7 +23,7 @@ template <class Shape> struct DDPG {
     using ActorPasses = Passes<Actor, B>;
     using CriticPasses = Passes<Critic, B>;
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
-    CONSTANT int NOISE = 0, SMOOTH = 0, NA = Actor::HIDDEN, NC = Critic::HIDDEN;
+    CONSTANT int OUTPUTS = A, NOISE = 0, SMOOTH = 0, NA = Actor::HIDDEN, NC = Critic::HIDDEN;
 
     // Hot and cold.
     CONSTANT int CRITIC = Actor::floats(), TRAINED = CRITIC + Critic::floats();
@@ -49,8 +49,11 @@ template <class Shape> struct DDPG {
     static FOLDED int later(int a, int b) { return a > b ? a : b; }
     CONSTANT int STEPS = later(LOSS_AT, later(critic_below_at(1), A == 1 ? actor_below_at(1) : 0)) + 1;
 
-    static METHOD void act(const float* hot, const float* observation, float* action, float* scratch) {
-        ActorPasses::act(hot, observation, scratch, [=](int a, float value) { action[a] = tanh_exact(value); });
+    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
+        ActorPasses::act(hot, observation, scratch, output);
+    }
+    static METHOD void greedy(const float* output, float* action) {
+        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a]);
     }
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,

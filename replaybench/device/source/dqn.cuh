@@ -15,7 +15,7 @@ template <class Shape> struct DQN {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, K = Shape::CHOICES, STRIDE = sample_stride(B);
     using Settings = DQNSettings;
     CONSTANT Exploration EXPLORES = Exploration::UNIFORMS;
-    CONSTANT int NOISE = 2, SMOOTH = 0;
+    CONSTANT int OUTPUTS = K, NOISE = 2, SMOOTH = 0;
     using Samples = Batch<Shape, SMOOTH>;
     using Critic = Network<Shape::OBSERVATION, 0, -1, K, typename Shape::Critic>;
     using Pass = Passes<Critic, B>;
@@ -32,28 +32,19 @@ template <class Shape> struct DQN {
     CONSTANT int ONES = Q_JUDGE + (Shape::DOUBLE ? K : 0), ROWS = ONES + 1;
     CONSTANT int STEPS_AT = ROWS * STRIDE, SCRATCH = STEPS_AT + 4;
 
-    static METHOD void act(const float* hot, const float* observation, float* action, float* scratch) {
-        explore(hot, observation, nullptr, 0.0f, action, scratch);
+    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
+        Pass::act(hot, observation, scratch, output);
     }
-
-    // noise: whether to choose at random, where it is less than `random`; and which choice. Without noise: greedy.
-    static METHOD void explore(const float* hot, const float* observation, const float* noise, float random, float* action,
-                               float* scratch) {
-        float* const q = scratch + Critic::rows();
-        Pass::act(hot, observation, scratch, [=](int choice, float value) { q[choice] = value; });
-        PHASE(thread) {
-            if (thread) continue;
-            int choice = largest(q, 1);
-            float failed = 0.0f;  // a value that is not a number makes the action one, too
-            for (int k = 0; k < K; ++k) failed = q[k] != q[k] ? q[k] : failed;
-            if (noise && noise[0] < random) choice = lesser(int(noise[1] * K), K - 1), failed = 0.0f;
-            for (int a = A - 1; a >= 0; --a) {
-                const int levels = Shape::Levels::of(a), level = choice % levels;
-                const float value = level == levels - 1 ? 1.0f : float(-1.0 + level * (2.0 / (levels - 1)));
-                action[a] = failed != failed ? failed : value;
-                choice /= levels;
-            }
-        }
+    static METHOD void greedy(const float* output, float* action) {
+        float failed = 0.0f;  // a value that is not a number makes the action one, too
+        for (int k = 0; k < K; ++k) failed = output[k] != output[k] ? output[k] : failed;
+        take(largest(output, 1), action);
+        for (int a = 0; a < A; ++a) action[a] = failed != failed ? failed : action[a];
+    }
+    // noise: a random choice if it is less than `random`; and which one.
+    static METHOD void explore(const float* output, const float* noise, float random, float* action) {
+        if (noise[0] < random) take(lesser(int(noise[1] * K), K - 1), action);
+        else greedy(output, action);
     }
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
@@ -94,6 +85,15 @@ template <class Shape> struct DQN {
 
 private:
     static METHOD int lesser(int a, int b) { return a < b ? a : b; }
+
+    // The action of a choice; the last dimension changes fastest.
+    static METHOD void take(int choice, float* action) {
+        for (int a = A - 1; a >= 0; --a) {
+            const int levels = Shape::Levels::of(a), level = choice % levels;
+            action[a] = level == levels - 1 ? 1.0f : float(-1.0 + level * (2.0 / (levels - 1)));
+            choice /= levels;
+        }
+    }
 
     template <int L>
     static METHOD void pass(Shares& shares, const float* weights, const float* x, float* tape, float* out, const float* ones) {

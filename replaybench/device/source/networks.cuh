@@ -237,10 +237,8 @@ template <class Net, int BATCH> struct Passes {
         });
     }
 
-    // All layers for a single observation; then(output, value) receives the outputs. Eight threads share a sum.
-    // Phases: one a layer.
-    template <class Then>
-    static METHOD void act(const float* weights, const float* observation, float* tape, Then&& then) {
+    // All layers for a single observation; `out`: the outputs. Eight threads share a sum. Phases: one a layer.
+    static METHOD void act(const float* weights, const float* observation, float* tape, float* out) {
         unrolled<0, Net::HIDDEN + 1>([&](auto layer) {
             constexpr int L = decltype(layer)::value, UNITS = Net::units(L), COLUMNS = Net::columns(L);
             constexpr int INPUTS = Net::inputs(L);
@@ -252,7 +250,7 @@ template <class Net, int BATCH> struct Passes {
                     float value = lane_sum<8>(item, INPUTS, [&](int k) { return w[k * COLUMNS + unit] * x[k]; });
                     if (item % 8 || item / 8 >= UNITS) return;
                     value += w[INPUTS * COLUMNS + unit];
-                    if constexpr (L == Net::HIDDEN) then(unit, value);
+                    if constexpr (L == Net::HIDDEN) out[unit] = value;
                     else tape[Net::row(L) + unit] = value < 0 ? 0.0f : value;
                 });
             }

@@ -7,8 +7,6 @@
 #include "plant.cuh"
 #include "replay.cuh"
 
-enum class Noise : int { NONE, PROCESS, GAUSSIAN };
-
 // The same for all members; the host fills it.
 struct RunSettings {
     Learner::Settings learner;
@@ -17,10 +15,10 @@ struct RunSettings {
     unsigned long long seed;
     long long stride, episode_at, hot_at, cold_at, replay_at;  // bytes: of a member, and of its parts
     double updates_per_phase, horizon;
-    double first_scale, last_scale, diffusion, friction, noise_bound, action_bound;  // of exploration
+    // Exploration: a scale that falls linearly, of a noise process or the probability of a random choice.
+    double first_scale, last_scale, diffusion, friction, noise_bound, action_bound;
     float discount, reward_scale;
     int decay_episodes, update_every, greedy_every, warmup_rounds, first_member;
-    Noise noise;
 };
 
 // A member's counters that are neither the plant's nor the buffer's.
@@ -28,6 +26,7 @@ struct RunState {
     Episode<Plant> training, evaluation;
     double process[Plant::ACTIONS], scores, lengths, ended;
     unsigned explored, updates;
+    int begun;  // the round in which the training episode began
 };
 
 using Buffer = Replay<Rules>;
@@ -39,7 +38,7 @@ struct RunShared {
     Samples batch;
     Buffer::Shared buffer;
     RunState run;
-    float action[Plant::ACTIONS], greedy[Plant::ACTIONS], observation[Plant::OBSERVED], row[Rules::WIDTH];
+    float output[Learner::OUTPUTS], action[Plant::ACTIONS], greedy[Plant::ACTIONS], row[Rules::WIDTH];
 };
 
 struct Member {
@@ -112,9 +111,12 @@ struct Member {
                 if (thread == 0) evaluation().begin();
             }
             while (shared.run.evaluation.active) {
-                policy(shared.run.evaluation);
+                Learner::act(shared.hot, shared.run.evaluation.observation, shared.output, shared.scratch);
                 PHASE(thread) {
-                    if (thread == 0) evaluation().step(shared.greedy);
+                    if (thread == 0) {
+                        Learner::greedy(shared.output, shared.greedy);
+                        evaluation().step(shared.greedy);
+                    }
                 }
             }
             PHASE(thread) {
@@ -124,28 +126,22 @@ struct Member {
     }
 
 private:
-    METHOD void policy(const Episode<Plant>& episode) const {
-        PHASE(thread) {
-            if (thread < Plant::OBSERVED) shared.observation[thread] = episode.observation[thread];
-        }
-        Learner::act(shared.hot, shared.observation, shared.greedy, shared.scratch);
-    }
-
     METHOD void begin(int round) const {
         PHASE(thread) {
             if (thread == 0) {
                 training().begin();
+                shared.run.begun = round;
                 for (int a = 0; a < Plant::ACTIONS; ++a) shared.run.process[a] = 0.0;
             }
         }
     }
 
     METHOD void step(int round) const {
-        policy(shared.run.training);
+        Learner::act(shared.hot, shared.run.training.observation, shared.output, shared.scratch);
         PHASE(thread) {
             if (thread == 0) {
                 Episode<Plant>& episode = shared.run.training;
-                explore(round);
+                explore(round < settings.warmup_rounds);
                 float* row = shared.row;
                 float deviation = 0.0f;
                 for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = episode.observation[o];
@@ -174,25 +170,30 @@ private:
         buffer().store(shared.row);
     }
 
-    // Write the action to try. One thread.
-    METHOD void explore(int round) const {
+    // Write the greedy action and the one to try, which in warm-up is uniformly random. One thread.
+    template <class L = Learner> METHOD void explore(bool warming_up) const {
         const int decay = settings.decay_episodes > 1 ? settings.decay_episodes - 1 : 1;
-        const double share = round < decay ? (double)round / decay : 1.0;
+        const double share = shared.run.begun < decay ? (double)shared.run.begun / decay : 1.0;
         const double scale = settings.first_scale + share * (settings.last_scale - settings.first_scale);
         const unsigned now = shared.run.explored++;
-        for (int a = 0; a < Plant::ACTIONS; ++a) {
-            double noise = 0.0;
-            if (settings.noise != Noise::NONE) noise = random.normal(Purpose::EXPLORATION, now, a);
-            if (settings.noise == Noise::PROCESS) {
-                double& u = shared.run.process[a];
-                u += settings.diffusion * noise - settings.friction * u;
-                noise = u;
+        Learner::greedy(shared.output, shared.greedy);
+        if constexpr (L::EXPLORES == Exploration::OUTSIDE) {
+            for (int a = 0; a < Plant::ACTIONS; ++a) {
+                double& u = shared.run.process[a];  // goes on in warm-up, which an episode may outlast
+                u += settings.diffusion * random.normal(Purpose::EXPLORATION, now, a) - settings.friction * u;
+                const double limit = settings.noise_bound, bound = settings.action_bound;
+                const double tried = shared.greedy[a] + scale * (u < -limit ? -limit : u > limit ? limit : u);
+                shared.action[a] = (float)(tried > bound ? bound : tried < -bound ? -bound : tried);
             }
-            const double limit = settings.noise_bound, bound = settings.action_bound;
-            noise = noise < -limit ? -limit : noise > limit ? limit : noise;
-            const double tried = shared.greedy[a] + scale * noise;
-            shared.action[a] = (float)(tried > bound ? bound : tried < -bound ? -bound : tried);
+        } else {
+            float noise[L::NOISE];
+            for (int i = 0; i < L::NOISE; ++i)
+                noise[i] = L::EXPLORES == Exploration::NORMALS ? random.normal(Purpose::EXPLORATION, now, i)
+                                                                     : (float)random.uniform(Purpose::EXPLORATION, now, i);
+            L::explore(shared.output, noise, (float)scale, shared.action);
         }
+        for (int a = 0; warming_up && a < Plant::ACTIONS; ++a)
+            shared.action[a] = (float)(2.0 * random.uniform(Purpose::WARMUP, now, a) - 1.0);
     }
 
     // The updates of a phase, counted from 0. Fractions of an update are carried over.
@@ -201,7 +202,7 @@ private:
         if (round < settings.warmup_rounds) return;
         if (buffer().state.count == 0) {
             PHASE(thread) {
-                if (thread == 0) shared.run.updates += due;
+                if (thread == 0) shared.run.updates += due, buffer().state.updates += due;
             }
             return;
         }
@@ -237,9 +238,9 @@ private:
             for (int b = thread; b < Shape::BATCH; b += THREADS) {
                 batch.weight[b] = shared.buffer.weight[b];
                 batch.actor_weight[b] = Rules::WEIGHS_ACTOR ? shared.buffer.weight[b] : 1.0f;
-                for (int n = 0; n < Learner::SMOOTH; ++n)
-                    batch.noise[n][b] = random.normal(Purpose::LEARNING, shared.run.updates, b * Learner::SMOOTH + n);
             }
+            for (int i = thread; i < Shape::BATCH * Learner::SMOOTH; i += THREADS)
+                batch.noise[i / Shape::BATCH][i % Shape::BATCH] = random.normal(Purpose::LEARNING, shared.run.updates, i);
         }
     }
 };

@@ -16,7 +16,7 @@ template <class Shape> struct SAC {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B);
     using Settings = SACSettings;
     CONSTANT Exploration EXPLORES = Exploration::NORMALS;
-    CONSTANT int NOISE = A, SMOOTH = 2 * A;
+    CONSTANT int OUTPUTS = 2 * A, NOISE = A, SMOOTH = 2 * A;
     using Samples = Batch<Shape, SMOOTH>;
     using Actor = Network<Shape::OBSERVATION, 0, -1, 2 * A, typename Shape::Actor>;
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
@@ -31,20 +31,14 @@ template <class Shape> struct SAC {
     CONSTANT int D_HEAD = D_ACTION + 2 * A, ROWS = D_HEAD + 2 * A;
     CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 12, SCRATCH = rounded_up(SEED + Critic::last(), 4);
 
-    static METHOD void act(const float* hot, const float* observation, float* action, float* scratch) {
-        Passes<Actor, B>::act(hot, observation, scratch, [=](int output, float value) {
-            if (output < A) action[output] = tanh_exact(value);
-        });
+    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
+        Passes<Actor, B>::act(hot, observation, scratch, output);
     }
-
-    static METHOD void explore(const float* hot, const float* observation, const float* noise, float, float* action,
-                               float* scratch) {
-        float* const head = scratch + Actor::rows();
-        Passes<Actor, B>::act(hot, observation, scratch, [=](int output, float value) { head[output] = value; });
-        PHASE(thread) {
-            for (int a = thread; a < A; a += THREADS)
-                action[a] = tanh_exact(head[a] + exp(log_std_of(head[A + a])) * noise[a]);
-        }
+    static METHOD void greedy(const float* output, float* action) {
+        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a]);
+    }
+    static METHOD void explore(const float* output, const float* noise, float, float* action) {
+        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a] + exp(log_std_of(output[A + a])) * noise[a]);
     }
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,

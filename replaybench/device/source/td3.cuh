@@ -15,7 +15,7 @@ template <class Shape> struct TD3 {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B);
     using Settings = TD3Settings;
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
-    CONSTANT int NOISE = 0, SMOOTH = A;
+    CONSTANT int OUTPUTS = A, NOISE = 0, SMOOTH = A;
     using Samples = Batch<Shape, SMOOTH>;
     using Actor = Network<Shape::OBSERVATION, 0, -1, A, typename Shape::Actor>;
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
@@ -29,8 +29,11 @@ template <class Shape> struct TD3 {
     CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 8, ACTOR_SEED = SEED + Critic::last();
     CONSTANT int SCRATCH = rounded_up(ACTOR_SEED + Actor::last(), 4);
 
-    static METHOD void act(const float* hot, const float* observation, float* action, float* scratch) {
-        Passes<Actor, B>::act(hot, observation, scratch, [=](int a, float value) { action[a] = tanh_exact(value); });
+    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
+        Passes<Actor, B>::act(hot, observation, scratch, output);
+    }
+    static METHOD void greedy(const float* output, float* action) {
+        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a]);
     }
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
