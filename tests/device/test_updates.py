@@ -153,6 +153,8 @@ CASES = {
     "weights, clip, deep": (
         2, 1, DDPGConfig(l2=0.1, l2_form="weights", clip=0.1, actor_hidden=(6, 5, 4), critic_hidden=(4, 5, 6, 7),
                          action_layer=2, betas=(0.5, 0.8), tau=0.3), 32),
+    "joins after the actor": (
+        3, 1, DDPGConfig(actor_hidden=(5,), critic_hidden=(4, 5, 6, 7), action_layer=3, batch_size=4), 64),
     "large batch": (6, 2, DDPGConfig(batch_size=50, actor_hidden=(33, 20), critic_hidden=(31, 18)), 160),
 }  # fmt: skip
 

@@ -121,6 +121,7 @@ DEVICE float4 quad(const float* row) { return *reinterpret_cast<const float4*>(r
 DEVICE void add(float4& sum, float factor, float4 x) {
     sum.x += factor * x.x, sum.y += factor * x.y, sum.z += factor * x.z, sum.w += factor * x.w;
 }
+DEVICE float4 times(float4 a, float4 b) { return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
 DEVICE float4 select(float4 h, float4 x) {
     return {h.x > 0 ? x.x : 0.0f, h.y > 0 ? x.y : 0.0f, h.z > 0 ? x.z : 0.0f, h.w > 0 ? x.w : 0.0f};
 }

@@ -18,7 +18,6 @@ template <class Shape> struct DQN {
     CONSTANT int OUTPUTS = K, NOISE = 2, SMOOTH = 0;
     using Samples = Batch<Shape, SMOOTH>;
     using Critic = Network<Shape::OBSERVATION, 0, -1, K, typename Shape::Critic>;
-    using Pass = Passes<Critic, B>;
     CONSTANT int H = Critic::HIDDEN;
     static_assert(K > 1, "a choice has an alternative");
 
@@ -33,7 +32,7 @@ template <class Shape> struct DQN {
     CONSTANT int STEPS_AT = ROWS * STRIDE, SCRATCH = STEPS_AT + 4;
 
     static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
-        Pass::act(hot, observation, scratch, output);
+        act_with<Critic>(hot, observation, scratch, output);
     }
     static METHOD void greedy(const float* output, float* action) {
         float failed = 0.0f;  // a value that is not a number makes the action one, too
@@ -51,15 +50,19 @@ template <class Shape> struct DQN {
                               float rate_factor, float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const q = row(Q), *const q_t = row(Q_T), *const ones = row(ONES);
-        const float *const x = batch.observation[0], *const next = batch.next_observation[0], *const target = hot + TRAINED;
+        const float *const x = batch.observation[0], *const next = batch.next_observation[0];
         AdamStep* const now = reinterpret_cast<AdamStep*>(scratch + STEPS_AT);
+        const Forward<Critic, B> pass{hot, x, nullptr, ones, nullptr, row(TAPE)};
+        const Forward<Critic, B> target{hot + TRAINED, next, nullptr, ones, nullptr, row(OTHER)};
+        const Forward<Critic, B> judge{hot, next, nullptr, ones, nullptr, row(JUDGE)};
+        const auto store = [](float* out) { return [=](int k, int s, float4 value) { quad(out + k * STRIDE + s) = value; }; };
         unrolled<0, H + 1>([&](auto layer) {
             constexpr int L = decltype(layer)::value;
             PHASE(thread) {
                 Shares shares(thread);
-                pass<L>(shares, hot, x, row(TAPE), q, ones);
-                pass<L>(shares, target, next, row(OTHER), q_t, ones);
-                if constexpr (Shape::DOUBLE) pass<L>(shares, hot, next, row(JUDGE), row(Q_JUDGE), ones);
+                pass.template step<L>(shares, store(q));
+                target.template step<L>(shares, store(q_t));
+                if constexpr (Shape::DOUBLE) judge.template step<L>(shares, store(row(Q_JUDGE)));
                 if constexpr (L == 0) {
                     shares(STRIDE, [=](int s) { ones[s] = 1.0f; });
                     shares(1, [&](int) { *now = adam_step(settings.critic, step, rate_factor); });
@@ -77,10 +80,9 @@ template <class Shape> struct DQN {
                 if (s < B) q_t[chosen * STRIDE + s] = -1.0f / B * batch.weight[s] * slope;
             });
         }
-        const Backpropagation<Critic, B> errors{hot, row(TAPE), nullptr, nullptr, q_t, row(OTHER)};
-        backward_all(errors);
-        const float tau = int(step) % settings.copy_every == 0 ? 1.0f : 0.0f;
-        fit<false>(errors, x, nullptr, ones, hot, hot + TRAINED, cold, settings.critic, now, tau, nullptr);
+        const Backward<Critic, B> errors{pass, nullptr, nullptr, q_t, row(OTHER)};
+        errors.all();
+        fit(errors, hot + TRAINED, cold, settings.critic, now, int(step) % settings.copy_every == 0 ? 1.0f : 0.0f);
     }
 
 private:
@@ -93,13 +95,6 @@ private:
             action[a] = level == levels - 1 ? 1.0f : float(-1.0 + level * (2.0 / (levels - 1)));
             choice /= levels;
         }
-    }
-
-    template <int L>
-    static METHOD void pass(Shares& shares, const float* weights, const float* x, float* tape, float* out, const float* ones) {
-        const auto inputs = Pass::template input<L>(x, nullptr, tape, ones);
-        if constexpr (L < H) Pass::template forward<L>(shares, weights, inputs, tape + Critic::row(L) * STRIDE);
-        else Pass::head(shares, weights, inputs, [=](int k, int s, float4 value) { quad(out + k * STRIDE + s) = value; });
     }
 
     // Index of the largest of K values; the first NaN, if there is one.
