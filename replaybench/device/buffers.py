@@ -44,21 +44,20 @@ STATE: Final = np.dtype(
 """A member's counters, `ReplayState`."""
 
 
+class OrderPlaces(ctypes.Structure):
+    """The struct of that name in `replay.cuh`."""
+
+    _fields_ = (("bits", ctypes.c_int64), ("run", ctypes.c_int64 * 2), ("slots", ctypes.c_int64 * 2))
+
+
 class ReplaySettings(ctypes.Structure):
     """The struct of that name in `replay.cuh`."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("drop", "sampling_alpha", "epsilon", "retention_alpha")),
-        ("beta_first", ctypes.c_double),
-        ("beta_last", ctypes.c_double),
-        ("sampling_head", ctypes.c_void_p),
-        ("retention_head", ctypes.c_void_p),
-        ("retention_edges", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("rows", "serial", "replays", "td_bits")),
-        ("td_run", ctypes.c_int64 * 2),
-        ("exploration_bits", ctypes.c_int64),
-        ("exploration_run", ctypes.c_int64 * 2),
-        ("slots", ctypes.c_int64 * 4),
+        *((n, ctypes.c_double) for n in ("drop", "sampling_alpha", "epsilon", "beta_first", "beta_last")),
+        *((name, ctypes.c_void_p) for name in ("sampling_sums", "retention_sums", "retention_edges")),
+        *((name, ctypes.c_int64) for name in ("rows", "serial", "replays")),
+        *((name, OrderPlaces) for name in ("td", "exploration")),
         ("sums", ctypes.c_int64 * _LEVELS),
         *((name, ctypes.c_int) for name in ("capacity", "segments", "levels", "normalise")),
     )
@@ -108,13 +107,12 @@ class DeviceBuffers:
         own.rows, own.serial = self._place("rows", "f4", capacity, self.width), self._place("serial", "u4", capacity)
         if isinstance(retention, TDE | Expl):
             self._retain(retention)
-        by_td = isinstance(retention, TDE) or isinstance(sampling, PER)
-        if by_td:
-            own.td_bits, own.td_run = self._order("td", own.slots, 0, isinstance(retention, TDE))
+        if isinstance(retention, TDE) or isinstance(sampling, PER):
+            own.td = self._order("td", isinstance(retention, TDE))
         if isinstance(retention, Expl):
-            own.exploration_bits, own.exploration_run = self._order("exploration", own.slots, 2, by_age=True)
+            own.exploration = self._order("exploration", True)
         if isinstance(sampling, PER):
-            own.sampling_alpha, self.tables["sampling_head"] = sampling.alpha, first_sums(sampling.alpha)
+            own.sampling_alpha, self.tables["sampling_sums"] = sampling.alpha, self._rank_sums(sampling.alpha)
         if isinstance(sampling, PERprop):
             own.sampling_alpha, own.epsilon = sampling.alpha, sampling.epsilon
             self._sums()
@@ -172,23 +170,27 @@ class DeviceBuffers:
         self.bytes = start + -(-kind.itemsize * math.prod(shape) // 16) * 16
         return start
 
-    def _order(self, name: str, slots: Any, first: int, by_age: bool) -> tuple[int, Any]:
+    def _order(self, name: str, by_age: bool) -> OrderPlaces:
+        pair = ctypes.c_int64 * 2
         bits = self._place(f"{name}_bits", "u4", self.capacity)
-        runs = [self._place(f"{name}_run{which}", "u8", self.capacity) for which in range(2)]
-        if by_age:
-            for which in range(2):
-                slots[first + which] = self._place(f"{name}_slots{which}", "u4", self.capacity)
-        return bits, (ctypes.c_int64 * 2)(*runs)
+        run = pair(*(self._place(f"{name}_run{which}", "u8", self.capacity) for which in range(2)))
+        slots = pair(*(self._place(f"{name}_slots{which}", "u4", self.capacity) for which in range(2) if by_age))
+        return OrderPlaces(bits, run, slots)
+
+    def _rank_sums(self, alpha: float) -> NDArray[Any]:
+        """Return Σ_{r ≤ k} r^−α for k = 0 … capacity."""
+        sums = np.zeros(self.capacity + 1)
+        sums[1:] = np.cumsum(np.arange(1.0, self.capacity + 1) ** -alpha, dtype=np.longdouble)
+        return sums
 
     def _retain(self, retention: TDE | Expl) -> None:
         own, rule = self.settings, retention.segments
-        own.retention_alpha, head = retention.alpha, first_sums(retention.alpha)
         own.segments = min(max(3, self.capacity // 500) if rule == "authors" else int(rule or 0), self.capacity)
-        self.tables["retention_head"] = head
+        self.tables["retention_sums"] = self._rank_sums(retention.alpha)
+        edges = np.zeros(own.segments + 1, np.int64)
         if own.segments:
-            edges = np.zeros(own.segments + 1, np.int64)
-            segment_edges(head, retention.alpha, self.capacity, edges)
-            self.tables["retention_edges"] = edges.astype(np.int32)
+            segment_edges(first_sums(retention.alpha), retention.alpha, self.capacity, edges)
+        self.tables["retention_edges"] = edges.astype(np.int32)
 
     def _sums(self) -> None:
         own, nodes, level = self.settings, self.capacity, 0
