@@ -13,34 +13,28 @@
 //   - lane_sum adds numbers of neighbouring threads without a barrier; every thread of the phase must call it.
 //
 // Interface of a learner: template <class Shape> struct DDPG | TD3 | SAC | DQN
-//   Shape    constants and types that the host writes into the source (see each learner's page):
-//            OBSERVATION, ACTION, BATCH, hidden widths as Widths<50, 50>, and what changes the code (e.g. CLIP).
-//   Settings plain struct of 4-byte numbers that the host fills: rates, betas, tau ... The same for all members.
-//   HOT      floats of a member that every update reads: networks, then target networks. In shared memory if they fit.
-//   COLD     floats of a member that only the optimiser reads: a first and a second moment for each parameter of the
-//            networks. Shared or global (two blocks of the paper's DDPG fit a multiprocessor if it is global), 8-byte
-//            aligned.
-//   SCRATCH  floats of work space (activations), 16-byte aligned; shared. Nothing in it survives a call, so that the
-//            plant and replay may use it between calls.
+//   Shape    constants and types that the host writes into the source: OBSERVATION, ACTION, BATCH, hidden widths as
+//            Widths<50, 50>, and what changes the code (see each learner's page).
+//   Settings plain struct of 4-byte numbers that the host fills, the same for all members.
+//   HOT, COLD  floats of a member: networks, then target networks, in shared memory; Adam's two moments of each parameter,
+//            shared or global (two blocks of the paper's DDPG fit a multiprocessor if global), 8-byte aligned.
 //            device/learners.py copies parameters from and to this layout. Padding is zero and stays zero.
-//   EXPLORES Exploration::OUTSIDE (DDPG, TD3: the caller adds noise to `act`), NORMALS (SAC) or UNIFORMS (DQN);
-//   OUTPUTS  how many numbers `act` writes.
-//   NOISE    how many random numbers `explore` takes a step: 0, ACTION normals, or 2 uniforms.
-//   SMOOTH   how many normals a sample of a batch takes: 0, ACTION (TD3, smoothing), 2 * ACTION (SAC: those for the
-//            next observation come first, then those for the observation).
+//   SCRATCH  floats of shared work space, 16-byte aligned. Nothing in it survives a call.
+//   EXPLORES, NOISE  OUTSIDE (DDPG, TD3: the caller adds noise to the greedy action) and 0; or the random numbers that
+//            `explore` takes a step: NORMALS (SAC), ACTION of them; UNIFORMS (DQN), two.
+//   SMOOTH   normals that a sample of a batch takes: 0, ACTION (TD3), 2 * ACTION (SAC: first those for the next observation).
+//   OUTPUTS  numbers that `act` writes.
 //   act(hot, observation, output, scratch)   Phases: one a layer. observation [OBSERVATION] and output are shared.
-//   greedy(output, action [ACTION])   Any thread: the greedy action, in [-1, 1], of what `act` wrote.
-//   explore(output, noise [NOISE], random, action)   Any thread: the action to try; `random`: probability of a random
+//   greedy(output, action [ACTION])   One thread: the greedy action, in [-1, 1], of what `act` wrote.
+//   explore(output, noise [NOISE], random, action)   One thread: the action to try; `random`: probability of a random
 //            choice (DQN). Only where EXPLORES != OUTSIDE.
-//   update(hot, cold, batch, settings, step, rate_factor, scratch)
-//            One update; `step` counts updates from 1. After the last phase a barrier has passed.
+//   update(hot, cold, batch, settings, step, rate_factor, scratch)   One update; `step` counts updates from 1.
 //
-// Batch<Shape> (shared memory, 16-byte aligned; keep two of them to fetch the next one): arrays [column][STRIDE], where
-//   STRIDE >= BATCH is a multiple of 4 floats whose quarter is odd, so that 16-byte loads of eight rows meet different
-//   banks. In: observation and next_observation (normalised), action, reward (scaled), discount (gamma, 0 where the
-//   episode terminated), weight and actor_weight (loss weights of critic and actor), noise (SMOOTH rows). Out: td_error
-//   (delta before the update for DDPG and DQN, mean |delta| of both critics for TD3 and SAC). Samples from BATCH to
-//   STRIDE are padding and must be zero: clear both batches once, and write only to the first BATCH of each row.
+// Batch<Shape> (shared, 16-byte aligned): arrays [column][STRIDE], where STRIDE >= BATCH is a multiple of 4 floats whose
+//   quarter is odd, so that 16-byte loads of eight rows meet different banks. In: observations, action, reward (scaled),
+//   discount (gamma, 0 where the episode terminated), loss weights of critic and actor, noise (SMOOTH rows). Out: td_error
+//   (delta before the update for DDPG and DQN, mean |delta| of both critics for TD3 and SAC). Samples from BATCH to STRIDE
+//   are padding and must be zero: clear the batch once, and write only to the first BATCH of each row.
 #pragma once
 
 #ifndef THREADS

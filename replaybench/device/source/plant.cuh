@@ -48,8 +48,7 @@ template <class Plant> struct Simulation {
         for (int i = 0; i < Plant::STATES; ++i) episode.state[i] = settings.initial[i];
         for (int a = 0; a < Plant::ACTIONS; ++a) episode.actuator_noise[a] = 0.0f;
         episode.total = 0.0;
-        episode.active = 1;
-        episode.length = episode.failed = episode.terminated = 0;
+        episode.active = 1, episode.length = episode.failed = episode.terminated = 0;
         sense();
     }
 

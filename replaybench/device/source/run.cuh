@@ -61,24 +61,17 @@ struct Member {
 
     METHOD void load() const {
         PHASE(thread) {
-            const float* const hot = reinterpret_cast<const float*>(base + settings.hot_at);
-            const int* const from = reinterpret_cast<const int*>(base + settings.episode_at);
-            int* const to = reinterpret_cast<int*>(&shared.run);
-            int* const batch = reinterpret_cast<int*>(&shared.batch);
-            for (int i = thread; i < Learner::HOT; i += THREADS) shared.hot[i] = hot[i];
-            for (int i = thread; i < (int)(sizeof(RunState) / 4); i += THREADS) to[i] = from[i];
-            for (int i = thread; i < (int)(sizeof(Samples) / 4); i += THREADS) batch[i] = 0;
+            copy(thread, shared.hot, base + settings.hot_at, sizeof(shared.hot));
+            copy(thread, &shared.run, base + settings.episode_at, sizeof(RunState));
+            copy(thread, &shared.batch, nullptr, sizeof(Samples));  // padding is zero
         }
         buffer().begin();
     }
     METHOD void save() const {
         buffer().end();
         PHASE(thread) {
-            float* const hot = reinterpret_cast<float*>(base + settings.hot_at);
-            int* const to = reinterpret_cast<int*>(base + settings.episode_at);
-            const int* const from = reinterpret_cast<const int*>(&shared.run);
-            for (int i = thread; i < Learner::HOT; i += THREADS) hot[i] = shared.hot[i];
-            for (int i = thread; i < (int)(sizeof(RunState) / 4); i += THREADS) to[i] = from[i];
+            copy(thread, base + settings.hot_at, shared.hot, sizeof(shared.hot));
+            copy(thread, base + settings.episode_at, &shared.run, sizeof(RunState));
         }
     }
 
@@ -100,72 +93,67 @@ struct Member {
             }
         }
         PHASE(thread) {
-            if (thread == 0) {
-                const double ended = shared.run.ended;
-                *score = shared.run.scores / ended;  // no number if none has ended
-                *length = shared.run.lengths / ended;
+            if (thread) continue;
+            *score = shared.run.scores / shared.run.ended;  // no number if none has ended
+            *length = shared.run.lengths / shared.run.ended;
+        }
+        if (greedy == nullptr) return;
+        PHASE(thread) {
+            if (thread == 0) evaluation().begin();
+        }
+        while (shared.run.evaluation.active) {
+            Learner::act(shared.hot, shared.run.evaluation.observation, shared.output, shared.scratch);
+            PHASE(thread) {
+                if (thread) continue;
+                Learner::greedy(shared.output, shared.greedy);
+                evaluation().step(shared.greedy);
             }
         }
-        if (greedy != nullptr) {
-            PHASE(thread) {
-                if (thread == 0) evaluation().begin();
-            }
-            while (shared.run.evaluation.active) {
-                Learner::act(shared.hot, shared.run.evaluation.observation, shared.output, shared.scratch);
-                PHASE(thread) {
-                    if (thread == 0) {
-                        Learner::greedy(shared.output, shared.greedy);
-                        evaluation().step(shared.greedy);
-                    }
-                }
-            }
-            PHASE(thread) {
-                if (thread == 0) *greedy = shared.run.evaluation.score(settings.plant);
-            }
+        PHASE(thread) {
+            if (thread == 0) *greedy = shared.run.evaluation.score(settings.plant);
         }
     }
 
 private:
+    // A thread's share of a copy of 4-byte words, zeros without `from`.
+    static METHOD void copy(int thread, void* to, const void* from, int bytes) {
+        for (int i = thread; i < bytes / 4; i += THREADS) ((int*)to)[i] = from ? ((const int*)from)[i] : 0;
+    }
+
     METHOD void begin(int round) const {
         PHASE(thread) {
-            if (thread == 0) {
-                training().begin();
-                shared.run.begun = round;
-                for (int a = 0; a < Plant::ACTIONS; ++a) shared.run.process[a] = 0.0;
-            }
+            if (thread) continue;
+            training().begin();
+            shared.run.begun = round;
+            for (int a = 0; a < Plant::ACTIONS; ++a) shared.run.process[a] = 0.0;
         }
     }
 
+    CONSTANT bool NOISE_STORED = Rules::WIDTH > 2 * Plant::OBSERVED + Plant::ACTIONS + 3;
     METHOD void step(int round) const {
         Learner::act(shared.hot, shared.run.training.observation, shared.output, shared.scratch);
         PHASE(thread) {
-            if (thread == 0) {
-                Episode<Plant>& episode = shared.run.training;
-                explore(round < settings.warmup_rounds);
-                float* row = shared.row;
-                float deviation = 0.0f;
-                for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = episode.observation[o];
-                for (int a = 0; a < Plant::ACTIONS; ++a) {
-                    *row++ = shared.action[a];
-                    deviation += fabsf(shared.action[a] - shared.greedy[a]);
-                }
-                float sensed[Plant::OBSERVED];
-                for (int o = 0; o < Plant::OBSERVED; ++o) sensed[o] = episode.sensor_noise[o];
-                training().step(shared.action);
-                *row++ = (float)episode.reward;
-                for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = episode.observation[o];
-                *row++ = episode.terminated ? 1.0f : 0.0f;
-                *row++ = deviation;
-                if constexpr (Rules::WIDTH > 2 * Plant::OBSERVED + Plant::ACTIONS + 3) {
-                    for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = sensed[o];
-                    for (int a = 0; a < Plant::ACTIONS; ++a) *row++ = episode.actuator_noise[a];
-                }
-                if (!episode.active) {
-                    shared.run.scores += episode.score(settings.plant);
-                    shared.run.lengths += episode.length;
-                    shared.run.ended += 1.0;
-                }
+            if (thread) continue;
+            constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS;
+            Episode<Plant>& episode = shared.run.training;
+            explore(round < settings.warmup_rounds);
+            float *const row = shared.row, *const after = row + S + A, *const noise = after + S + 3, deviation = 0.0f;
+            for (int a = 0; a < A; ++a) {
+                row[S + a] = shared.action[a];
+                deviation += fabsf(shared.action[a] - shared.greedy[a]);
             }
+            for (int o = 0; o < S; ++o) row[o] = episode.observation[o];
+            for (int o = 0; NOISE_STORED && o < S; ++o) noise[o] = episode.sensor_noise[o];
+            training().step(shared.action);
+            after[0] = (float)episode.reward;
+            for (int o = 0; o < S; ++o) after[1 + o] = episode.observation[o];
+            after[S + 1] = episode.terminated ? 1.0f : 0.0f;
+            after[S + 2] = deviation;
+            for (int a = 0; NOISE_STORED && a < A; ++a) noise[S + a] = episode.actuator_noise[a];
+            if (episode.active) continue;
+            shared.run.scores += episode.score(settings.plant);
+            shared.run.lengths += episode.length;
+            shared.run.ended += 1.0;
         }
         buffer().store(shared.row);
     }
@@ -224,23 +212,24 @@ private:
     // Copy the drawn rows into the batch, and draw the random numbers of the update.
     METHOD void fetch() const {
         constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS;
+        constexpr int COLUMNS = 2 * S + A + 2, B = Shape::BATCH;
         PHASE(thread) {
             Samples& batch = shared.batch;
-            for (int i = thread; i < Shape::BATCH * (2 * S + A + 2); i += THREADS) {
-                const int b = i / (2 * S + A + 2), column = i % (2 * S + A + 2);
+            for (int i = thread; i < B * COLUMNS; i += THREADS) {
+                const int b = i / COLUMNS, column = i % COLUMNS;
                 const float value = buffer().rows()[(long long)shared.buffer.idx[b] * Rules::WIDTH + column];
                 if (column < S) batch.observation[column][b] = value;
                 else if (column < S + A) batch.action[column - S][b] = value;
                 else if (column == S + A) batch.reward[b] = settings.reward_scale * value;
-                else if (column < 2 * S + A + 1) batch.next_observation[column - S - A - 1][b] = value;
+                else if (column < COLUMNS - 1) batch.next_observation[column - S - A - 1][b] = value;
                 else batch.discount[b] = settings.discount * (1.0f - value);
             }
-            for (int b = thread; b < Shape::BATCH; b += THREADS) {
+            for (int b = thread; b < B; b += THREADS) {
                 batch.weight[b] = shared.buffer.weight[b];
                 batch.actor_weight[b] = Rules::WEIGHS_ACTOR ? shared.buffer.weight[b] : 1.0f;
             }
-            for (int i = thread; i < Shape::BATCH * Learner::SMOOTH; i += THREADS)
-                batch.noise[i / Shape::BATCH][i % Shape::BATCH] = random.normal(Purpose::LEARNING, shared.run.updates, i);
+            for (int i = thread; i < B * Learner::SMOOTH; i += THREADS)
+                batch.noise[i / B][i % B] = random.normal(Purpose::LEARNING, shared.run.updates, i);
         }
     }
 };
