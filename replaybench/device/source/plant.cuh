@@ -23,7 +23,7 @@ template <class Plant> struct PlantSettings {
     double initial[Plant::STATES], center[Plant::STATES], scale[Plant::STATES], limit[Plant::STATES];
     double middle[Plant::ACTIONS], half[Plant::ACTIONS], parameters[Plant::PARAMETERS ? Plant::PARAMETERS : 1];
     double substep, noise;
-    int choices[Plant::ACTIONS], observed[Plant::OBSERVED], substeps, steps, returns, padding;
+    int choices[Plant::ACTIONS], observed[Plant::OBSERVED], substeps, steps, returns;
 };
 
 // An episode of a member; `failed` after an action that is no number.

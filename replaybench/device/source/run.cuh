@@ -13,12 +13,12 @@ struct RunSettings {
     PlantSettings<Plant> plant;
     ReplaySettings replay;
     unsigned long long seed;
-    long long stride, episode_at, hot_at, cold_at, replay_at;  // bytes: of a member, and of its parts
+    long long stride, run_at, hot_at, cold_at, replay_at;  // bytes: of a member, and of its parts
     double updates_per_phase, horizon;
     // Exploration: a scale that falls linearly, of a noise process or the probability of a random choice.
-    double first_scale, last_scale, diffusion, friction, noise_bound, action_bound;
+    double first_scale, last_scale, diffusion, friction, noise_bound, action_bound, decay_episodes;
     float discount, reward_scale;
-    int decay_episodes, update_every, greedy_every, warmup_rounds, first_member;
+    int update_every, greedy_every, warmup_rounds, first_member;
 };
 
 // A member's counters that are neither the plant's nor the buffer's.
@@ -62,7 +62,7 @@ struct Member {
     METHOD void load() const {
         PHASE(thread) {
             copy(thread, shared.hot, base + settings.hot_at, sizeof(shared.hot));
-            copy(thread, &shared.run, base + settings.episode_at, sizeof(RunState));
+            copy(thread, &shared.run, base + settings.run_at, sizeof(RunState));
             copy(thread, &shared.batch, nullptr, sizeof(Samples));  // padding is zero
         }
         buffer().begin();
@@ -71,7 +71,7 @@ struct Member {
         buffer().end();
         PHASE(thread) {
             copy(thread, base + settings.hot_at, shared.hot, sizeof(shared.hot));
-            copy(thread, base + settings.episode_at, &shared.run, sizeof(RunState));
+            copy(thread, base + settings.run_at, &shared.run, sizeof(RunState));
         }
     }
 
@@ -160,8 +160,8 @@ private:
 
     // Write the greedy action and the one to try, which in warm-up is uniformly random. One thread.
     template <class L = Learner> METHOD void explore(bool warming_up) const {
-        const int decay = settings.decay_episodes > 1 ? settings.decay_episodes - 1 : 1;
-        const double share = shared.run.begun < decay ? (double)shared.run.begun / decay : 1.0;
+        const double decay = settings.decay_episodes > 1 ? settings.decay_episodes - 1 : 1;
+        const double share = shared.run.begun < decay ? shared.run.begun / decay : 1.0;
         const double scale = settings.first_scale + share * (settings.last_scale - settings.first_scale);
         const unsigned now = shared.run.explored++;
         Learner::greedy(shared.output, shared.greedy);
