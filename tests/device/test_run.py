@@ -124,6 +124,16 @@ def test_a_members_run_does_not_depend_on_the_others(strategy: str, config: Any)
     np.testing.assert_array_equal(together.program.memory[2], alone.program.memory[0])
 
 
+@pytest.mark.parametrize(("strategy", "config"), [*RUNS[1:4], RUNS[5]])
+def test_a_run_does_not_depend_on_the_order_of_threads(strategy: str, config: Any) -> None:
+    forward, backward = (Run(strategy, [1], config) for _ in range(2))
+    backward.host.library = host_library(backward.program.source, reverse=True)
+    backward.host.library.set_plant(*(ctypes.c_void_p(function.address) for function in backward.host._functions))
+    for each in (forward, backward):
+        each.host.advance(4)
+    np.testing.assert_array_equal(forward.program.memory, backward.program.memory)
+
+
 @every_run
 def test_a_run_that_was_cut_continues_bit_for_bit(strategy: str, config: Any) -> None:
     whole, cut, resumed = (Run(strategy, config=config) for _ in range(3))
