@@ -34,8 +34,8 @@ int sizes(int which) {
     return all[which];
 }
 void update(float* hot, float* cold, Learner::Samples* batch, const Learner::Settings* settings, float step,
-            float rate_factor, float* scratch) {
-    Learner::update(hot, cold, *batch, *settings, step, rate_factor, scratch);
+            float* scratch) {
+    Learner::update(hot, cold, *batch, *settings, step, scratch);
 }
 void act(const float* hot, const float* observation, float* action, float* scratch) {
     float output[Learner::OUTPUTS];
@@ -53,7 +53,7 @@ void explore(const float* hot, const float* observation, const float* noise, flo
 
 
 def batch(seed: int, learner: Learner, members: int = M) -> Any:
-    """Return a batch of every type of sample; one member's learning rate is 0."""
+    """Return a batch of every type of sample."""
     rng = np.random.Generator(np.random.PCG64(seed))
     size, s, a = learner.batch_size, learner.task.observation_size, learner.task.action_size
 
@@ -65,7 +65,7 @@ def batch(seed: int, learner: Learner, members: int = M) -> Any:
         terminated=(rng.random((members, size, 1)) < 0.2).astype(np.float32),
         weight=rng.random((members, size)).astype(np.float32),
         actor_weight=rng.random((members, size)).astype(np.float32),
-        rate_factor=np.linspace(0.5, 1.5, members).astype(np.float32), columns={},
+        rate_factor=np.ones(members, np.float32), columns={},
     )  # fmt: skip
 
 
@@ -98,9 +98,8 @@ class Host:
             rows[: 2 * s + a + 4 + self.smooth, :size] = np.concatenate(columns, axis=1).T
             hot, cold = (aligned_zeros(array.shape[1:], np.float32) for array in (self.hot, self.cold))
             hot[:], cold[:] = self.hot[m], self.cold[m]
-            numbers = (ctypes.c_float(step), ctypes.c_float(drawn.rate_factor[m]))
             rows_of = map(pointer, (hot, cold, self.samples))
-            self.library.update(*rows_of, self.settings, *numbers, pointer(self.scratch))
+            self.library.update(*rows_of, self.settings, ctypes.c_float(step), pointer(self.scratch))
             self.scratch[:] = np.nan
             self.hot[m], self.cold[m] = hot, cold
             deltas.append(rows[2 * s + a + 4 + max(self.smooth, 1), :size].copy())
@@ -332,7 +331,7 @@ def test_sources_compile_for_a_gpu(seed: int) -> None:
     kernel = """
     extern "C" __global__ void train(float* hot, float* cold, Learner::Samples* batch, Learner::Settings settings) {
         extern __shared__ float4 scratch[];
-        Learner::update(hot, cold, *batch, settings, 1.0f, 1.0f, (float*)scratch);
+        Learner::update(hot, cold, *batch, settings, 1.0f, (float*)scratch);
         Learner::act(hot, hot, hot, (float*)scratch);
     }
     """

@@ -28,7 +28,7 @@
 //   greedy(output, action [ACTION])   One thread: the greedy action, in [-1, 1], of what `act` wrote.
 //   explore(output, noise [NOISE], random, action)   One thread: the action to try; `random`: probability of a random
 //            choice (DQN). Only where EXPLORES != OUTSIDE.
-//   update(hot, cold, batch, settings, step, rate_factor, scratch)   One update; `step` counts updates from 1.
+//   update(hot, cold, batch, settings, step, scratch)   One update; `step` counts updates from 1.
 //
 // Batch<Shape> (shared, 16-byte aligned): arrays [column][STRIDE], where STRIDE >= BATCH is a multiple of 4 floats whose
 //   quarter is odd, so that 16-byte loads of eight rows meet different banks. In: observations, action, reward (scaled),

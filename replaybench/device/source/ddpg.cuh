@@ -14,11 +14,14 @@ struct DDPGSettings {
     float tau;
 };
 
-template <class Shape> struct DDPG {
+template <class Shape>
+using DDPGActor = Network<Shape::OBSERVATION, 0, -1, Shape::ACTION, typename Shape::Actor>;
+
+template <class Shape> struct DDPG : Squashed<DDPGActor<Shape>, Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B), JOIN = Shape::ACTION_LAYER;
     using Settings = DDPGSettings;
     using Samples = Batch<Shape, 0>;
-    using Actor = Network<Shape::OBSERVATION, 0, -1, A, typename Shape::Actor>;
+    using Actor = DDPGActor<Shape>;
     using Critic = Network<Shape::OBSERVATION, A, JOIN, 1, typename Shape::Critic>;
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
     CONSTANT int OUTPUTS = A, NOISE = 0, SMOOTH = 0, NA = Actor::HIDDEN, NC = Critic::HIDDEN;
@@ -47,15 +50,8 @@ template <class Shape> struct DDPG {
     }
     CONSTANT int STEPS = later(LOSS_AT + 1, later(2 * NC - 1, A == 1 ? 2 * NA - 1 : 0));
 
-    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
-        act_with<Actor>(hot, observation, scratch, output);
-    }
-    static METHOD void greedy(const float* output, float* action) {
-        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a]);
-    }
-
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch) {
+                              float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const ones = row(ONES), *const pi_target = row(PI_TARGET), *const pi = row(PI), *const d_pi = row(D_PI);
         float *const q = row(Q), *const d_q = row(D_Q), *const tape = row(CRITIC_TAPE), *const critic_seed = scratch + CRITIC_SEED;
@@ -95,7 +91,7 @@ template <class Shape> struct DDPG {
                     actor_errors.begin(shares);
                     shares(STRIDE, [=](int s) { ones[s] = 1.0f; });
                     shares(2, [&](int which) {
-                        now[which] = adam_step(which ? settings.critic : settings.actor, step, rate_factor);
+                        now[which] = adam_step(which ? settings.critic : settings.actor, step);
                     });
                 }
             }

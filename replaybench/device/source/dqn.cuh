@@ -47,7 +47,7 @@ template <class Shape> struct DQN {
     }
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch) {
+                              float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const q = row(Q), *const q_t = row(Q_T), *const ones = row(ONES);
         const float *const x = batch.observation[0], *const next = batch.next_observation[0];
@@ -65,7 +65,7 @@ template <class Shape> struct DQN {
                 if constexpr (Shape::DOUBLE) judge.template step<L>(shares, store(row(Q_JUDGE)));
                 if constexpr (L == 0) {
                     shares(STRIDE, [=](int s) { ones[s] = 1.0f; });
-                    shares(1, [&](int) { *now = adam_step(settings.critic, step, rate_factor); });
+                    shares(1, [&](int) { *now = adam_step(settings.critic, step); });
                 }
             }
         });

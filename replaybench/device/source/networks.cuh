@@ -60,15 +60,6 @@ template <int INPUTS, int JOINED, int JOIN, int OUTPUTS_, class Hidden> struct N
     static FOLDED int last() { return Hidden::of(HIDDEN - 1); }
 };
 
-// Inputs of a layer, [row][STRIDE]: its own, those that join it, and ones for the bias.
-template <class Net, int LAYER, int STRIDE> struct Rows {
-    const float *own, *joined, *ones;
-    METHOD const float* row(int k) const {
-        if (k < Net::own(LAYER)) return own + k * STRIDE;
-        return k < Net::inputs(LAYER) ? joined + (k - Net::own(LAYER)) * STRIDE : ones;
-    }
-};
-
 // Units (of 4, 2, 1) that a thread computes: as many as leave three quarters of the threads with a share of `items`.
 // More units save loads of shared memory; fewer shorten the phase of a layer that cannot occupy the block.
 FOLDED int units_of_thread(int units, int items, int most) {
@@ -128,27 +119,30 @@ template <class Net, int B> struct Forward {
     float *lower, *upper;
 
     METHOD float* hidden(int layer) const { return (layer < Net::JOINS ? lower : upper) + Net::row(layer) * STRIDE; }
-    template <int L> METHOD Rows<Net, L, STRIDE> inputs() const { return {L ? hidden(L ? L - 1 : 0) : x, joined, ones}; }
+    template <int L> METHOD const float* input(int k) const {
+        if (k < Net::own(L)) return (L ? hidden(L ? L - 1 : 0) : x) + k * STRIDE;
+        return k < Net::inputs(L) ? joined + (k - Net::own(L)) * STRIDE : ones;
+    }
 
     // Layer L, if there is one: relu(W x + b), or the outputs: then(output, s, values of four samples).
     template <int L, class Then> METHOD void step(Shares& shares, Then&& then) const {
         if constexpr (L >= 0 && L <= H) {
             constexpr int COLUMNS = Net::columns(L), OWN = Net::own(L), INPUTS = Net::inputs(L);
-            const auto in = inputs<L>();
             const float* const w = weights + Net::offset(L);
             if constexpr (L == H) {
                 few_products<B, INPUTS, 1, COLUMNS>(
-                    shares, w, Net::OUTPUTS, [=](int k, int s) { return quad(in.row(k) + s); },
+                    shares, w, Net::OUTPUTS, [=](int k, int s) { return quad(input<L>(k) + s); },
                     [&](int output, int s, float4 sum) { then(output, s, plus(sum, all4(w[INPUTS * COLUMNS + output]))); });
             } else {
+                const float *const own = input<L>(0), *const more = joined;
                 float* const out = hidden(L);
                 products<B, Net::units(L), 1, COLUMNS, INPUTS * COLUMNS>(
                     shares, w,
                     [=](int s, auto&& add) {
 #pragma unroll 8
-                        for (int k = 0; k < OWN; ++k) add(k, quad(in.own + k * STRIDE + s));
+                        for (int k = 0; k < OWN; ++k) add(k, quad(own + k * STRIDE + s));
 #pragma unroll
-                        for (int k = OWN; k < INPUTS; ++k) add(k, quad(in.joined + (k - OWN) * STRIDE + s));
+                        for (int k = OWN; k < INPUTS; ++k) add(k, quad(more + (k - OWN) * STRIDE + s));
                     },
                     [=](int unit, int s, float4 sum) { quad(out + unit * STRIDE + s) = relu(sum); });
             }
@@ -264,15 +258,11 @@ template <class Net, int B> struct Backward {
 
     // Weight gradients of all layers, in tiles; each number goes to apply(place, is_bias, gradient, apply.fetch(place)).
     template <class Apply> METHOD void gradients(Shares& shares, Apply apply) const {
-        unrolled<0, H + 1>([&](auto layer) {
-            constexpr int L = decltype(layer)::value;
-            gradient<L>(shares, pass.template inputs<L>(), of<L>(), apply);
-        });
+        unrolled<0, H + 1>([&](auto layer) { gradient<decltype(layer)::value>(shares, of<decltype(layer)::value>(), apply); });
     }
 
 private:
-    template <int L, class Inputs, class Given, class Apply>
-    static METHOD void gradient(Shares& shares, Inputs x, Given errors, Apply apply) {
+    template <int L, class Given, class Apply> METHOD void gradient(Shares& shares, Given errors, Apply apply) const {
         constexpr int INPUTS = Net::inputs(L), TILES = INPUTS / 4 + 1, COLUMNS = Net::columns(L);
         constexpr int UNITS = Net::units(L), U = units_of_thread(UNITS, TILES, 2), PART = (UNITS + U - 1) / U;
         shares(TILES * PART, [=](int item) mutable {
@@ -286,7 +276,7 @@ private:
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int k = first + i <= INPUTS ? first + i : INPUTS;
-                rows[i] = x.row(k);
+                rows[i] = pass.template input<L>(k);
 #pragma unroll
                 for (int j = 0; j < U; ++j) {
                     sum[i][j] = 0.0f;
@@ -329,9 +319,9 @@ struct AdamStep {
     float size, epsilon, shrink, factor;
 };
 
-DEVICE AdamStep adam_step(const AdamSettings& s, float step, float rate_factor) {
-    const float root = sqrt(-expm1(step * s.log_beta2)), rate = s.rate * rate_factor;
-    return {rate * root / -expm1(step * s.log_beta1), s.epsilon * root, 1.0f - rate * s.decay, 1.0f};
+DEVICE AdamStep adam_step(const AdamSettings& s, float step) {
+    const float root = sqrt(-expm1(step * s.log_beta2));
+    return {s.rate * root / -expm1(step * s.log_beta1), s.epsilon * root, 1.0f - s.rate * s.decay, 1.0f};
 }
 
 struct alignas(8) Moments {
@@ -453,3 +443,13 @@ DEVICE float tanh_exact(float x) {
     return x < 0 ? -y : y;
 }
 DEVICE float4 tanh_exact(float4 x) { return {tanh_exact(x.x), tanh_exact(x.y), tanh_exact(x.z), tanh_exact(x.w)}; }
+
+// A policy whose first A outputs become actions by tanh.
+template <class Actor, int A> struct Squashed {
+    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
+        act_with<Actor>(hot, observation, scratch, output);
+    }
+    static METHOD void greedy(const float* output, float* action) {
+        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a]);
+    }
+};

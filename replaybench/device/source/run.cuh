@@ -201,7 +201,7 @@ private:
             buffer().draw(progress, end);
             fetch();
             const unsigned step = shared.run.updates + 1;
-            Learner::update(shared.hot, cold, shared.batch, settings.learner, step, 1.0f, shared.scratch);
+            Learner::update(shared.hot, cold, shared.batch, settings.learner, step, shared.scratch);
             buffer().annotate(shared.batch.td_error);
             PHASE(thread) {
                 if (thread == 0) shared.run.updates = step;
@@ -267,7 +267,6 @@ void set_plant(decltype(plant_rhs) rhs, decltype(plant_reward) reward, decltype(
     plant_rhs = rhs, plant_reward = reward, plant_project = project, plant_terminated = terminated;
 }
 int settings_size() { return sizeof(RunSettings); }
-int shared_size() { return sizeof(RunShared); }
 int state_size() { return sizeof(RunState); }
 void run_rounds(const RunSettings* settings, char* memory, int members, int first, int count, double* scores,
                 double* lengths, double* greedy) {

@@ -12,13 +12,16 @@ struct SACSettings {
     int automatic;
 };
 
-template <class Shape> struct SAC {
+template <class Shape>
+using SACActor = Network<Shape::OBSERVATION, 0, -1, 2 * Shape::ACTION, typename Shape::Actor>;
+
+template <class Shape> struct SAC : Squashed<SACActor<Shape>, Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B);
     using Settings = SACSettings;
     CONSTANT Exploration EXPLORES = Exploration::NORMALS;
     CONSTANT int OUTPUTS = 2 * A, NOISE = A, SMOOTH = 2 * A;
     using Samples = Batch<Shape, SMOOTH>;
-    using Actor = Network<Shape::OBSERVATION, 0, -1, 2 * A, typename Shape::Actor>;
+    using Actor = SACActor<Shape>;
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
     using Both = Twins<Actor, Critic, B>;
 
@@ -31,18 +34,12 @@ template <class Shape> struct SAC {
     CONSTANT int D_HEAD = D_ACTION + 2 * A, ROWS = D_HEAD + 2 * A;
     CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 12, SCRATCH = rounded_up(SEED + Critic::last(), 4);
 
-    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
-        act_with<Actor>(hot, observation, scratch, output);
-    }
-    static METHOD void greedy(const float* output, float* action) {
-        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a]);
-    }
     static METHOD void explore(const float* output, const float* noise, float, float* action) {
         for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a] + exp(log_std_of(output[A + a])) * noise[a]);
     }
 
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch) {
+                              float* scratch) {
         const float alpha = exp(hot[TEMPERATURE]);
         const Both both{scratch, scratch + SEED};
         float *const head = both.row(HEAD), *const pi = both.row(PI), *const log_prob = both.row(LOG_PROB);
@@ -58,7 +55,7 @@ template <class Shape> struct SAC {
                 both.prepare(shares);
                 shares(3, [&](int which) {
                     const AdamSettings& of = which == 0 ? settings.actor : which == 1 ? settings.critic : settings.temperature;
-                    now[which] = adam_step(of, step, rate_factor);
+                    now[which] = adam_step(of, step);
                 });
             },
             store);

@@ -11,13 +11,16 @@ struct TD3Settings {
     int policy_delay;
 };
 
-template <class Shape> struct TD3 {
+template <class Shape>
+using TD3Actor = Network<Shape::OBSERVATION, 0, -1, Shape::ACTION, typename Shape::Actor>;
+
+template <class Shape> struct TD3 : Squashed<TD3Actor<Shape>, Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B);
     using Settings = TD3Settings;
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
     CONSTANT int OUTPUTS = A, NOISE = 0, SMOOTH = A;
     using Samples = Batch<Shape, SMOOTH>;
-    using Actor = Network<Shape::OBSERVATION, 0, -1, A, typename Shape::Actor>;
+    using Actor = TD3Actor<Shape>;
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
     using Both = Twins<Actor, Critic, B>;
 
@@ -29,15 +32,8 @@ template <class Shape> struct TD3 {
     CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 8, ACTOR_SEED = SEED + Critic::last();
     CONSTANT int SCRATCH = rounded_up(ACTOR_SEED + Actor::last(), 4);
 
-    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
-        act_with<Actor>(hot, observation, scratch, output);
-    }
-    static METHOD void greedy(const float* output, float* action) {
-        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a]);
-    }
-
     static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch) {
+                              float* scratch) {
         const bool delayed = int(step) % settings.policy_delay == 0;
         const float actor_step = float(int(step) / settings.policy_delay), tau = delayed ? settings.tau : 0.0f;
         const float *const x = batch.observation[0], *const next = batch.next_observation[0];
@@ -51,8 +47,8 @@ template <class Shape> struct TD3 {
                 both.prepare(shares);
                 errors.begin(shares);
                 shares(2, [&](int which) {
-                    now[which] = which ? adam_step(settings.critic, step, rate_factor)
-                                       : adam_step(settings.actor, delayed ? actor_step : 1.0f, rate_factor);
+                    now[which] = which ? adam_step(settings.critic, step)
+                                       : adam_step(settings.actor, delayed ? actor_step : 1.0f);
                 });
             },
             [&](int a, int s, float4 value) {
