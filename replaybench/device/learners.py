@@ -57,19 +57,16 @@ class DeviceLearner:
         self.source = _source(learner)
 
     def settings(self) -> bytes:
-        """Return the learner's `Settings`: 4-byte numbers, the same for all members."""
+        """Return the struct `LearnerSettings`, the same for all members."""
         learner, config = self.learner, self.learner.config
         adams = [_adam(learner.adams[name]) for name in self._trained if name != "critic2"]
-        reals, whole = [number for adam in adams for number in adam], []
         if isinstance(learner, DQN):
-            reals, whole = [*reals, math.inf if config.huber is None else config.huber], [config.copy_every]
-        elif isinstance(learner, TD3):
-            reals, whole = [*reals, config.tau, config.smoothing, config.smoothing_clip], [config.policy_delay]
-        elif isinstance(learner, SAC):
-            reals, whole = [*reals, config.tau, -float(learner.task.action_size)], [config.temperature is None]
-        else:
-            reals.append(config.tau)
-        return struct.pack(f"{len(reals)}f{len(whole)}i", *reals, *whole)
+            adams.insert(0, adams[0])
+        flat = [number for adam in [*adams, adams[0]][:3] for number in adam]
+        flat += [getattr(config, name, 0.0) for name in ("tau", "smoothing", "smoothing_clip")]
+        flat += [getattr(config, "huber", None) or math.inf, -float(learner.task.action_size)]
+        counts = (getattr(config, name, 1) for name in ("policy_delay", "copy_every"))
+        return struct.pack(f"{len(flat)}f3i", *flat, *counts, getattr(config, "temperature", None) is None)
 
     def arrays(self) -> tuple[Floats32, Floats32]:
         """Return the members' parameters `[M, HOT]` and moments `[M, COLD]`."""

@@ -30,10 +30,10 @@ template <class L> void explore_with(const float* output, const float* noise, fl
 extern "C" {
 int sizes(int which) {
     const int all[] = {Learner::HOT, Learner::COLD, Learner::SCRATCH, Learner::Samples::STRIDE, Learner::SMOOTH,
-                       (int)sizeof(Learner::Samples), (int)sizeof(Learner::Settings)};
+                       (int)sizeof(Learner::Samples), (int)sizeof(LearnerSettings)};
     return all[which];
 }
-void update(float* hot, float* cold, Learner::Samples* batch, const Learner::Settings* settings, float step,
+void update(float* hot, float* cold, Learner::Samples* batch, const LearnerSettings* settings, float step,
             float* scratch) {
     Learner::update(hot, cold, *batch, *settings, step, scratch);
 }
@@ -329,7 +329,7 @@ def test_what_runs_on_the_cpu_only_is_refused() -> None:
 def test_sources_compile_for_a_gpu(seed: int) -> None:
     pytest.importorskip("cuda.core", reason="needs cuda-core")
     kernel = """
-    extern "C" __global__ void train(float* hot, float* cold, Learner::Samples* batch, Learner::Settings settings) {
+    extern "C" __global__ void train(float* hot, float* cold, Learner::Samples* batch, LearnerSettings settings) {
         extern __shared__ float4 scratch[];
         Learner::update(hot, cold, *batch, settings, 1.0f, (float*)scratch);
         Learner::act(hot, hot, hot, (float*)scratch);

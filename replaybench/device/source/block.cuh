@@ -15,7 +15,6 @@
 // Interface of a learner: template <class Shape> struct DDPG | TD3 | SAC | DQN
 //   Shape    constants and types that the host writes into the source: OBSERVATION, ACTION, BATCH, hidden widths as
 //            Widths<50, 50>, and what changes the code (see each learner's page).
-//   Settings plain struct of 4-byte numbers that the host fills, the same for all members.
 //   HOT, COLD  floats of a member: networks, then target networks, in shared memory; Adam's two moments of each parameter,
 //            shared or global (two blocks of the paper's DDPG fit a multiprocessor if global), 8-byte aligned.
 //            device/learners.py copies parameters from and to this layout. Padding is zero and stays zero.

@@ -9,22 +9,13 @@
 #pragma once
 #include "networks.cuh"
 
-struct DDPGSettings {
-    AdamSettings actor, critic;
-    float tau;
-};
-
-template <class Shape>
-using DDPGActor = Network<Shape::OBSERVATION, 0, -1, Shape::ACTION, typename Shape::Actor>;
-
-template <class Shape> struct DDPG : Squashed<DDPGActor<Shape>, Shape::ACTION> {
+template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B), JOIN = Shape::ACTION_LAYER;
-    using Settings = DDPGSettings;
     using Samples = Batch<Shape, 0>;
-    using Actor = DDPGActor<Shape>;
+    using Actor = typename Squashed<Shape, Shape::ACTION>::Actor;
     using Critic = Network<Shape::OBSERVATION, A, JOIN, 1, typename Shape::Critic>;
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
-    CONSTANT int OUTPUTS = A, NOISE = 0, SMOOTH = 0, NA = Actor::HIDDEN, NC = Critic::HIDDEN;
+    CONSTANT int NOISE = 0, SMOOTH = 0, NA = Actor::HIDDEN, NC = Critic::HIDDEN;
 
     // Hot and cold.
     CONSTANT int CRITIC = Actor::floats(), TRAINED = CRITIC + Critic::floats();
@@ -50,8 +41,8 @@ template <class Shape> struct DDPG : Squashed<DDPGActor<Shape>, Shape::ACTION> {
     }
     CONSTANT int STEPS = later(LOSS_AT + 1, later(2 * NC - 1, A == 1 ? 2 * NA - 1 : 0));
 
-    static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float* scratch) {
+    static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
+                              float step, float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const ones = row(ONES), *const pi_target = row(PI_TARGET), *const pi = row(PI), *const d_pi = row(D_PI);
         float *const q = row(Q), *const d_q = row(D_Q), *const tape = row(CRITIC_TAPE), *const critic_seed = scratch + CRITIC_SEED;

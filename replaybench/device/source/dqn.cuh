@@ -5,15 +5,8 @@
 #pragma once
 #include "networks.cuh"
 
-struct DQNSettings {
-    AdamSettings critic;
-    float huber;
-    int copy_every;
-};
-
 template <class Shape> struct DQN {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, K = Shape::CHOICES, STRIDE = sample_stride(B);
-    using Settings = DQNSettings;
     CONSTANT Exploration EXPLORES = Exploration::UNIFORMS;
     CONSTANT int OUTPUTS = K, NOISE = 2, SMOOTH = 0;
     using Samples = Batch<Shape, SMOOTH>;
@@ -46,8 +39,8 @@ template <class Shape> struct DQN {
         else greedy(output, action);
     }
 
-    static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float* scratch) {
+    static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
+                              float step, float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const q = row(Q), *const q_t = row(Q_T), *const ones = row(ONES);
         const float *const x = batch.observation[0], *const next = batch.next_observation[0];

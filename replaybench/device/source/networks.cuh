@@ -444,12 +444,21 @@ DEVICE float tanh_exact(float x) {
 }
 DEVICE float4 tanh_exact(float4 x) { return {tanh_exact(x.x), tanh_exact(x.y), tanh_exact(x.z), tanh_exact(x.w)}; }
 
-// A policy whose first A outputs become actions by tanh.
-template <class Actor, int A> struct Squashed {
+// Settings of all learners, of which each reads its own; the host fills them.
+struct LearnerSettings {
+    AdamSettings actor, critic, temperature;
+    float tau, smoothing, smoothing_clip, huber, target_entropy;
+    int policy_delay, copy_every, automatic;
+};
+
+// A policy whose first outputs become actions by tanh.
+template <class Shape, int OUTPUTS_> struct Squashed {
+    CONSTANT int OUTPUTS = OUTPUTS_;
+    using Actor = Network<Shape::OBSERVATION, 0, -1, OUTPUTS, typename Shape::Actor>;
     static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
         act_with<Actor>(hot, observation, scratch, output);
     }
     static METHOD void greedy(const float* output, float* action) {
-        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a]);
+        for (int a = 0; a < Shape::ACTION; ++a) action[a] = tanh_exact(output[a]);
     }
 };

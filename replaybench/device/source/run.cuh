@@ -9,7 +9,7 @@
 
 // The same for all members; the host fills it.
 struct RunSettings {
-    Learner::Settings learner;
+    LearnerSettings learner;
     PlantSettings<Plant> plant;
     ReplaySettings replay;
     unsigned long long seed;

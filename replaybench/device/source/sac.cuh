@@ -6,22 +6,12 @@
 #pragma once
 #include "twins.cuh"
 
-struct SACSettings {
-    AdamSettings actor, critic, temperature;
-    float tau, target_entropy;
-    int automatic;
-};
-
-template <class Shape>
-using SACActor = Network<Shape::OBSERVATION, 0, -1, 2 * Shape::ACTION, typename Shape::Actor>;
-
-template <class Shape> struct SAC : Squashed<SACActor<Shape>, Shape::ACTION> {
+template <class Shape> struct SAC : Squashed<Shape, 2 * Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B);
-    using Settings = SACSettings;
     CONSTANT Exploration EXPLORES = Exploration::NORMALS;
-    CONSTANT int OUTPUTS = 2 * A, NOISE = A, SMOOTH = 2 * A;
+    CONSTANT int NOISE = A, SMOOTH = 2 * A;
     using Samples = Batch<Shape, SMOOTH>;
-    using Actor = SACActor<Shape>;
+    using Actor = typename Squashed<Shape, 2 * Shape::ACTION>::Actor;
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
     using Both = Twins<Actor, Critic, B>;
 
@@ -38,8 +28,8 @@ template <class Shape> struct SAC : Squashed<SACActor<Shape>, Shape::ACTION> {
         for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a] + exp(log_std_of(output[A + a])) * noise[a]);
     }
 
-    static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float* scratch) {
+    static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
+                              float step, float* scratch) {
         const float alpha = exp(hot[TEMPERATURE]);
         const Both both{scratch, scratch + SEED};
         float *const head = both.row(HEAD), *const pi = both.row(PI), *const log_prob = both.row(LOG_PROB);

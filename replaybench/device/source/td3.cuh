@@ -5,22 +5,12 @@
 #pragma once
 #include "twins.cuh"
 
-struct TD3Settings {
-    AdamSettings actor, critic;
-    float tau, smoothing, smoothing_clip;
-    int policy_delay;
-};
-
-template <class Shape>
-using TD3Actor = Network<Shape::OBSERVATION, 0, -1, Shape::ACTION, typename Shape::Actor>;
-
-template <class Shape> struct TD3 : Squashed<TD3Actor<Shape>, Shape::ACTION> {
+template <class Shape> struct TD3 : Squashed<Shape, Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B);
-    using Settings = TD3Settings;
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
-    CONSTANT int OUTPUTS = A, NOISE = 0, SMOOTH = A;
+    CONSTANT int NOISE = 0, SMOOTH = A;
     using Samples = Batch<Shape, SMOOTH>;
-    using Actor = TD3Actor<Shape>;
+    using Actor = typename Squashed<Shape, Shape::ACTION>::Actor;
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
     using Both = Twins<Actor, Critic, B>;
 
@@ -32,8 +22,8 @@ template <class Shape> struct TD3 : Squashed<TD3Actor<Shape>, Shape::ACTION> {
     CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 8, ACTOR_SEED = SEED + Critic::last();
     CONSTANT int SCRATCH = rounded_up(ACTOR_SEED + Actor::last(), 4);
 
-    static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float* scratch) {
+    static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
+                              float step, float* scratch) {
         const bool delayed = int(step) % settings.policy_delay == 0;
         const float actor_step = float(int(step) / settings.policy_delay), tau = delayed ? settings.tau : 0.0f;
         const float *const x = batch.observation[0], *const next = batch.next_observation[0];
