@@ -115,9 +115,10 @@ class DeviceBuffers:
         if isinstance(sampling, PERprop):
             own.sampling_alpha, own.epsilon = sampling.alpha, sampling.epsilon
             own.sums[0], nodes = self._place("priority", "f4", capacity), capacity
+            self.bytes += 4 * _FAN  # nodes are padded to whole families
             while nodes > 1 or own.levels == 0:
                 nodes, own.levels = -(-nodes // _FAN), own.levels + 1
-                own.sums[own.levels] = self._place(f"sums{own.levels}", "f8", nodes)
+                own.sums[own.levels] = self._place(f"sums{own.levels}", "f8", -(-nodes // _FAN) * _FAN)
         if isinstance(weighting, IS):
             own.beta_first, own.beta_last, own.normalise = weighting.first, weighting.last, weighting.normalise
         if isinstance(weighting, FIS):

@@ -264,14 +264,9 @@ private:
         return td().select(rank);
     }
 
-    // Priorities on the lowest level, sums of FAN nodes below on each other one. One past a node's last child is children_end.
+    // Priorities on the lowest level, sums of FAN nodes below on each other one; padding is zero.
     METHOD double sum_at(int level, int node) const {
         return level ? at<double>(settings.sums[level])[node] : leaf()[node];
-    }
-    METHOD int children_end(int level, int first) const {
-        int below = settings.capacity;
-        for (int k = 1; k < level; ++k) below = (below + FAN - 1) / FAN;
-        return first + FAN < below ? first + FAN : below;
     }
     METHOD unsigned in_proportion(double share, double* probability) const {
         int node = 0, level = settings.levels;
@@ -279,7 +274,7 @@ private:
         double left = share * total;
         for (; level > 0; --level) {
             int chosen = -1;
-            for (int child = node * FAN, end = children_end(level, child); child < end; ++child) {
+            for (int child = node * FAN, end = child + FAN; child < end; ++child) {
                 const double part = sum_at(level - 1, child);
                 if (part <= 0.0) continue;
                 chosen = child;  // rounding may lead beyond the last one that has a share
@@ -296,9 +291,9 @@ private:
         for (int level = 1, span = FAN; level <= settings.levels; ++level, span *= FAN) {
             PHASE(thread) {
                 if (thread >= count) continue;
-                const int node = slot_of(thread) / span, first = node * FAN, end = children_end(level, first);
+                const int node = slot_of(thread) / span;
                 double sum = 0.0;
-                for (int child = first; child < end; ++child) sum += sum_at(level - 1, child);
+                for (int child = 0; child < FAN; ++child) sum += sum_at(level - 1, node * FAN + child);
                 at<double>(settings.sums[level])[node] = sum;
             }
         }
