@@ -8,6 +8,7 @@
 //   - Code outside of phases is run by every thread on the GPU and once on the host: it must be the same for all
 //     threads (loops, branches on shared values) and must not write to shared or global memory.
 //   - `continue` ends a thread's part of the phase; `break` and `return` out of a phase are forbidden (the barrier).
+//   - ONCE { ... } is a phase of one thread.
 //   - A phase inside a phase is forbidden: functions that contain phases say so ("Phases: n").
 //   - Numbers that a thread keeps from one phase to a later one are a PerThread<T>: `kept(thread)`.
 //   - lane_sum adds numbers of neighbouring threads without a barrier; every thread of the phase must call it.
@@ -46,6 +47,7 @@
 #define CONSTANT static constexpr
 #define FOLDED constexpr __host__ __device__
 #define PHASE(thread) for (int thread = threadIdx.x, once_ = 1; once_; once_ = 0, __syncthreads())
+#define ONCE PHASE(thread_) if (thread_ == 0)
 #else
 #include <cmath>
 #include <cstdint>
@@ -53,6 +55,7 @@
 #define METHOD inline
 #define CONSTANT static constexpr
 #define FOLDED constexpr
+#define ONCE for (int once_ = 1; once_; once_ = 0)
 #ifdef REVERSED  // a phase must not depend on the order of its threads: tests run both
 #define PHASE(thread) for (int thread = THREADS - 1; thread >= 0; --thread)
 #else

@@ -377,8 +377,7 @@ DEVICE void fit(const Backward<Net, B>& errors, float* target, float* moments, c
             errors.gradients(shares, Squares{p, settings.penalty, &sum});
             partial[thread] = sum;
         }
-        PHASE(thread) {
-            if (thread) continue;
+        ONCE {
             double sum = 0.0;
             for (int i = 0; i < THREADS; ++i) sum += partial[i];
             const double norm = sqrt(sum);

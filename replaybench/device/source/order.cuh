@@ -66,9 +66,7 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
     METHOD int size() const { return memory.head[1] - shared.died + shared.added; }
 
     METHOD void begin() {  // Phases: 1
-        PHASE(thread) {
-            if (thread == 0) shared.added = shared.died = 0;
-        }
+        ONCE shared.added = shared.died = 0;
     }
 
     // The slot at a rank in [0, size). One thread.
@@ -170,11 +168,9 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
                 if constexpr (BY_AGE) memory.run_slots[1 - from][to] = item.slot;
             }
         }
-        PHASE(thread) {
-            if (thread == 0) {
-                memory.head[0] = 1 - from, memory.head[1] = length - died + added;
-                shared.added = shared.died = 0;
-            }
+        ONCE {
+            memory.head[0] = 1 - from, memory.head[1] = length - died + added;
+            shared.added = shared.died = 0;
         }
     }
 

@@ -115,9 +115,7 @@ template <class Rules> struct Replay {
 
     // At the start of a launch: what lies in shared memory begins empty. Phases: 3
     METHOD void begin() const {
-        PHASE(thread) {
-            if (thread == 0) shared.edges_for = shared.lifetime = -1;
-        }
+        ONCE shared.edges_for = shared.lifetime = -1;
         if constexpr (BY_TD) td().begin();
         if constexpr (BY_EXPLORATION) exploration().begin();
     }
@@ -130,9 +128,7 @@ template <class Rules> struct Replay {
 
     // Offer one experience, a row [WIDTH] in shared memory.
     METHOD void store(const float* row) const {
-        PHASE(thread) {
-            if (thread == 0) shared.slot = choose_slot();
-        }
+        ONCE shared.slot = choose_slot();
         const unsigned slot = shared.slot, number = state.collected + 1;
         const bool stored = slot != ABSENT;
         const auto mine = [=](int) { return slot; };
@@ -165,8 +161,7 @@ template <class Rules> struct Replay {
                 PHASE(thread) {
                     if (thread <= B) shared.edges[thread] = ranks_below(sums, count, sums[count] * thread / B);
                 }
-                PHASE(thread) {
-                    if (thread) continue;
+                ONCE {
                     for (int b = 1; b < B; ++b) {  // each segment has a rank
                         const int least = shared.edges[b - 1] + 1, most = count - B + b;
                         const int edge = shared.edges[b] > least ? shared.edges[b] : least;
@@ -189,9 +184,7 @@ template <class Rules> struct Replay {
             }
         }
         weigh(progress, updates_end);
-        PHASE(thread) {
-            if (thread == 0) ++state.updates;
-        }
+        ONCE ++state.updates;
     }
 
     // Use the TD errors [B] of the batch that was drawn last.
@@ -211,8 +204,8 @@ template <class Rules> struct Replay {
             td().change(B, [=](int b) { return shared.live[b]; }, [=](int b) { return key_bits(td_error[b]); },
                         [=](int b) { return serial()[shared.live[b]]; });
         if constexpr (PRIORITIES) {
-            PHASE(thread) {
-                for (int b = 0; thread == 0 && b < B; ++b) {
+            ONCE {
+                for (int b = 0; b < B; ++b) {
                     float& p = shared.priority[b];
                     if (!(p <= 3.402823466e38f)) p = state.largest;
                     else if (p < 0x1p-126f) p = 0x1p-126f;
@@ -310,9 +303,9 @@ private:
                 for (int b = 0; b < thread; ++b) times += shared.idx[b] == shared.idx[thread];
                 shared.count[thread] = times < TAILS - 1 ? times : TAILS - 1;
             }
-            PHASE(thread) {
-                for (int b = 0; thread == 0 && b < B; ++b) replays[shared.idx[b]] = (unsigned short)shared.count[b];
-                if (thread == 0) expect(updates_end);
+            ONCE {
+                for (int b = 0; b < B; ++b) replays[shared.idx[b]] = (unsigned short)shared.count[b];
+                expect(updates_end);
             }
         }
         const double beta = settings.beta_first + (settings.beta_last - settings.beta_first) * progress;

@@ -78,9 +78,7 @@ struct Member {
     // Run round `round`; write its score, length, and where due the greedy score.
     METHOD void advance(int round, double* score, double* length, double* greedy) const {
         const int every = settings.update_every, steps = settings.plant.steps;
-        PHASE(thread) {
-            if (thread == 0) shared.run.scores = shared.run.lengths = shared.run.ended = 0.0;
-        }
+        ONCE shared.run.scores = shared.run.lengths = shared.run.ended = 0.0;
         if (every == 0) {
             begin(round);
             while (shared.run.training.active) step(round);
@@ -92,26 +90,20 @@ struct Member {
                 if (++done % every == 0) learn((int)(done / every) - 1, round);
             }
         }
-        PHASE(thread) {
-            if (thread) continue;
+        ONCE {
             *score = shared.run.scores / shared.run.ended;  // no number if none has ended
             *length = shared.run.lengths / shared.run.ended;
         }
         if (greedy == nullptr) return;
-        PHASE(thread) {
-            if (thread == 0) evaluation().begin();
-        }
+        ONCE evaluation().begin();
         while (shared.run.evaluation.active) {
             Learner::act(shared.hot, shared.run.evaluation.observation, shared.output, shared.scratch);
-            PHASE(thread) {
-                if (thread) continue;
+            ONCE {
                 Learner::greedy(shared.output, shared.greedy);
                 evaluation().step(shared.greedy);
             }
         }
-        PHASE(thread) {
-            if (thread == 0) *greedy = shared.run.evaluation.score(settings.plant);
-        }
+        ONCE *greedy = shared.run.evaluation.score(settings.plant);
     }
 
 private:
@@ -121,8 +113,7 @@ private:
     }
 
     METHOD void begin(int round) const {
-        PHASE(thread) {
-            if (thread) continue;
+        ONCE {
             training().begin();
             shared.run.begun = round;
             for (int a = 0; a < Plant::ACTIONS; ++a) shared.run.process[a] = 0.0;
@@ -132,8 +123,7 @@ private:
     CONSTANT bool NOISE_STORED = Rules::WIDTH > 2 * Plant::OBSERVED + Plant::ACTIONS + 3;
     METHOD void step(int round) const {
         Learner::act(shared.hot, shared.run.training.observation, shared.output, shared.scratch);
-        PHASE(thread) {
-            if (thread) continue;
+        ONCE {
             constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS;
             Episode<Plant>& episode = shared.run.training;
             explore(round < settings.warmup_rounds);
@@ -189,9 +179,7 @@ private:
         const int due = (int)((phase + 1) * settings.updates_per_phase) - (int)(phase * settings.updates_per_phase);
         if (round < settings.warmup_rounds) return;
         if (buffer().state.count == 0) {
-            PHASE(thread) {
-                if (thread == 0) shared.run.updates += due, buffer().state.updates += due;
-            }
+            ONCE shared.run.updates += due, buffer().state.updates += due;
             return;
         }
         const double along = phase / (settings.horizon > 2.0 ? settings.horizon - 1.0 : 1.0);
@@ -203,16 +191,13 @@ private:
             const unsigned step = shared.run.updates + 1;
             Learner::update(shared.hot, cold, shared.batch, settings.learner, step, shared.scratch);
             buffer().annotate(shared.batch.td_error);
-            PHASE(thread) {
-                if (thread == 0) shared.run.updates = step;
-            }
+            ONCE shared.run.updates = step;
         }
     }
 
     // Copy the drawn rows into the batch, and draw the random numbers of the update.
     METHOD void fetch() const {
-        constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS;
-        constexpr int COLUMNS = 2 * S + A + 2, B = Shape::BATCH;
+        constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS, COLUMNS = 2 * S + A + 2, B = Shape::BATCH;
         PHASE(thread) {
             Samples& batch = shared.batch;
             for (int i = thread; i < B * COLUMNS; i += THREADS) {
