@@ -412,8 +412,8 @@ DEVICE void action_gradient(const Backward<Net, B>& errors, int actions, float* 
     });
 }
 
-// One step of a deterministic actor up the value of its critic at `critic.pass.joined`, the actor's actions. `d_pi`: errors of
-// its outputs, which it reads only here if hidden ones are not READY. Phases: action_gradient + STEPS unless READY + fit
+// One step of a deterministic actor up the value of its critic at `critic.pass.joined`, the actor's actions. The errors of its
+// outputs go to `d_pi`; READY: those of its hidden layers are known. Phases: action_gradient, STEPS unless READY, fit
 template <bool CLIP, bool READY, class Critic, class Actor, int B>
 DEVICE void ascend(const Backward<Critic, B>& critic, const Backward<Actor, B>& actor, const float* weight, float* d_pi,
                    float* target, float* moments, const AdamSettings& settings, AdamStep* now, float tau,
