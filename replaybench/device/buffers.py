@@ -30,35 +30,27 @@ POSSIBLE: Final = "FIFO, FULL, Resv, TDE and Expl with Uniform, PER or PERprop, 
 
 _FAN: Final = 32
 _LEVELS: Final = 7
-_STATE_BYTES: Final = 48
 
-STATE: Final = np.dtype(
-    [
-        *((name, "u4") for name in ("collected", "offers", "count", "updates", "offers_before", "updates_before")),
-        ("td_head", "i4", 2),
-        ("exploration_head", "i4", 2),
-        ("largest", "f4"),
-        ("padding", "u4"),
-    ]
-)
+_COUNTERS: Final = ("collected", "offers", "count", "updates", "offers_before", "updates_before")
+_HEADS: Final = (("td_head", "i4", 2), ("exploration_head", "i4", 2), ("largest", "f4"), ("padding", "u4"))
+STATE: Final = np.dtype([*((name, "u4") for name in _COUNTERS), *_HEADS])
 """A member's counters, `ReplayState`."""
+
+
+class OrderPlaces(ctypes.Structure):
+    """The struct of that name in `replay.cuh`."""
+
+    _fields_ = (("bits", ctypes.c_int64), ("run", ctypes.c_int64 * 2), ("slots", ctypes.c_int64 * 2))
 
 
 class ReplaySettings(ctypes.Structure):
     """The struct of that name in `replay.cuh`."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("drop", "sampling_alpha", "epsilon", "retention_alpha")),
-        ("beta_first", ctypes.c_double),
-        ("beta_last", ctypes.c_double),
-        ("sampling_head", ctypes.c_void_p),
-        ("retention_head", ctypes.c_void_p),
-        ("retention_edges", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("rows", "serial", "replays", "td_bits")),
-        ("td_run", ctypes.c_int64 * 2),
-        ("exploration_bits", ctypes.c_int64),
-        ("exploration_run", ctypes.c_int64 * 2),
-        ("slots", ctypes.c_int64 * 4),
+        *((n, ctypes.c_double) for n in ("drop", "sampling_alpha", "epsilon", "beta_first", "beta_last")),
+        *((name, ctypes.c_void_p) for name in ("sampling_sums", "retention_sums", "retention_edges")),
+        *((name, ctypes.c_int64) for name in ("rows", "serial", "replays")),
+        *((name, OrderPlaces) for name in ("td", "exploration")),
         ("sums", ctypes.c_int64 * _LEVELS),
         *((name, ctypes.c_int) for name in ("capacity", "segments", "levels", "normalise")),
     )
@@ -99,40 +91,48 @@ class DeviceBuffers:
         check_strategy(strategy)
         retention, sampling, weighting = strategy.retention, strategy.sampling, strategy.weights
         self.strategy, self.fields, self.capacity, self.batch = strategy, dict(fields), capacity, batch
-        self.width = sum(fields.values())
+        ends = np.cumsum(list(fields.values())).tolist()
+        self._firsts, self.width = dict(zip(fields, [0, *ends[:-1]], strict=True)), ends[-1]
         own = self.settings = ReplaySettings(capacity=capacity, beta_first=1.0, beta_last=1.0)
         self.tables: dict[str, NDArray[Any]] = {}
         self.arrays: dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]] = {}
-        self.bytes = _STATE_BYTES
+        self.bytes = STATE.itemsize
         own.drop = float(strategy.drop.probability) if strategy.drop else 0.0
         own.rows, own.serial = self._place("rows", "f4", capacity, self.width), self._place("serial", "u4", capacity)
         if isinstance(retention, TDE | Expl):
-            self._retain(retention)
-        by_td = isinstance(retention, TDE) or isinstance(sampling, PER)
-        if by_td:
-            own.td_bits, own.td_run = self._order("td", own.slots, 0, isinstance(retention, TDE))
+            rule, alpha = retention.segments, retention.alpha
+            own.segments = min(max(3, capacity // 500) if rule == "authors" else int(rule or 0), capacity)
+            edges = np.zeros(own.segments + 1, np.int64)
+            if own.segments:
+                segment_edges(first_sums(alpha), alpha, capacity, edges)
+            self.tables = {"retention_sums": _rank_sums(alpha, capacity), "retention_edges": edges.astype(np.int32)}
+        if isinstance(retention, TDE) or isinstance(sampling, PER):
+            own.td = self._order("td", isinstance(retention, TDE))
         if isinstance(retention, Expl):
-            own.exploration_bits, own.exploration_run = self._order("exploration", own.slots, 2, by_age=True)
+            own.exploration = self._order("exploration", True)
         if isinstance(sampling, PER):
-            own.sampling_alpha, self.tables["sampling_head"] = sampling.alpha, first_sums(sampling.alpha)
+            own.sampling_alpha, self.tables["sampling_sums"] = sampling.alpha, _rank_sums(sampling.alpha, capacity)
         if isinstance(sampling, PERprop):
             own.sampling_alpha, own.epsilon = sampling.alpha, sampling.epsilon
-            self._sums()
+            own.sums[0], nodes = self._place("priority", "f4", capacity), capacity
+            self.bytes += 4 * _FAN  # nodes are padded to whole families
+            while nodes > 1 or own.levels == 0:
+                nodes, own.levels = -(-nodes // _FAN), own.levels + 1
+                own.sums[own.levels] = self._place(f"sums{own.levels}", "f8", -(-nodes // _FAN) * _FAN)
         if isinstance(weighting, IS):
             own.beta_first, own.beta_last, own.normalise = weighting.first, weighting.last, weighting.normalise
         if isinstance(weighting, FIS):
             own.beta_first, own.replays = weighting.beta, self._place("replays", "u2", capacity)
-        room = max(2 * batch, min(changes, 2048))
         kinds = {
             "Retention RETENTION": f"Retention::{RETENTIONS[type(retention)]}",
             "Sampling SAMPLING": f"Sampling::{SAMPLINGS[type(sampling)]}",
             "Weighting WEIGHTING": f"Weighting::{WEIGHTINGS[type(weighting)]}",
-            "bool DROPS": "true" if strategy.drop else "false",
-            "bool WEIGHS_ACTOR": "true" if weighting is not None and weighting.all_networks else "false",
+            "bool DROPS": int(bool(strategy.drop)),
+            "bool WEIGHS_ACTOR": int(weighting is not None and weighting.all_networks),
             "int WIDTH": self.width,
-            "int EXPLORATION_AT": self._column("exploration"),
+            "int EXPLORATION_AT": self._firsts["exploration"],
             "int BATCH": batch,
-            "int ROOM": -(-room // THREADS) * THREADS,
+            "int ROOM": -(-max(2 * batch, min(changes, 2048)) // THREADS) * THREADS,
         }
         lines = "".join(f"    CONSTANT {name} = {value};\n" for name, value in kinds.items())
         self.source = f'#include "replay.cuh"\nstruct Rules {{\n{lines}}};\n'
@@ -146,7 +146,7 @@ class DeviceBuffers:
 
     def state(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the members' counters `[M]`, a view of their memory `[M, bytes]`."""
-        return memory[:, :_STATE_BYTES].view(STATE)[:, 0]
+        return memory[:, : STATE.itemsize].view(STATE)[:, 0]
 
     def view(self, memory: NDArray[np.uint8], name: str) -> NDArray[Any]:
         """Return an array of all members `[M, …]`, a view of their memory `[M, bytes]`."""
@@ -156,44 +156,23 @@ class DeviceBuffers:
 
     def columns(self, memory: NDArray[np.uint8]) -> dict[str, NDArray[np.float32]]:
         """Return the stored fields `[M, N, width]`, views of the members' memory."""
-        rows, start, found = self.view(memory, "rows"), 0, {}
-        for name, width in self.fields.items():
-            found[name] = rows[..., start : start + width]
-            start += width
-        return found
-
-    def _column(self, field: str) -> int:
-        return sum(list(self.fields.values())[: list(self.fields).index(field)])
+        rows = self.view(memory, "rows")
+        return {name: rows[..., first : first + self.fields[name]] for name, first in self._firsts.items()}
 
     def _place(self, name: str, dtype: str, *shape: int) -> int:
-        kind = np.dtype(dtype)
-        start = self.bytes
+        kind, start = np.dtype(dtype), self.bytes
         self.arrays[name] = start, kind, shape
         self.bytes = start + -(-kind.itemsize * math.prod(shape) // 16) * 16
         return start
 
-    def _order(self, name: str, slots: Any, first: int, by_age: bool) -> tuple[int, Any]:
+    def _order(self, name: str, by_age: bool) -> OrderPlaces:
+        pair = ctypes.c_int64 * 2
         bits = self._place(f"{name}_bits", "u4", self.capacity)
-        runs = [self._place(f"{name}_run{which}", "u8", self.capacity) for which in range(2)]
-        if by_age:
-            for which in range(2):
-                slots[first + which] = self._place(f"{name}_slots{which}", "u4", self.capacity)
-        return bits, (ctypes.c_int64 * 2)(*runs)
+        run = pair(*(self._place(f"{name}_run{which}", "u8", self.capacity) for which in range(2)))
+        slots = pair(*(self._place(f"{name}_slots{which}", "u4", self.capacity) for which in range(2) if by_age))
+        return OrderPlaces(bits, run, slots)
 
-    def _retain(self, retention: TDE | Expl) -> None:
-        own, rule = self.settings, retention.segments
-        own.retention_alpha, head = retention.alpha, first_sums(retention.alpha)
-        own.segments = min(max(3, self.capacity // 500) if rule == "authors" else int(rule or 0), self.capacity)
-        self.tables["retention_head"] = head
-        if own.segments:
-            edges = np.zeros(own.segments + 1, np.int64)
-            segment_edges(head, retention.alpha, self.capacity, edges)
-            self.tables["retention_edges"] = edges.astype(np.int32)
 
-    def _sums(self) -> None:
-        own, nodes, level = self.settings, self.capacity, 0
-        own.sums[0] = self._place("priority", "f4", nodes)
-        while nodes > 1 or level == 0:
-            nodes, level = -(-nodes // _FAN), level + 1
-            own.sums[level] = self._place(f"sums{level}", "f8", nodes)
-        own.levels = level
+def _rank_sums(alpha: float, count: int) -> NDArray[Any]:
+    """Return Σ_{r ≤ k} r^−α for k = 0 … count."""
+    return np.append(0.0, np.cumsum(np.arange(1.0, count + 1) ** -alpha, dtype=np.longdouble)).astype(np.float64)

@@ -72,6 +72,13 @@ def device_code(source: str, architecture: str, threads: int = THREADS, form: st
     return _cached(source, key, f".{form}", compile_to).read_bytes()
 
 
+def struct(**fields: Any) -> ctypes.Structure:
+    """Return a C struct of these fields, which are ctypes values."""
+    kind: Any = type("struct", (ctypes.Structure,), {"_fields_": [(name, type(own)) for name, own in fields.items()]})
+    made: ctypes.Structure = kind(**fields)
+    return made
+
+
 def _cached(source: str, options: Iterable[str], ending: str, compile_to: Callable[[Path], Any]) -> Path:
     """Return the file of compiled code in the cache folder; compile it where it is missing."""
     digest = hashlib.sha256("\0".join([source, *options]).encode())

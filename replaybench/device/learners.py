@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -57,59 +57,40 @@ class DeviceLearner:
         self.source = _source(learner)
 
     def settings(self) -> bytes:
-        """Return the learner's `Settings`: 4-byte numbers, the same for all members."""
+        """Return the struct `LearnerSettings`, the same for all members."""
         learner, config = self.learner, self.learner.config
         adams = [_adam(learner.adams[name]) for name in self._trained if name != "critic2"]
-        flat = [number for adam in adams for number in adam]
         if isinstance(learner, DQN):
-            huber = math.inf if config.huber is None else config.huber
-            return struct.pack(f"{len(flat) + 1}fi", *flat, huber, config.copy_every)
-        if isinstance(learner, TD3):
-            own = (config.tau, config.smoothing, config.smoothing_clip)
-            return struct.pack(f"{len(flat) + 3}fi", *flat, *own, config.policy_delay)
-        if isinstance(learner, SAC):
-            automatic, entropy = config.temperature is None, -float(learner.task.action_size)
-            return struct.pack(f"{len(flat) + 2}fi", *flat, config.tau, entropy, automatic)
-        return struct.pack(f"{len(flat) + 1}f", *flat, config.tau)
+            adams.insert(0, adams[0])
+        flat = [number for adam in [*adams, adams[0]][:3] for number in adam]
+        flat += [getattr(config, name, 0.0) for name in ("tau", "smoothing", "smoothing_clip")]
+        flat += [getattr(config, "huber", None) or math.inf, -float(learner.task.action_size)]
+        counts = (getattr(config, name, 1) for name in ("policy_delay", "copy_every"))
+        return struct.pack(f"{len(flat)}f3i", *flat, *counts, getattr(config, "temperature", None) is None)
 
     def arrays(self) -> tuple[Floats32, Floats32]:
         """Return the members' parameters `[M, HOT]` and moments `[M, COLD]`."""
         members = len(self.learner.setting.members)
         hot, cold = np.zeros((members, self.hot_size), np.float32), np.zeros((members, self.cold_size), np.float32)
-        for part, array in self._parts(hot, cold):
-            part[...] = array
+        for part, columns, array in self._parts(hot, cold):
+            part[:, columns] = array
         return hot, cold
 
     def load(self, hot: Floats32, cold: Floats32) -> None:
         """Copy parameters and moments of the members back into the learner."""
-        for part, array in self._parts(hot, cold):
-            array[...] = part[...]
+        for part, columns, array in self._parts(hot, cold):
+            array[...] = part[:, columns]
 
-    def _parts(self, hot: Floats32, cold: Floats32) -> list[tuple[_Part, NDArray[Any]]]:
-        parts, start = [], 0
-        for name, network in self._trained.items():
-            parts.append((_Part(hot, start + self._places[name]), network.parameters))
-            moments = 2 * (start + self._places[name])
-            parts.append((_Part(cold, moments), self.learner.adams[name].first))
-            parts.append((_Part(cold, moments + 1), self.learner.adams[name].second))
+    def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, NDArray[np.int64], NDArray[Any]]]:
+        """Yield which columns of either array have which of the learner's arrays."""
+        learner, start = self.learner, 0
+        for name, network in (*self._trained.items(), *learner.targets.items()):
+            columns = start + self._places[name]
+            yield hot, columns, network.parameters
+            if network is self._trained[name]:
+                yield cold, 2 * columns, learner.adams[name].first
+                yield cold, 2 * columns + 1, learner.adams[name].second
             start += self._sizes[name]
-        for name, network in self.learner.targets.items():
-            parts.append((_Part(hot, start + self._places[name]), network.parameters))
-            start += self._sizes[name]
-        return parts
-
-
-class _Part:
-    """Columns of a members' array, to be read and written with `[...]`."""
-
-    def __init__(self, array: Floats32, columns: NDArray[np.int64]) -> None:
-        self.array, self.columns = array, columns
-
-    def __getitem__(self, _: Any) -> Floats32:
-        return self.array[:, self.columns]
-
-    def __setitem__(self, _: Any, value: NDArray[Any]) -> None:
-        self.array[:, self.columns] = value
 
 
 def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
@@ -122,15 +103,14 @@ def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
     if kind not in LEARNERS:
         possible = ", ".join(learner.__name__ for learner in LEARNERS)
         raise UserError(f'{name} runs on the CPU only; set device = "cpu", or take one of {possible}')
+    hidden = (getattr(config, key, None) for key in ("actor_hidden", "critic_hidden", "hidden"))
     reasons = {
         "ReF-ER": refer,
         "a memory": getattr(config, "memory", None) is not None,
         "layer normalisation": getattr(config, "layer_norm", False),
         "parameter noise": getattr(getattr(config, "exploration", None), "form", "") == "parameter",
         'version = "first"': getattr(config, "version", "present") == "first",
-        "networks without hidden layers": any(
-            getattr(config, key, None) == () for key in ("actor_hidden", "critic_hidden", "hidden")
-        ),
+        "networks without hidden layers": () in hidden,
     }
     if found := [reason for reason, present in reasons.items() if present]:
         raise UserError(f'{name} with {" and ".join(found)} runs on the CPU only; set device = "cpu"')
@@ -163,12 +143,9 @@ def _adam(adam: Adam) -> Sequence[float]:
 
 def _source(learner: Learner) -> str:
     config, name = learner.config, type(learner).__name__
-    constants: dict[str, int] = {
-        "OBSERVATION": learner.task.observation_size,
-        "ACTION": learner.task.action_size,
-        "BATCH": learner.batch_size,
-    }
-    lists: Mapping[str, Sequence[int]] = {}
+    sizes = learner.task.observation_size, learner.task.action_size, learner.batch_size
+    constants: dict[str, int] = dict(zip(("OBSERVATION", "ACTION", "BATCH"), sizes, strict=True))
+    lists: Mapping[str, Sequence[int]]
     if isinstance(learner, DQN):
         constants |= {"CHOICES": len(learner.choices), "DOUBLE": int(config.double)}
         lists = {"Critic": config.hidden, "Levels": learner._counts.tolist()}

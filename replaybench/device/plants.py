@@ -6,8 +6,10 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from numba import carray, cfunc, types  # type: ignore[attr-defined]
+import numpy as np
+from numba import cfunc, types
 
+from replaybench.device.build import struct
 from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant
@@ -77,30 +79,19 @@ class DevicePlant:
         """Return the struct `PlantSettings`."""
         plant, steps = self.plant, self.plant.steps_per_episode(self.frequency)
         seconds = plant.episode_seconds / steps
-        substeps = rk4.substeps(plant, seconds)
-        middle, half = plant.action_range()
-        states, actions, parameters = len(plant.state_names), len(plant.action_names), len(plant.params())
-        sizes = {
-            **dict.fromkeys(("initial", "center", "scale", "limit"), states),
-            **dict.fromkeys(("middle", "half"), actions),
-            "parameters": max(1, parameters),
-        }
-        fields: list[tuple[str, Any]] = [(name, ctypes.c_double * size) for name, size in sizes.items()]
-        fields += [("substep", ctypes.c_double), ("noise", ctypes.c_double)]
-        fields += [("choices", ctypes.c_int * actions), ("observed", ctypes.c_int * len(self._seen))]
-        fields += [(name, ctypes.c_int) for name in ("substeps", "steps", "returns", "padding")]
-        kind: Any = type("PlantSettings", (ctypes.Structure,), {"_fields_": fields})
-        values = {
+        substeps, (middle, half) = rk4.substeps(plant, seconds), plant.action_range()
+        arrays = {
             "initial": plant.initial_state, "center": plant.state_center, "scale": plant.state_scale,
-            "limit": plant.observation_limit, "middle": middle, "half": half, "parameters": plant.params(),
-            "choices": plant.action_choices, "observed": self._seen,
+            "limit": plant.observation_limit, "middle": middle, "half": half, "parameters": plant.params() or (0.0,),
+            "substep": (seconds / substeps,), "noise": (self.noise,),
         }  # fmt: skip
-        made: ctypes.Structure = kind(
-            **{name: dict(fields)[name](*value) for name, value in values.items()},
-            substep=seconds / substeps, noise=self.noise, substeps=substeps, steps=steps,
-            returns=plant.episode_metric == "return",
-        )  # fmt: skip
-        return made
+        counts = {
+            "choices": plant.action_choices or (0,) * len(plant.action_names), "observed": self._seen,
+            "substeps": (substeps,), "steps": (steps,), "returns": (plant.episode_metric == "return",),
+        }  # fmt: skip
+        values: dict[str, Any] = {name: (ctypes.c_double * len(own))(*own) for name, own in arrays.items()}
+        values |= {name: (ctypes.c_int * len(own))(*own) for name, own in counts.items()}
+        return struct(**values)
 
     def functions(self, cuda: Any = None) -> dict[str, Callable[..., Any]]:
         """Return the equations as Python functions of pointers, to be compiled with `SIGNATURES`.
@@ -108,25 +99,22 @@ class DevicePlant:
         Args:
             cuda: the module `numba.cuda` for a GPU, whose compiler knows no arrays at a pointer: they are copied.
         """
-        plant, sizes = self.plant, {"x": len(self.plant.state_names), "u": len(self.plant.action_names)}
-        sizes["next"] = sizes["x"]
-        if cuda is None:
-            arrays = {name: f"    {name}_ = carray({name}, ({size},))" for name, size in sizes.items()}
-        else:
-            arrays = {
-                name: "\n".join(
-                    [f"    {name}_ = cuda.local.array({size}, float64)"]
-                    + [f"    {name}_[{i}] = {name}[{i}]" for i in range(size)]
-                )
-                for name, size in sizes.items()
-            }
+        plant = self.plant
+        states, actions, parameters = len(plant.state_names), len(plant.action_names), len(plant.params())
+        new = "empty({})" if cuda is None else "cuda.local.array({}, float64)"
+
+        def copied(name: str, size: int) -> str:
+            values = "".join(f"\n    {name}_[{i}] = {name}[{i}]" for i in range(size))
+            return f"    {name}_ = {new.format(size)}{values}"
+
         text = _TEMPLATE.format(
-            **arrays, P="".join(f"p[{i}], " for i in range(len(plant.params()))),
-            rates="\n".join(f"    rates[{i}] = found[{i}]" for i in range(sizes["x"])),
-            back="\n".join(f"    x[{i}] = x_[{i}]" for i in range(sizes["x"])) if cuda else "",
+            x=copied("x", states), u=copied("u", actions), next=copied("next", states),
+            P="".join(f"p[{i}], " for i in range(parameters)),
+            rates="\n".join(f"    rates[{i}] = found[{i}]" for i in range(states)),
+            back="\n".join(f"    x[{i}] = x_[{i}]" for i in range(states)),
         )  # fmt: skip
         space: dict[str, Any] = {name: getattr(plant, name) for name in rk4.FUNCTIONS}
-        space |= {"carray": carray, "cuda": cuda, "int32": types.int32, "int64": types.int64, "float64": types.float64}
+        space |= {"empty": np.empty, "cuda": cuda, "int32": types.int32, "int64": types.int64, "float64": types.float64}
         exec(compile(text, f"<equations of {plant.name}>", "exec"), space)
         return {name: space[name] for name in SIGNATURES}
 

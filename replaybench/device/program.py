@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.algorithms.ddpg import DDPG
+from replaybench.controllers.algorithms.dqn import DQN
 from replaybench.controllers.interface.noise import RunningGaussian, RunningProcess
 from replaybench.controllers.learner import Learner
 from replaybench.device.buffers import DeviceBuffers
-from replaybench.device.build import host_library
+from replaybench.device.build import host_library, struct
 from replaybench.device.learners import DeviceLearner
 from replaybench.device.plants import DevicePlant
 from replaybench.runtime.errors import UserError
@@ -73,46 +73,30 @@ class Program:
     def __init__(self, plant: DevicePlant, learner: Learner, buffers: DeviceBuffers, schedule: Schedule) -> None:
         self.plant, self.learner, self.buffers, self.rounds = plant, learner, buffers, 0
         self.device_learner = DeviceLearner(learner)
-        noise = _exploration(learner)
+        exploration = _exploration(learner)
         self.source = "\n".join([self.device_learner.source, buffers.source, plant.source, '#include "run.cuh"\n'])
-        run = _run_state(plant)
-        sizes = {
-            "run": ctypes.sizeof(run),
-            "hot": 4 * self.device_learner.hot_size,
-            "cold": 4 * self.device_learner.cold_size,
-            "replay": buffers.bytes,
-        }
+        floats = {"hot": 4 * self.device_learner.hot_size, "cold": 4 * self.device_learner.cold_size}
         self._parts, stride = {}, 0
-        for name, size in sizes.items():
+        for name, size in {"run": _run_bytes(plant), **floats, "replay": buffers.bytes}.items():
             self._parts[name] = slice(stride, stride + size)
             stride += -(-size // 16) * 16
-        learned, of_plant = self.device_learner.settings(), plant.settings()
-        members = learner.setting.members
-        fields = (
-            ("learner", ctypes.c_char * len(learned)),
-            ("plant", type(of_plant)),
-            ("replay", type(buffers.settings)),
-            ("seed", ctypes.c_uint64),
-            *((name, ctypes.c_int64) for name in ("stride", "episode_at", "hot_at", "cold_at", "replay_at")),
-            ("updates_per_phase", ctypes.c_double),
-            ("horizon", ctypes.c_double),
-            *((name, ctypes.c_double) for name in _SCALES),
-            ("discount", ctypes.c_float),
-            ("reward_scale", ctypes.c_float),
-            ("decay_episodes", ctypes.c_int),
-            *((name, ctypes.c_int) for name in ("update_every", "greedy_every", "warmup_rounds", "first_member")),
-            ("noise", ctypes.c_int),
+        learned, members, root = self.device_learner.settings(), learner.setting.members, learner.setting.root
+        doubles = {"updates_per_phase": schedule.updates_per_phase, "horizon": schedule.horizon, **exploration}
+        self.settings: Any = struct(
+            learner=(ctypes.c_ubyte * len(learned)).from_buffer_copy(learned),
+            plant=plant.settings(),
+            replay=buffers.settings,
+            seed=ctypes.c_uint64(root % 2**64 ^ root >> 64),
+            stride=ctypes.c_int64(stride),
+            **{f"{name}_at": ctypes.c_int64(part.start) for name, part in self._parts.items()},
+            **{name: ctypes.c_double(number) for name, number in doubles.items()},
+            discount=ctypes.c_float(learner.task.discount),
+            reward_scale=ctypes.c_float(learner.task.reward_scale),
+            update_every=ctypes.c_int(schedule.update_every),
+            greedy_every=ctypes.c_int(schedule.greedy_every),
+            warmup_rounds=ctypes.c_int(learner.warmup_episodes),
+            first_member=ctypes.c_int(members[0]),
         )
-        kind: Any = type("RunSettings", (ctypes.Structure,), {"_fields_": fields})
-        self.settings: Any = kind(
-            plant=of_plant, replay=buffers.settings, seed=learner.setting.root, stride=stride,
-            episode_at=self._parts["run"].start, hot_at=self._parts["hot"].start, cold_at=self._parts["cold"].start,
-            replay_at=self._parts["replay"].start, updates_per_phase=schedule.updates_per_phase,
-            horizon=schedule.horizon, discount=learner.task.discount, reward_scale=learner.task.reward_scale,
-            update_every=schedule.update_every, greedy_every=schedule.greedy_every,
-            warmup_rounds=learner.warmup_episodes, first_member=members[0], **noise,
-        )  # fmt: skip
-        ctypes.memmove(ctypes.addressof(self.settings), learned, len(learned))
         self.memory: Memory = np.zeros((len(members), stride), np.uint8)
         self.part("hot").view(np.float32)[:], self.part("cold").view(np.float32)[:] = self.device_learner.arrays()
         buffers.start(self.part("replay"))
@@ -172,46 +156,37 @@ def members_at_once(program: Program, free: int) -> int:
     return min(len(program.memory), free // each)
 
 
-_SCALES: Final = ("first_scale", "last_scale", "diffusion", "friction", "noise_bound", "action_bound")
-_PROCESS, _GAUSSIAN = 1, 2
-
-
 def _exploration(learner: Learner) -> dict[str, float]:
     """Return the numbers of the exploration in `RunSettings`."""
     if learner.normaliser.on:
         raise UserError('normalisation runs on the CPU only; leave normalise out, or set device = "cpu"')
-    noise: Any = learner.exploration
-    if type(learner) is DDPG and isinstance(noise, RunningProcess):
-        own = noise.config
-        scales = (own.first_amplitude, own.last_amplitude, noise.diffusion, noise.friction, 1.0, 1.0)
-        return {**dict(zip(_SCALES, scales, strict=True)), "decay_episodes": own.decay_episodes, "noise": _PROCESS}
-    if type(learner) is DDPG and isinstance(noise, RunningGaussian):
-        given = noise.config
-        if not given.clip or given.truncate is not None:
+    noise, own = learner.exploration, getattr(learner.exploration, "config", learner.config)
+    numbers = dict.fromkeys(("first_scale", "last_scale", "diffusion", "friction"), 0.0)
+    numbers |= {"noise_bound": 1.0, "action_bound": 1.0, "decay_episodes": getattr(own, "decay_episodes", 1)}
+    if isinstance(noise, RunningProcess):
+        numbers |= {"first_scale": own.first_amplitude, "last_scale": own.last_amplitude}
+        numbers |= {"diffusion": noise.diffusion, "friction": noise.friction}
+    elif isinstance(noise, RunningGaussian):
+        if own.truncate is not None or learner.density.known:
             raise UserError(
                 "Gaussian exploration on a device needs clip = true and no truncate; or use process noise, or "
                 'device = "cpu"'
             )
-        last = given.sigma if given.last_sigma is None else given.last_sigma
-        scales = given.sigma, last, 0.0, 0.0, np.inf, 1.0
-        return {**dict(zip(_SCALES, scales, strict=True)), "decay_episodes": given.decay_episodes, "noise": _GAUSSIAN}
-    raise UserError(
-        f"{type(learner).__name__} with this exploration does not run on a device yet; DDPG with process noise or "
-        'clipped Gaussian noise does; or set device = "cpu"'
-    )
+        numbers |= {"first_scale": own.sigma, "last_scale": own.sigma if own.last_sigma is None else own.last_sigma}
+        # A process that forgets everything is white noise.
+        numbers |= {
+            "diffusion": 1.0,
+            "friction": 1.0,
+            "noise_bound": np.inf,
+            "action_bound": 1.0 if own.clip else np.inf,
+        }
+    elif isinstance(learner, DQN):
+        numbers |= {"first_scale": own.first_random, "last_scale": own.last_random}
+    return numbers
 
 
-def _run_state(plant: DevicePlant) -> type[ctypes.Structure]:
-    """Return the struct `RunState` of `run.cuh`."""
+def _run_bytes(plant: DevicePlant) -> int:
+    """Return the size of the struct `RunState` of `run.cuh`."""
     states, actions, seen = len(plant.plant.state_names), len(plant.plant.action_names), plant.observed
-    episode = type("Episode", (ctypes.Structure,), {"_fields_": (
-        ("state", ctypes.c_double * states), ("total", ctypes.c_double), ("reward", ctypes.c_double),
-        ("observation", ctypes.c_float * seen), ("sensor_noise", ctypes.c_float * seen),
-        ("actuator_noise", ctypes.c_float * actions),
-        *((name, ctypes.c_int) for name in ("active", "length", "failed", "terminated", "sensed", "acted")),
-    )})  # fmt: skip
-    return type("RunState", (ctypes.Structure,), {"_fields_": (
-        ("training", episode), ("evaluation", episode), ("process", ctypes.c_double * actions),
-        *((name, ctypes.c_double) for name in ("scores", "lengths", "ended")),
-        ("explored", ctypes.c_uint32), ("updates", ctypes.c_uint32),
-    )})  # fmt: skip
+    episode = 8 * (states + 2) + -(-4 * (2 * seen + actions + 6) // 8) * 8
+    return 2 * episode + 8 * (actions + 3) + 16

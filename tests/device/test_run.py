@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from replaybench.baselines.controllers import run_episode
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.interface.agent import LearnerSetting
-from replaybench.controllers.interface.noise import GaussianNoise
+from replaybench.controllers.algorithms.dqn import DQN, DQNConfig
+from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.algorithms.td3 import TD3, TD3Config
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.noise import GaussianNoise, ProcessNoise
 from replaybench.device.buffers import DeviceBuffers
 from replaybench.device.build import host_library
 from replaybench.device.plants import DevicePlant
@@ -25,7 +31,15 @@ from replaybench.experiments.schedule import make_task, updates_after
 from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 
-SMALL = DDPGConfig(actor_hidden=(8, 8), critic_hidden=(8, 8, 4))
+SMALL: Final = DDPGConfig(actor_hidden=(8, 8), critic_hidden=(8, 8, 4))
+NETS: Final[Any] = {"actor_hidden": (8,), "critic_hidden": (8,), "batch_size": 8, "replays_per_experience": 2.0}
+SLOW_NOISE: Final = ProcessNoise(diffusion=0.05, first_amplitude=1.0, last_amplitude=0.5, decay_episodes=3)
+OTHERS: Final = (
+    TD3Config(**NETS, warmup_episodes=1, exploration=SLOW_NOISE),
+    SACConfig(**NETS),
+    DQNConfig(hidden=(8,), batch_size=8, replays_per_experience=2.0, levels=4, copy_every=30),
+)
+LEARNERS: Final[Any] = {DDPGConfig: DDPG, TD3Config: TD3, SACConfig: SAC, DQNConfig: DQN}
 
 
 @pytest.mark.parametrize("plant", [PendulumDCSC(), Magman()])
@@ -79,12 +93,13 @@ class Run:
     ) -> None:  # fmt: skip
         plant = PendulumDCSC()
         parsed, setting = parse(strategy), LearnerSetting(make_task(plant, 50.0, "fixed"), 5, members)
-        learner = DDPG(config, setting)
+        learner = LEARNERS[type(config)](config, setting)
         steps = plant.steps_per_episode(50.0)
         apart = update_every or steps
         due = updates_after(apart, steps, parsed, learner)
+        changes = round(steps + due * learner.batch_size)
         size = capacity if parsed.retention.bounded else steps * episodes
-        self.buffers = DeviceBuffers(parsed, stored_fields(plant), size, learner.batch_size, round(steps + due * 16))
+        self.buffers = DeviceBuffers(parsed, stored_fields(plant), size, learner.batch_size, changes)
         schedule = Schedule(due, steps * episodes / apart, update_every, greedy_every=2)
         self.program = Program(DevicePlant(plant, 50.0, noise), learner, self.buffers, schedule)
         self.host = Host(self.program)
@@ -94,30 +109,99 @@ class Run:
         return self.program.part("replay")
 
 
-@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FULL[PER+IS]", "TDE[PERprop]", "Expl[Uniform+FIS]"])
-def test_a_members_run_does_not_depend_on_the_others(strategy: str) -> None:
-    together, alone = Run(strategy, range(3)), Run(strategy, [2])
+RUNS: Final = [
+    *((strategy, SMALL) for strategy in ("FIFO[Uniform]", "FULL[PER+IS]", "TDE[PERprop]", "Expl[Uniform+FIS]")),
+    *(("FIFO[Uniform]", config) for config in OTHERS),
+]
+every_run = pytest.mark.parametrize(("strategy", "config"), RUNS)
+
+
+@every_run
+def test_a_members_run_does_not_depend_on_the_others(strategy: str, config: Any) -> None:
+    together, alone = (Run(strategy, members, config) for members in (range(3), [2]))
     for each in (together, alone):
-        each.host.advance(3)
+        assert np.isfinite(each.host.advance(3).reward).all()
     np.testing.assert_array_equal(together.program.memory[2], alone.program.memory[0])
 
 
-@pytest.mark.parametrize("strategy", ["FULL[PER]", "TDE[Uniform]"])
-def test_a_run_that_was_cut_continues_bit_for_bit(strategy: str) -> None:
-    whole, cut = Run(strategy), Run(strategy)
+@pytest.mark.parametrize(("strategy", "config"), [*RUNS[1:4], RUNS[5]])
+def test_a_run_does_not_depend_on_the_order_of_threads(strategy: str, config: Any) -> None:
+    forward, backward = (Run(strategy, [1], config) for _ in range(2))
+    backward.host.library = host_library(backward.program.source, reverse=True)
+    backward.host.library.set_plant(*(ctypes.c_void_p(function.address) for function in backward.host._functions))
+    for each in (forward, backward):
+        each.host.advance(4)
+    np.testing.assert_array_equal(forward.program.memory, backward.program.memory)
+
+
+@every_run
+def test_a_run_that_was_cut_continues_bit_for_bit(strategy: str, config: Any) -> None:
+    whole, cut, resumed = (Run(strategy, config=config) for _ in range(3))
     expected = whole.host.advance(4)
     first = cut.host.advance(1)
-    resumed = Run(strategy)
     resumed.program.load_state(cut.program.state())
     rest = resumed.host.advance(3)
     for name in ("run", "hot", "cold"):
         np.testing.assert_array_equal(resumed.program.part(name), whole.program.part(name))
-    for name in ("rows", "serial", "td_bits"):  # runs of an order differ by when they were merged, ranks do not
-        views = (each.buffers.view(each.replay, name) for each in (resumed, whole))
-        first_view, second_view = views
-        np.testing.assert_array_equal(first_view, second_view)
+    for name in {"rows", "serial", "td_bits"} & set(whole.buffers.arrays):
+        # Runs of an order differ by when they were merged; ranks do not.
+        resumed_view, whole_view = (each.buffers.view(each.replay, name) for each in (resumed, whole))
+        np.testing.assert_array_equal(resumed_view, whole_view)
     np.testing.assert_array_equal(np.concatenate([first.reward, rest.reward], axis=1), expected.reward)
     np.testing.assert_array_equal(rest.reward_greedy[:, -1], expected.reward_greedy[:, -1])
+
+
+@pytest.mark.parametrize("config", [SMALL, *OTHERS])
+def test_the_greedy_score_is_that_of_the_learned_policy(config: Any) -> None:
+    own = Run(config=config, noise=0.0)
+    started = {name: array.copy() for name, array in own.program.learner.weights().items()}
+    measured = own.host.advance(2).reward_greedy[:, 1]
+    learner = own.program.fetch()
+    assert all((array != started[name]).any() for name, array in learner.weights().items())
+    expected = run_episode(learner.act, PopulationEnv(PendulumDCSC(), 3, frequency=50.0))
+    np.testing.assert_allclose(measured, expected, rtol=1e-3)
+
+
+def explored(config: Any, rounds: int = 1) -> tuple[Any, dict[str, Any]]:
+    """Return the learner, and what it stored in the last of some rounds, before it had learned from any."""
+    own = Run(members=range(12), config=config, noise=0.0)
+    learner = own.program.fetch()
+    own.host.advance(rounds)
+    columns = own.buffers.columns(own.replay)
+    return learner, {name: column[:, 200 * (rounds - 1) : 200 * rounds] for name, column in columns.items()}
+
+
+def test_td3_explores_at_random_then_by_its_process() -> None:
+    td3 = OTHERS[0]
+    learner, stored = explored(td3)
+    assert stats.kstest(stored["action"].ravel(), "uniform", (-1, 2)).pvalue > 1e-3
+    greedy = learner.policy(stored["observation"])
+    np.testing.assert_allclose(stored["exploration"], np.abs(stored["action"] - greedy), atol=1e-6)
+
+    learner, stored = explored(td3, 2)  # nothing was learned in the warm-up
+    noise = (stored["action"] - learner.policy(stored["observation"])) / 0.75
+    assert (np.abs(stored["action"]) < 1).all()
+    drawn = (noise[:, 1:] - 0.7 * noise[:, :-1]) / 0.05
+    assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-3
+    np.testing.assert_allclose(stored["exploration"], 0.75 * np.abs(noise), atol=1e-6)
+
+
+def test_sac_explores_by_its_policy() -> None:
+    learner, stored = explored(OTHERS[1])
+    mean, log_std = np.split(learner.actor(stored["observation"]), 2, axis=2)
+    drawn = (np.arctanh(stored["action"].astype(float)) - mean) / np.exp(log_std)
+    assert stats.kstest(drawn[np.abs(stored["action"]) < 0.999], "norm").pvalue > 1e-3
+    np.testing.assert_allclose(stored["exploration"], np.abs(stored["action"] - np.tanh(mean)), atol=1e-6)
+
+
+def test_dqn_explores_by_random_choices() -> None:
+    learner, stored = explored(OTHERS[2])
+    levels = np.linspace(-1, 1, 4, dtype=np.float32)
+    greedy = learner.policy(stored["observation"])
+    taken, expected = ([(action == level).sum() for level in levels] for action in (stored["action"], greedy))
+    assert stats.chisquare(taken, 0.3 * np.array(expected) + 0.7 * greedy.size / 4).pvalue > 1e-3
+    assert stats.binomtest(int((stored["action"] != greedy).sum()), greedy.size, 0.7 * 3 / 4).pvalue > 1e-3
+    np.testing.assert_allclose(stored["exploration"], np.abs(stored["action"] - greedy), atol=1e-6)
 
 
 def test_structs_have_the_sizes_that_the_source_has() -> None:
@@ -137,10 +221,11 @@ def test_steps_and_updates_are_counted_as_on_the_cpu() -> None:
     assert np.isnan(rounds.reward_greedy[:, 0]).all()
 
 
-def test_updates_after_every_few_steps() -> None:
-    own = Run(update_every=50)
+@pytest.mark.parametrize(("config", "updates"), [(SMALL, 200), (OTHERS[0], 50), (OTHERS[2], 100)])
+def test_updates_after_every_few_steps(config: Any, updates: int) -> None:
+    own = Run(config=config, update_every=50)  # TD3 has one round of warm-up
     own.host.advance(2)
-    assert (own.buffers.state(own.replay)["updates"] == 200).all()
+    assert (own.buffers.state(own.replay)["updates"] == updates).all()
 
 
 def test_stored_experiences_are_those_of_the_plant() -> None:
@@ -164,11 +249,10 @@ def test_ddpg_learns_the_swing_up() -> None:
 
 
 def test_gaussian_exploration_is_that_of_its_settings() -> None:
-    config = DDPGConfig(actor_hidden=(8,), critic_hidden=(8,), exploration=GaussianNoise(sigma=0.1, clip=True))
-    own = Run(config=config, strategy="FULL[Uniform]")
-    own.host.advance(1)
-    deviation = own.buffers.columns(own.replay)["exploration"][:, :200]
-    assert 0.07 < deviation.mean() / np.sqrt(2 / np.pi) < 0.13
+    config = dataclasses.replace(SMALL, exploration=GaussianNoise(sigma=0.1, clip=True))
+    learner, stored = explored(config)
+    noise = stored["action"] - learner.policy(stored["observation"])
+    assert stats.kstest(noise[np.abs(stored["action"]) < 1] / 0.1, "norm").pvalue > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -176,7 +260,9 @@ def test_gaussian_exploration_is_that_of_its_settings() -> None:
     [
         ({"strategy": "FIFO[ERE]"}, "Uniform, PER or PERprop"),
         ({"config": DDPGConfig(layer_norm=True)}, "layer normalisation"),
-        ({"config": DDPGConfig(exploration=GaussianNoise())}, "clip"),
+        ({"config": DDPGConfig(exploration=GaussianNoise())}, "clip = true and no truncate"),
+        ({"config": TD3Config(exploration=GaussianNoise(truncate=3.0))}, "clip = true and no truncate"),
+        ({"config": SACConfig(normalise=NormaliseConfig(rewards=True))}, "leave normalise out"),
     ],
 )
 def test_what_no_device_supports_is_refused(changed: dict[str, Any], message: str) -> None:

@@ -24,32 +24,36 @@ from replaybench.runtime.streams import Stream
 
 M = 2
 ENTRY = """
-template <class L, class... Arguments> void explore_with(Arguments... arguments) {
-    if constexpr (L::NOISE > 0) L::explore(arguments...);
+template <class L> void explore_with(const float* output, const float* noise, float random, float* action) {
+    if constexpr (L::NOISE > 0) L::explore(output, noise, random, action);
 }
 extern "C" {
 int sizes(int which) {
     const int all[] = {Learner::HOT, Learner::COLD, Learner::SCRATCH, Learner::Samples::STRIDE, Learner::SMOOTH,
-                       (int)sizeof(Learner::Samples), (int)sizeof(Learner::Settings)};
+                       (int)sizeof(Learner::Samples), (int)sizeof(LearnerSettings)};
     return all[which];
 }
-void update(float* hot, float* cold, Learner::Samples* batch, const Learner::Settings* settings, float step,
-            float rate_factor, float* scratch) {
-    Learner::update(hot, cold, *batch, *settings, step, rate_factor, scratch);
+void update(float* hot, float* cold, Learner::Samples* batch, const LearnerSettings* settings, float step,
+            float* scratch) {
+    Learner::update(hot, cold, *batch, *settings, step, scratch);
 }
 void act(const float* hot, const float* observation, float* action, float* scratch) {
-    Learner::act(hot, observation, action, scratch);
+    float output[Learner::OUTPUTS];
+    Learner::act(hot, observation, output, scratch);
+    Learner::greedy(output, action);
 }
 void explore(const float* hot, const float* observation, const float* noise, float random, float* action,
              float* scratch) {
-    explore_with<Learner>(hot, observation, noise, random, action, scratch);
+    float output[Learner::OUTPUTS];
+    Learner::act(hot, observation, output, scratch);
+    explore_with<Learner>(output, noise, random, action);
 }
 }
 """
 
 
 def batch(seed: int, learner: Learner, members: int = M) -> Any:
-    """Return a batch of every type of sample; one member's learning rate is 0."""
+    """Return a batch of every type of sample."""
     rng = np.random.Generator(np.random.PCG64(seed))
     size, s, a = learner.batch_size, learner.task.observation_size, learner.task.action_size
 
@@ -61,7 +65,7 @@ def batch(seed: int, learner: Learner, members: int = M) -> Any:
         terminated=(rng.random((members, size, 1)) < 0.2).astype(np.float32),
         weight=rng.random((members, size)).astype(np.float32),
         actor_weight=rng.random((members, size)).astype(np.float32),
-        rate_factor=np.linspace(0.5, 1.5, members).astype(np.float32), columns={},
+        rate_factor=np.ones(members, np.float32), columns={},
     )  # fmt: skip
 
 
@@ -94,9 +98,8 @@ class Host:
             rows[: 2 * s + a + 4 + self.smooth, :size] = np.concatenate(columns, axis=1).T
             hot, cold = (aligned_zeros(array.shape[1:], np.float32) for array in (self.hot, self.cold))
             hot[:], cold[:] = self.hot[m], self.cold[m]
-            numbers = (ctypes.c_float(step), ctypes.c_float(drawn.rate_factor[m]))
             rows_of = map(pointer, (hot, cold, self.samples))
-            self.library.update(*rows_of, self.settings, *numbers, pointer(self.scratch))
+            self.library.update(*rows_of, self.settings, ctypes.c_float(step), pointer(self.scratch))
             self.scratch[:] = np.nan
             self.hot[m], self.cold[m] = hot, cold
             deltas.append(rows[2 * s + a + 4 + max(self.smooth, 1), :size].copy())
@@ -149,6 +152,8 @@ CASES = {
     "weights, clip, deep": (
         2, 1, DDPGConfig(l2=0.1, l2_form="weights", clip=0.1, actor_hidden=(6, 5, 4), critic_hidden=(4, 5, 6, 7),
                          action_layer=2, betas=(0.5, 0.8), tau=0.3), 32),
+    "joins after the actor": (
+        3, 1, DDPGConfig(actor_hidden=(5,), critic_hidden=(4, 5, 6, 7), action_layer=3, batch_size=4), 64),
     "large batch": (6, 2, DDPGConfig(batch_size=50, actor_hidden=(33, 20), critic_hidden=(31, 18)), 160),
 }  # fmt: skip
 
@@ -324,9 +329,9 @@ def test_what_runs_on_the_cpu_only_is_refused() -> None:
 def test_sources_compile_for_a_gpu(seed: int) -> None:
     pytest.importorskip("cuda.core", reason="needs cuda-core")
     kernel = """
-    extern "C" __global__ void train(float* hot, float* cold, Learner::Samples* batch, Learner::Settings settings) {
+    extern "C" __global__ void train(float* hot, float* cold, Learner::Samples* batch, LearnerSettings settings) {
         extern __shared__ float4 scratch[];
-        Learner::update(hot, cold, *batch, settings, 1.0f, 1.0f, (float*)scratch);
+        Learner::update(hot, cold, *batch, settings, 1.0f, (float*)scratch);
         Learner::act(hot, hot, hot, (float*)scratch);
     }
     """

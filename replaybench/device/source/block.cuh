@@ -8,38 +8,33 @@
 //   - Code outside of phases is run by every thread on the GPU and once on the host: it must be the same for all
 //     threads (loops, branches on shared values) and must not write to shared or global memory.
 //   - `continue` ends a thread's part of the phase; `break` and `return` out of a phase are forbidden (the barrier).
+//   - ONCE { ... } is a phase of one thread.
 //   - A phase inside a phase is forbidden: functions that contain phases say so ("Phases: n").
 //   - Numbers that a thread keeps from one phase to a later one are a PerThread<T>: `kept(thread)`.
 //   - lane_sum adds numbers of neighbouring threads without a barrier; every thread of the phase must call it.
 //
 // Interface of a learner: template <class Shape> struct DDPG | TD3 | SAC | DQN
-//   Shape    constants and types that the host writes into the source (see each learner's page):
-//            OBSERVATION, ACTION, BATCH, hidden widths as Widths<50, 50>, and what changes the code (e.g. CLIP).
-//   Settings plain struct of 4-byte numbers that the host fills: rates, betas, tau ... The same for all members.
-//   HOT      floats of a member that every update reads: networks, then target networks. In shared memory if they fit.
-//   COLD     floats of a member that only the optimiser reads: a first and a second moment for each parameter of the
-//            networks. Shared or global (two blocks of the paper's DDPG fit a multiprocessor if it is global), 8-byte
-//            aligned.
-//   SCRATCH  floats of work space (activations), 16-byte aligned; shared. Nothing in it survives a call, so that the
-//            plant and replay may use it between calls.
+//   Shape    constants and types that the host writes into the source: OBSERVATION, ACTION, BATCH, hidden widths as
+//            Widths<50, 50>, and what changes the code (see each learner's page).
+//   HOT, COLD  floats of a member: networks, then target networks, in shared memory; Adam's two moments of each parameter,
+//            shared or global (two blocks of the paper's DDPG fit a multiprocessor if global), 8-byte aligned.
 //            device/learners.py copies parameters from and to this layout. Padding is zero and stays zero.
-//   EXPLORES Exploration::OUTSIDE (DDPG, TD3: the caller adds noise to `act`), NORMALS (SAC) or UNIFORMS (DQN);
-//   NOISE    how many random numbers `explore` takes a step: 0, ACTION normals, or 2 uniforms.
-//   SMOOTH   how many normals a sample of a batch takes: 0, ACTION (TD3, smoothing), 2 * ACTION (SAC: those for the
-//            next observation come first, then those for the observation).
-//   act(hot, observation, action, scratch)                            Phases: one a layer. observation [OBSERVATION] and
-//            action [ACTION] are shared, the greedy action lies in [-1, 1].
-//   explore(hot, observation, noise, random, action, scratch)         Phases: as act. noise [NOISE] shared, `random` the
-//            probability of a random choice (DQN). Only where EXPLORES != OUTSIDE.
-//   update(hot, cold, batch, settings, step, rate_factor, scratch)
-//            One update; `step` counts updates from 1. After the last phase a barrier has passed.
+//   SCRATCH  floats of shared work space, 16-byte aligned. Nothing in it survives a call.
+//   EXPLORES, NOISE  OUTSIDE (DDPG, TD3: the caller adds noise to the greedy action) and 0; or the random numbers that
+//            `explore` takes a step: NORMALS (SAC), ACTION of them; UNIFORMS (DQN), two.
+//   SMOOTH   normals that a sample of a batch takes: 0, ACTION (TD3), 2 * ACTION (SAC: first those for the next observation).
+//   OUTPUTS  numbers that `act` writes.
+//   act(hot, observation, output, scratch)   Phases: one a layer. observation [OBSERVATION] and output are shared.
+//   greedy(output, action [ACTION])   One thread: the greedy action, in [-1, 1], of what `act` wrote.
+//   explore(output, noise [NOISE], random, action)   One thread: the action to try; `random`: probability of a random
+//            choice (DQN). Only where EXPLORES != OUTSIDE.
+//   update(hot, cold, batch, settings, step, scratch)   One update; `step` counts updates from 1.
 //
-// Batch<Shape> (shared memory, 16-byte aligned; keep two of them to fetch the next one): arrays [column][STRIDE], where
-//   STRIDE >= BATCH is a multiple of 4 floats whose quarter is odd, so that 16-byte loads of eight rows meet different
-//   banks. In: observation and next_observation (normalised), action, reward (scaled), discount (gamma, 0 where the
-//   episode terminated), weight and actor_weight (loss weights of critic and actor), noise (SMOOTH rows). Out: td_error
-//   (delta before the update for DDPG and DQN, mean |delta| of both critics for TD3 and SAC). Samples from BATCH to
-//   STRIDE are padding and must be zero: clear both batches once, and write only to the first BATCH of each row.
+// Batch<Shape> (shared, 16-byte aligned): arrays [column][STRIDE], where STRIDE >= BATCH is a multiple of 4 floats whose
+//   quarter is odd, so that 16-byte loads of eight rows meet different banks. In: observations, action, reward (scaled),
+//   discount (gamma, 0 where the episode terminated), loss weights of critic and actor, noise (SMOOTH rows). Out: td_error
+//   (delta before the update for DDPG and DQN, mean |delta| of both critics for TD3 and SAC). Samples from BATCH to STRIDE
+//   are padding and must be zero: clear the batch once, and write only to the first BATCH of each row.
 #pragma once
 
 #ifndef THREADS
@@ -52,6 +47,7 @@
 #define CONSTANT static constexpr
 #define FOLDED constexpr __host__ __device__
 #define PHASE(thread) for (int thread = threadIdx.x, once_ = 1; once_; once_ = 0, __syncthreads())
+#define ONCE PHASE(thread_) if (thread_ == 0)
 #else
 #include <cmath>
 #include <cstdint>
@@ -59,6 +55,7 @@
 #define METHOD inline
 #define CONSTANT static constexpr
 #define FOLDED constexpr
+#define ONCE for (int once_ = 1; once_; once_ = 0)
 #ifdef REVERSED  // a phase must not depend on the order of its threads: tests run both
 #define PHASE(thread) for (int thread = THREADS - 1; thread >= 0; --thread)
 #else
@@ -120,6 +117,7 @@ DEVICE float4 quad(const float* row) { return *reinterpret_cast<const float4*>(r
 DEVICE void add(float4& sum, float factor, float4 x) {
     sum.x += factor * x.x, sum.y += factor * x.y, sum.z += factor * x.z, sum.w += factor * x.w;
 }
+DEVICE float4 times(float4 a, float4 b) { return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
 DEVICE float4 select(float4 h, float4 x) {
     return {h.x > 0 ? x.x : 0.0f, h.y > 0 ? x.y : 0.0f, h.z > 0 ? x.z : 0.0f, h.w > 0 ? x.w : 0.0f};
 }

@@ -5,20 +5,12 @@
 #pragma once
 #include "networks.cuh"
 
-struct DQNSettings {
-    AdamSettings critic;
-    float huber;
-    int copy_every;
-};
-
 template <class Shape> struct DQN {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, K = Shape::CHOICES, STRIDE = sample_stride(B);
-    using Settings = DQNSettings;
     CONSTANT Exploration EXPLORES = Exploration::UNIFORMS;
-    CONSTANT int NOISE = 2, SMOOTH = 0;
+    CONSTANT int OUTPUTS = K, NOISE = 2, SMOOTH = 0;
     using Samples = Batch<Shape, SMOOTH>;
     using Critic = Network<Shape::OBSERVATION, 0, -1, K, typename Shape::Critic>;
-    using Pass = Passes<Critic, B>;
     CONSTANT int H = Critic::HIDDEN;
     static_assert(K > 1, "a choice has an alternative");
 
@@ -32,46 +24,41 @@ template <class Shape> struct DQN {
     CONSTANT int ONES = Q_JUDGE + (Shape::DOUBLE ? K : 0), ROWS = ONES + 1;
     CONSTANT int STEPS_AT = ROWS * STRIDE, SCRATCH = STEPS_AT + 4;
 
-    static METHOD void act(const float* hot, const float* observation, float* action, float* scratch) {
-        explore(hot, observation, nullptr, 0.0f, action, scratch);
+    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
+        act_with<Critic>(hot, observation, scratch, output);
+    }
+    static METHOD void greedy(const float* output, float* action) {
+        float failed = 0.0f;  // a value that is not a number makes the action one, too
+        for (int k = 0; k < K; ++k) failed = output[k] != output[k] ? output[k] : failed;
+        take(largest(output, 1), action);
+        for (int a = 0; a < A; ++a) action[a] = failed != failed ? failed : action[a];
+    }
+    // noise: a random choice if it is less than `random`; and which one.
+    static METHOD void explore(const float* output, const float* noise, float random, float* action) {
+        if (noise[0] < random) take(lesser(int(noise[1] * K), K - 1), action);
+        else greedy(output, action);
     }
 
-    // noise: whether to choose at random, where it is less than `random`; and which choice. Without noise: greedy.
-    static METHOD void explore(const float* hot, const float* observation, const float* noise, float random, float* action,
-                               float* scratch) {
-        float* const q = scratch + Critic::rows();
-        Pass::act(hot, observation, scratch, [=](int choice, float value) { q[choice] = value; });
-        PHASE(thread) {
-            if (thread) continue;
-            int choice = largest(q, 1);
-            float failed = 0.0f;  // a value that is not a number makes the action one, too
-            for (int k = 0; k < K; ++k) failed = q[k] != q[k] ? q[k] : failed;
-            if (noise && noise[0] < random) choice = lesser(int(noise[1] * K), K - 1), failed = 0.0f;
-            for (int a = A - 1; a >= 0; --a) {
-                const int levels = Shape::Levels::of(a), level = choice % levels;
-                const float value = level == levels - 1 ? 1.0f : float(-1.0 + level * (2.0 / (levels - 1)));
-                action[a] = failed != failed ? failed : value;
-                choice /= levels;
-            }
-        }
-    }
-
-    static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch) {
+    static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
+                              float step, float* scratch) {
         const auto row = [=](int r) { return scratch + r * STRIDE; };
         float *const q = row(Q), *const q_t = row(Q_T), *const ones = row(ONES);
-        const float *const x = batch.observation[0], *const next = batch.next_observation[0], *const target = hot + TRAINED;
+        const float *const x = batch.observation[0], *const next = batch.next_observation[0];
         AdamStep* const now = reinterpret_cast<AdamStep*>(scratch + STEPS_AT);
+        const Forward<Critic, B> pass{hot, x, nullptr, ones, nullptr, row(TAPE)};
+        const Forward<Critic, B> target{hot + TRAINED, next, nullptr, ones, nullptr, row(OTHER)};
+        const Forward<Critic, B> judge{hot, next, nullptr, ones, nullptr, row(JUDGE)};
+        const auto store = [](float* out) { return [=](int k, int s, float4 value) { quad(out + k * STRIDE + s) = value; }; };
         unrolled<0, H + 1>([&](auto layer) {
             constexpr int L = decltype(layer)::value;
             PHASE(thread) {
                 Shares shares(thread);
-                pass<L>(shares, hot, x, row(TAPE), q, ones);
-                pass<L>(shares, target, next, row(OTHER), q_t, ones);
-                if constexpr (Shape::DOUBLE) pass<L>(shares, hot, next, row(JUDGE), row(Q_JUDGE), ones);
+                pass.template step<L>(shares, store(q));
+                target.template step<L>(shares, store(q_t));
+                if constexpr (Shape::DOUBLE) judge.template step<L>(shares, store(row(Q_JUDGE)));
                 if constexpr (L == 0) {
                     shares(STRIDE, [=](int s) { ones[s] = 1.0f; });
-                    shares(1, [&](int) { *now = adam_step(settings.critic, step, rate_factor); });
+                    shares(1, [&](int) { *now = adam_step(settings.critic, step); });
                 }
             }
         });
@@ -86,20 +73,21 @@ template <class Shape> struct DQN {
                 if (s < B) q_t[chosen * STRIDE + s] = -1.0f / B * batch.weight[s] * slope;
             });
         }
-        const Backpropagation<Critic, B> errors{hot, row(TAPE), nullptr, nullptr, q_t, row(OTHER)};
-        backward_all(errors);
-        const float tau = int(step) % settings.copy_every == 0 ? 1.0f : 0.0f;
-        fit<false>(errors, x, nullptr, ones, hot, hot + TRAINED, cold, settings.critic, now, tau, nullptr);
+        const Backward<Critic, B> errors{pass, nullptr, nullptr, q_t, row(OTHER)};
+        errors.all();
+        fit(errors, hot + TRAINED, cold, settings.critic, now, int(step) % settings.copy_every == 0 ? 1.0f : 0.0f);
     }
 
 private:
     static METHOD int lesser(int a, int b) { return a < b ? a : b; }
 
-    template <int L>
-    static METHOD void pass(Shares& shares, const float* weights, const float* x, float* tape, float* out, const float* ones) {
-        const auto inputs = Pass::template input<L>(x, nullptr, tape, ones);
-        if constexpr (L < H) Pass::template forward<L>(shares, weights, inputs, tape + Critic::row(L) * STRIDE);
-        else Pass::head(shares, weights, inputs, [=](int k, int s, float4 value) { quad(out + k * STRIDE + s) = value; });
+    // The action of a choice; the last dimension changes fastest.
+    static METHOD void take(int choice, float* action) {
+        for (int a = A - 1; a >= 0; --a) {
+            const int levels = Shape::Levels::of(a), level = choice % levels;
+            action[a] = level == levels - 1 ? 1.0f : float(-1.0 + level * (2.0 / (levels - 1)));
+            choice /= levels;
+        }
     }
 
     // Index of the largest of K values; the first NaN, if there is one.

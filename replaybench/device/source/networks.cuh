@@ -60,15 +60,6 @@ template <int INPUTS, int JOINED, int JOIN, int OUTPUTS_, class Hidden> struct N
     static FOLDED int last() { return Hidden::of(HIDDEN - 1); }
 };
 
-// Inputs of a layer, [row][STRIDE]: its own, those that join it, and ones for the bias.
-template <class Net, int LAYER, int STRIDE> struct Rows {
-    const float *own, *joined, *ones;
-    METHOD const float* row(int k) const {
-        if (k < Net::own(LAYER)) return own + k * STRIDE;
-        return k < Net::inputs(LAYER) ? joined + (k - Net::own(LAYER)) * STRIDE : ones;
-    }
-};
-
 // Units (of 4, 2, 1) that a thread computes: as many as leave three quarters of the threads with a share of `items`.
 // More units save loads of shared memory; fewer shorten the phase of a layer that cannot occupy the block.
 FOLDED int units_of_thread(int units, int items, int most) {
@@ -77,122 +68,201 @@ FOLDED int units_of_thread(int units, int items, int most) {
     return 1;
 }
 
-// The passes of networks `Net` over BATCH samples.
-template <class Net, int BATCH> struct Passes {
-    CONSTANT int STRIDE = sample_stride(BATCH), QUADS = (BATCH + 3) / 4;
-    // Sixteen threads have sixteen successive units, the next sixteen the same ones and the next four samples: a warp
-    // then reads sixteen successive weights and two quads of each input, without conflicts whatever the width is.
-    CONSTANT int LANES = 16;
-    static METHOD int unit_of(int item) { return item / LANES / QUADS * LANES + item % LANES; }
-    static METHOD int samples_of(int item) { return item / LANES % QUADS * 4; }
-    template <int L> using Input = Rows<Net, L, STRIDE>;
-    template <int L> static METHOD Input<L> input(const float* x, const float* joined, const float* tape,
-                                                  const float* ones) {
-        return {L ? tape + Net::row(L ? L - 1 : 0) * STRIDE : x, joined, ones};
+// Sums of weight * value, for UNITS units and all samples; terms(s, add) calls add(k, values of four samples) for each term,
+// store(unit, s, sum) receives the result. Sixteen threads have sixteen successive units, the next sixteen the same units
+// and the next four samples: a warp reads sixteen successive weights and two quads of each input, without conflicts.
+template <int B, int UNITS, int UNIT_STEP, int TERM_STEP, int BIAS, class Terms, class Store>
+DEVICE void products(Shares& shares, const float* weights, Terms terms, Store store) {
+    constexpr int QUADS = (B + 3) / 4, U = units_of_thread(UNITS, QUADS, 4), PART = (UNITS + U - 1) / U;
+    shares(rounded_up(PART, 16) * QUADS, [=](int item) {
+        const int unit = item / 16 / QUADS * 16 + item % 16, s = item / 16 % QUADS * 4;
+        if (unit >= PART) return;
+        const float* const w = weights + unit * UNIT_STEP;
+        int at[U];  // a unit too many reads the first one's weights, and is not stored
+        float4 sum[U];
+#pragma unroll
+        for (int j = 0; j < U; ++j) {
+            at[j] = unit + j * PART < UNITS ? j * PART * UNIT_STEP : 0;
+            sum[j] = all4(BIAS < 0 ? 0.0f : w[BIAS + at[j]]);
+        }
+        terms(s, [&](int k, float4 value) {
+#pragma unroll
+            for (int j = 0; j < U; ++j) add(sum[j], w[k * TERM_STEP + at[j]], value);
+        });
+#pragma unroll
+        for (int j = 0; j < U; ++j)
+            if (unit + j * PART < UNITS) store(unit + j * PART, s, sum[j]);
+    });
+}
+
+// The same for a few outputs: sixteen threads share a sum of TERMS.
+template <int B, int TERMS, int OUTPUT_STEP, int TERM_STEP, class Value, class Then>
+DEVICE void few_products(Shares& shares, const float* weights, int outputs, Value value, Then&& then) {
+    const int sums = outputs * ((B + 3) / 4);
+    shares(rounded_up(sums * 16, 32), [&](int item) {
+        const int which = item / 16 < sums ? item / 16 : 0, output = which % outputs, s = which / outputs * 4;
+        const float4 sum = lane_sum<16>(item, TERMS, [&](int k) {
+            float4 product = all4(0.0f);
+            add(product, weights[output * OUTPUT_STEP + k * TERM_STEP], value(k, s));
+            return product;
+        });
+        if (item % 16 == 0 && item / 16 < sums) then(output, s, sum);
+    });
+}
+
+// A forward pass of a batch. Inputs are [row][STRIDE]: `x`, what joins it, and ones for the bias. Hidden values of layers
+// below JOINS lie on the tape `lower`, the others' on `upper`, at the same rows; both may be one.
+template <class Net, int B> struct Forward {
+    CONSTANT int STRIDE = sample_stride(B), H = Net::HIDDEN;
+    float* weights;
+    const float *x, *joined, *ones;
+    float *lower, *upper;
+
+    METHOD float* hidden(int layer) const { return (layer < Net::JOINS ? lower : upper) + Net::row(layer) * STRIDE; }
+    template <int L> METHOD const float* input(int k) const {
+        if (k < Net::own(L)) return (L ? hidden(L ? L - 1 : 0) : x) + k * STRIDE;
+        return k < Net::inputs(L) ? joined + (k - Net::own(L)) * STRIDE : ones;
     }
 
-    // Hidden layer L: out [units][STRIDE] = relu(W x + b).
-    template <int L> static METHOD void forward(Shares& shares, const float* weights, Input<L> x, float* out) {
-        constexpr int UNITS = Net::units(L), U = units_of_thread(UNITS, QUADS, 4), PART = (UNITS + U - 1) / U;
-        constexpr int COLUMNS = Net::columns(L), OWN = Net::own(L), INPUTS = Net::inputs(L);
-        weights += Net::offset(L);
-        shares(rounded_up(PART, LANES) * QUADS, [=](int item) {
-            const int unit = unit_of(item), s = samples_of(item);
-            if (unit >= PART) return;
-            const float* w = weights + unit;
-            int at[U];  // a unit too many reads the first one's weights, and is not stored
-            float4 sum[U];
-#pragma unroll
-            for (int j = 0; j < U; ++j) {
-                at[j] = unit + j * PART < UNITS ? j * PART : 0;
-                sum[j] = all4(w[INPUTS * COLUMNS + at[j]]);
-            }
+    // Layer L, if there is one: relu(W x + b), or the outputs: then(output, s, values of four samples).
+    template <int L, class Then> METHOD void step(Shares& shares, Then&& then) const {
+        if constexpr (L >= 0 && L <= H) {
+            constexpr int COLUMNS = Net::columns(L), OWN = Net::own(L), INPUTS = Net::inputs(L);
+            const float* const w = weights + Net::offset(L);
+            if constexpr (L == H) {
+                few_products<B, INPUTS, 1, COLUMNS>(
+                    shares, w, Net::OUTPUTS, [=](int k, int s) { return quad(input<L>(k) + s); },
+                    [&](int output, int s, float4 sum) { then(output, s, plus(sum, all4(w[INPUTS * COLUMNS + output]))); });
+            } else {
+                const float *const own = input<L>(0), *const more = joined;
+                float* const out = hidden(L);
+                products<B, Net::units(L), 1, COLUMNS, INPUTS * COLUMNS>(
+                    shares, w,
+                    [=](int s, auto&& add) {
 #pragma unroll 8
-            for (int k = 0; k < OWN; ++k) {
-                const float4 value = quad(x.own + k * STRIDE + s);
+                        for (int k = 0; k < OWN; ++k) add(k, quad(own + k * STRIDE + s));
 #pragma unroll
-                for (int j = 0; j < U; ++j) add(sum[j], w[k * COLUMNS + at[j]], value);
+                        for (int k = OWN; k < INPUTS; ++k) add(k, quad(more + (k - OWN) * STRIDE + s));
+                    },
+                    [=](int unit, int s, float4 sum) { quad(out + unit * STRIDE + s) = relu(sum); });
             }
-#pragma unroll
-            for (int k = OWN; k < INPUTS; ++k) {
-                const float4 value = quad(x.joined + (k - OWN) * STRIDE + s);
-#pragma unroll
-                for (int j = 0; j < U; ++j) add(sum[j], w[k * COLUMNS + at[j]], value);
+        }
+    }
+    template <int L> METHOD void step(Shares& shares) const {
+        if constexpr (L < H) step<L>(shares, 0);
+    }
+    // All layers. Phases: HIDDEN + 1; first(shares) runs within the first.
+    template <class First, class Then> METHOD void all(First&& first, Then&& then) const {
+        unrolled<0, H + 1>([&](auto layer) {
+            PHASE(thread) {
+                Shares shares(thread);
+                if constexpr (decltype(layer)::value == 0) first(shares);
+                step<decltype(layer)::value>(shares, then);
             }
-#pragma unroll
-            for (int j = 0; j < U; ++j)
-                if (unit + j * PART < UNITS) quad(out + (unit + j * PART) * STRIDE + s) = relu(sum[j]);
         });
     }
+};
 
-    // Output layer: `then(output, s, value)` receives four samples' values from s on. Sixteen threads share a sum.
-    template <class Then>
-    static METHOD void head(Shares& shares, const float* weights, Input<Net::HIDDEN> x, Then&& then) {
-        constexpr int L = Net::HIDDEN, COLUMNS = Net::columns(L), INPUTS = Net::inputs(L), SUMS = Net::OUTPUTS * QUADS;
-        weights += Net::offset(L);
-        shares(rounded_up(SUMS * 16, 32), [&](int item) {
-            const int which = item / 16 < SUMS ? item / 16 : 0, output = which % Net::OUTPUTS;
-            const int s = which / Net::OUTPUTS * 4;
-            float4 sum = lane_sum<16>(item, INPUTS, [&](int k) {
-                float4 product = all4(0.0f);
-                add(product, weights[k * COLUMNS + output], quad(x.row(k) + s));
-                return product;
+// All layers for a single observation. Eight threads share a sum. Phases: one a layer.
+template <class Net> DEVICE void act_with(const float* weights, const float* observation, float* tape, float* out) {
+    unrolled<0, Net::HIDDEN + 1>([&](auto layer) {
+        constexpr int L = decltype(layer)::value, UNITS = Net::units(L), COLUMNS = Net::columns(L), INPUTS = Net::inputs(L);
+        const float *x = L ? tape + Net::row(L ? L - 1 : 0) : observation, *w = weights + Net::offset(L);
+        PHASE(thread) {
+            Shares shares(thread);
+            shares(rounded_up(UNITS * 8, 32), [&](int item) {
+                const int unit = item / 8 < UNITS ? item / 8 : 0;
+                float value = lane_sum<8>(item, INPUTS, [&](int k) { return w[k * COLUMNS + unit] * x[k]; });
+                if (item % 8 || item / 8 >= UNITS) return;
+                value += w[INPUTS * COLUMNS + unit];
+                if constexpr (L == Net::HIDDEN) out[unit] = value;
+                else tape[Net::row(L) + unit] = value < 0 ? 0.0f : value;
             });
-            if (item % 16 == 0 && item / 16 < SUMS)
-                then(output, s, plus(sum, all4(weights[INPUTS * COLUMNS + output])));
-        });
-    }
+        }
+    });
+}
 
-    // Errors of layer L's units -> errors out of hidden layer L - 1, whose values are h; out may be h itself.
-    template <int L, class Errors>
-    static METHOD void backward(Shares& shares, const float* weights, Errors errors, const float* h, float* out) {
-        constexpr int ROWS = Net::own(L), U = units_of_thread(ROWS, QUADS, 4), PART = (ROWS + U - 1) / U;
-        constexpr int COLUMNS = Net::columns(L);
-        weights += Net::offset(L);
-        shares(rounded_up(PART, LANES) * QUADS, [=](int item) {
-            const int row = unit_of(item), s = samples_of(item);
-            if (row >= PART) return;
-            const float* w = weights + row * COLUMNS;
-            int at[U];
-            float4 sum[U];
-#pragma unroll
-            for (int j = 0; j < U; ++j) {
-                at[j] = row + j * PART < ROWS ? j * PART * COLUMNS : 0;
-                sum[j] = all4(0.0f);
-            }
+// Errors of a layer's units. `scaled` times factor(unit) is the error; operator() lacks the loss gradient `scale` [STRIDE] of
+// each sample, but for STORED. SEEDED: of the last hidden layer, whose values `rows` are, before one output with the weights
+// `seed`; UNIT: of that output.
+enum class Form { STORED, SCALED, SEEDED, UNIT };
+template <Form FORM, int STRIDE> struct Errors {
+    const float *rows, *seed, *scale;
+    METHOD float4 operator()(int unit, int s) const {
+        if constexpr (FORM == Form::UNIT) return all4(1.0f);
+        else if constexpr (FORM == Form::SEEDED) return select(quad(rows + unit * STRIDE + s), all4(seed[unit]));
+        else return quad(rows + unit * STRIDE + s);
+    }
+    METHOD float4 scaled(int unit, int s) const {
+        if constexpr (FORM == Form::UNIT) return quad(scale + s);
+        else if constexpr (FORM == Form::SEEDED) return select(quad(rows + unit * STRIDE + s), quad(scale + s));
+        else if constexpr (FORM == Form::SCALED) return times(quad(rows + unit * STRIDE + s), quad(scale + s));
+        else return quad(rows + unit * STRIDE + s);
+    }
+    METHOD float factor(int unit) const {
+        if constexpr (FORM == Form::SEEDED) return seed[unit];
+        else return 1.0f;
+    }
+};
+
+// The backward pass of a forward pass. `seed`: a copy of the only output's weights, because gradients of hidden layers need
+// them while the output's are updated; `scale`: its loss gradients; `head`: several outputs' errors; `errors`: those of
+// hidden layers, at the rows of their values, whose place they may take (of a single output without the last layer's).
+template <class Net, int B> struct Backward {
+    CONSTANT int STRIDE = sample_stride(B), H = Net::HIDDEN;
+    CONSTANT bool SINGLE = Net::OUTPUTS == 1;
+    CONSTANT int STEPS = SINGLE ? H - 1 : H;  // layers whose errors are stored
+    Forward<Net, B> pass;
+    const float *seed, *scale, *head;
+    float* errors;
+
+    template <int L> METHOD auto of() const {
+        constexpr Form FORM = !SINGLE ? Form::STORED : L == H ? Form::UNIT : L == H - 1 ? Form::SEEDED : Form::SCALED;
+        const float* const own = FORM == Form::SEEDED ? pass.hidden(L) : errors + Net::row(L) * STRIDE;
+        return Errors<FORM, STRIDE>{L == H ? head : own, seed, scale};
+    }
+    // Copy the seeds: needed before the first step, if there is one output.
+    METHOD void begin(Shares& shares) const {
+        const float* const w = pass.weights + Net::offset(H);
+        float* const to = const_cast<float*>(seed);
+        if constexpr (SINGLE) shares(Net::last(), [=](int k) { to[k] = w[k * Net::columns(H)]; });
+    }
+    // Step K = 0 ... STEPS - 1: errors of the next lower hidden layer.
+    template <int K> METHOD void step(Shares& shares) const {
+        if constexpr (K >= 0 && K < STEPS) {
+            constexpr int L = STEPS - K;
+            const auto above = of<L>();
+            const float* const h = pass.hidden(L - 1);
+            float* const out = errors + Net::row(L - 1) * STRIDE;
+            products<B, Net::own(L), Net::columns(L), 1, -1>(
+                shares, pass.weights + Net::offset(L),
+                [=](int s, auto&& add) {
 #pragma unroll 8
-            for (int u = 0; u < Net::units(L); ++u) {
-                const float4 error = errors(u, s);
-#pragma unroll
-                for (int j = 0; j < U; ++j) add(sum[j], w[at[j] + u], error);
-            }
-#pragma unroll
-            for (int j = 0; j < U; ++j) {
-                const int place = (row + j * PART) * STRIDE + s;
-                if (row + j * PART < ROWS) quad(out + place) = select(quad(h + place), sum[j]);
+                    for (int u = 0; u < Net::units(L); ++u) add(u, above(u, s));
+                },
+                [=](int unit, int s, float4 sum) {
+                    const int place = unit * STRIDE + s;
+                    quad(out + place) = select(quad(h + place), sum);
+                });
+        }
+    }
+    // All steps. Phases: STEPS
+    METHOD void all() const {
+        unrolled<0, STEPS>([&](auto k) {
+            PHASE(thread) {
+                Shares shares(thread);
+                step<decltype(k)::value>(shares);
             }
         });
     }
 
-    // Gradient to the numbers that joined at layer JOINS: then(number, s, gradient of four samples).
-    template <class Errors, class Then>
-    static METHOD void joined_gradient(Shares& shares, const float* weights, int count, Errors errors, Then&& then) {
-        constexpr int L = Net::JOINS, COLUMNS = Net::columns(L);
-        weights += Net::offset(L) + Net::own(L) * COLUMNS;
-        shares(rounded_up(count * QUADS * 16, 32), [&](int item) {
-            const int which = item / 16 < count * QUADS ? item / 16 : 0, number = which % count, s = which / count * 4;
-            const float4 sum = lane_sum<16>(item, Net::units(L), [&](int u) {
-                float4 product = all4(0.0f);
-                add(product, weights[number * COLUMNS + u], errors(u, s));
-                return product;
-            });
-            if (item % 16 == 0 && item / 16 < count * QUADS) then(number, s, sum);
-        });
+    // Weight gradients of all layers, in tiles; each number goes to apply(place, is_bias, gradient, apply.fetch(place)).
+    template <class Apply> METHOD void gradients(Shares& shares, Apply apply) const {
+        unrolled<0, H + 1>([&](auto layer) { gradient<decltype(layer)::value>(shares, of<decltype(layer)::value>(), apply); });
     }
 
-    // Weight gradient of layer L, in tiles; each number goes to apply(place, is_bias, gradient, apply.fetch(place)).
-    template <int L, class Errors, class Apply>
-    static METHOD void gradient(Shares& shares, Input<L> x, Errors errors, Apply apply) {
+private:
+    template <int L, class Given, class Apply> METHOD void gradient(Shares& shares, Given errors, Apply apply) const {
         constexpr int INPUTS = Net::inputs(L), TILES = INPUTS / 4 + 1, COLUMNS = Net::columns(L);
         constexpr int UNITS = Net::units(L), U = units_of_thread(UNITS, TILES, 2), PART = (UNITS + U - 1) / U;
         shares(TILES * PART, [=](int item) mutable {
@@ -206,7 +276,7 @@ template <class Net, int BATCH> struct Passes {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int k = first + i <= INPUTS ? first + i : INPUTS;
-                rows[i] = x.row(k);
+                rows[i] = pass.template input<L>(k);
 #pragma unroll
                 for (int j = 0; j < U; ++j) {
                     sum[i][j] = 0.0f;
@@ -214,7 +284,7 @@ template <class Net, int BATCH> struct Passes {
                 }
             }
 #pragma unroll 2
-            for (int s = 0; s < QUADS * 4; s += 4) {
+            for (int s = 0; s < rounded_up(B, 4); s += 4) {
                 float4 error[U];
 #pragma unroll
                 for (int j = 0; j < U; ++j) error[j] = errors.scaled(at[j], s);
@@ -236,96 +306,6 @@ template <class Net, int BATCH> struct Passes {
             }
         });
     }
-
-    // All layers for a single observation; then(output, value) receives the outputs. Eight threads share a sum.
-    // Phases: one a layer.
-    template <class Then>
-    static METHOD void act(const float* weights, const float* observation, float* tape, Then&& then) {
-        unrolled<0, Net::HIDDEN + 1>([&](auto layer) {
-            constexpr int L = decltype(layer)::value, UNITS = Net::units(L), COLUMNS = Net::columns(L);
-            constexpr int INPUTS = Net::inputs(L);
-            const float *x = L ? tape + Net::row(L ? L - 1 : 0) : observation, *w = weights + Net::offset(L);
-            PHASE(thread) {
-                Shares shares(thread);
-                shares(rounded_up(UNITS * 8, 32), [&](int item) {
-                    const int unit = item / 8 < UNITS ? item / 8 : 0;
-                    float value = lane_sum<8>(item, INPUTS, [&](int k) { return w[k * COLUMNS + unit] * x[k]; });
-                    if (item % 8 || item / 8 >= UNITS) return;
-                    value += w[INPUTS * COLUMNS + unit];
-                    if constexpr (L == Net::HIDDEN) then(unit, value);
-                    else tape[Net::row(L) + unit] = value < 0 ? 0.0f : value;
-                });
-            }
-        });
-    }
-};
-
-// Errors of a layer's units, times the loss gradient `scale` [STRIDE] of each sample where they are not complete.
-template <int STRIDE> struct Stored {  // complete, [unit][STRIDE]
-    const float* rows;
-    METHOD float4 operator()(int unit, int s) const { return quad(rows + unit * STRIDE + s); }
-    METHOD float4 scaled(int unit, int s) const { return quad(rows + unit * STRIDE + s); }
-    METHOD float factor(int) const { return 1.0f; }
-};
-template <int STRIDE> struct Scaled {  // [unit][STRIDE], of a loss gradient 1
-    const float *rows, *scale;
-    METHOD float4 operator()(int unit, int s) const { return quad(rows + unit * STRIDE + s); }
-    METHOD float4 scaled(int unit, int s) const {
-        const float4 a = quad(rows + unit * STRIDE + s), b = quad(scale + s);
-        return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
-    }
-    METHOD float factor(int) const { return 1.0f; }
-};
-template <int STRIDE> struct Seeded {  // of the last hidden layer of a network with one output; `seed`: its weights
-    const float *h, *seed, *scale;
-    METHOD float4 operator()(int unit, int s) const { return select(quad(h + unit * STRIDE + s), all4(seed[unit])); }
-    METHOD float4 scaled(int unit, int s) const { return select(quad(h + unit * STRIDE + s), quad(scale + s)); }
-    METHOD float factor(int unit) const { return seed[unit]; }
-};
-template <int STRIDE> struct Unit {  // of that output
-    const float* scale;
-    METHOD float4 operator()(int, int) const { return all4(1.0f); }
-    METHOD float4 scaled(int, int s) const { return quad(scale + s); }
-    METHOD float factor(int) const { return 1.0f; }
-};
-
-// A network with one output or stored errors: which errors its layers have. `tape`: hidden values; `errors`: of hidden
-// layers, laid out as the tape (a network with one output leaves its last layer's out); `seed`: a copy of the output's
-// weights, because gradients of hidden layers need them while the output's are updated.
-template <class Net, int BATCH> struct Backpropagation {
-    CONSTANT int STRIDE = sample_stride(BATCH);
-    CONSTANT bool SINGLE = Net::OUTPUTS == 1;
-    const float *weights, *tape, *seed, *scale, *head;
-    float* errors;
-
-    template <int L> METHOD auto of() const {
-        if constexpr (L == Net::HIDDEN) {
-            if constexpr (SINGLE) return Unit<STRIDE>{scale};
-            else return Stored<STRIDE>{head};
-        } else if constexpr (SINGLE && L == Net::HIDDEN - 1) {
-            return Seeded<STRIDE>{tape + Net::row(L) * STRIDE, seed, scale};
-        } else if constexpr (SINGLE) {
-            return Scaled<STRIDE>{errors + Net::row(L) * STRIDE, scale};
-        } else {
-            return Stored<STRIDE>{errors + Net::row(L) * STRIDE};
-        }
-    }
-    // Errors of hidden layer L - 1 from those of layer L.
-    template <int L> METHOD void below(Shares& shares) const {
-        const int at = Net::row(L - 1) * STRIDE;
-        Passes<Net, BATCH>::template backward<L>(shares, weights, of<L>(), tape + at, errors + at);
-    }
-    // Layers whose errors `below` computes are FIRST, FIRST - 1, ... 1.
-    CONSTANT int FIRST = Net::HIDDEN - (SINGLE ? 1 : 0);
-
-    template <class Apply>
-    METHOD void gradients(Shares& shares, const float* x, const float* joined, const float* ones, Apply apply) const {
-        unrolled<0, Net::HIDDEN + 1>([&](auto layer) {
-            constexpr int L = decltype(layer)::value;
-            using P = Passes<Net, BATCH>;
-            P::template gradient<L>(shares, P::template input<L>(x, joined, tape, ones), of<L>(), apply);
-        });
-    }
 };
 
 // Settings of a network's optimiser, as networks/adam.py has them: take = 1 - keep; log_beta are natural logarithms.
@@ -339,9 +319,9 @@ struct AdamStep {
     float size, epsilon, shrink, factor;
 };
 
-DEVICE AdamStep adam_step(const AdamSettings& s, float step, float rate_factor) {
-    const float root = sqrt(-expm1(step * s.log_beta2)), rate = s.rate * rate_factor;
-    return {rate * root / -expm1(step * s.log_beta1), s.epsilon * root, 1.0f - rate * s.decay, 1.0f};
+DEVICE AdamStep adam_step(const AdamSettings& s, float step) {
+    const float root = sqrt(-expm1(step * s.log_beta2));
+    return {s.rate * root / -expm1(step * s.log_beta1), s.epsilon * root, 1.0f - s.rate * s.decay, 1.0f};
 }
 
 struct alignas(8) Moments {
@@ -386,19 +366,18 @@ struct Squares {
 };
 
 // One Adam step of a network. Phases: 1, or 3 where gradients are clipped (partial: THREADS doubles of work space).
-template <bool CLIP, class Net, int BATCH>
-DEVICE void fit(const Backpropagation<Net, BATCH>& errors, const float* x, const float* joined, const float* ones,
-                float* p, float* target, float* moments, const AdamSettings& settings, AdamStep* now, float tau,
-                double* partial) {
+template <bool CLIP = false, class Net, int B>
+DEVICE void fit(const Backward<Net, B>& errors, float* target, float* moments, const AdamSettings& settings, AdamStep* now,
+                float tau, double* partial = nullptr) {
+    float* const p = errors.pass.weights;
     if constexpr (CLIP) {
         PHASE(thread) {
             Shares shares(thread);
             double sum = 0.0;
-            errors.gradients(shares, x, joined, ones, Squares{p, settings.penalty, &sum});
+            errors.gradients(shares, Squares{p, settings.penalty, &sum});
             partial[thread] = sum;
         }
-        PHASE(thread) {
-            if (thread) continue;
+        ONCE {
             double sum = 0.0;
             for (int i = 0; i < THREADS; ++i) sum += partial[i];
             const double norm = sqrt(sum);
@@ -407,9 +386,48 @@ DEVICE void fit(const Backpropagation<Net, BATCH>& errors, const float* x, const
     }
     PHASE(thread) {
         Shares shares(thread);
-        const Adam adam{p, target, reinterpret_cast<Moments*>(moments), settings, *now, tau};
-        errors.gradients(shares, x, joined, ones, adam);
+        errors.gradients(shares, Adam{p, target, reinterpret_cast<Moments*>(moments), settings, *now, tau});
     }
+}
+
+// Gradient of a critic's value to the action `pass.joined`: then(number, s, four samples). `errors` may take the place of the
+// hidden values; the value goes to q, unless that is null. Phases: 2 HIDDEN - JOINS, or 1 if JOINS is HIDDEN.
+template <class Net, int B, class Then>
+DEVICE void action_gradient(const Backward<Net, B>& errors, int actions, float* q, Then&& then) {
+    constexpr int H = Net::HIDDEN, J = Net::JOINS, FORWARD = J == H ? 0 : H, LAST = J == H ? 0 : 2 * H - 1 - J;
+    unrolled<0, LAST + 1>([&](auto at) {
+        constexpr int NOW = decltype(at)::value;
+        PHASE(thread) {
+            Shares shares(thread);
+            if constexpr (NOW == 0) errors.begin(shares);
+            if constexpr (NOW < FORWARD) errors.pass.template step<NOW>(shares);
+            if constexpr (NOW == H)
+                if (q) errors.pass.template step<H>(shares, [=](int, int s, float4 value) { quad(q + s) = value; });
+            if constexpr (NOW >= FORWARD && NOW < LAST) errors.template step<NOW - FORWARD>(shares);
+            if constexpr (NOW == LAST)
+                few_products<B, Net::units(J), Net::columns(J), 1>(
+                    shares, errors.pass.weights + Net::offset(J) + Net::own(J) * Net::columns(J), actions,
+                    errors.template of<J>(), then);
+        }
+    });
+}
+
+// One step of a deterministic actor up the value of its critic at `critic.pass.joined`, the actor's actions. The errors of its
+// outputs go to `d_pi`; READY: those of its hidden layers are known. Phases: action_gradient, STEPS unless READY, fit
+template <bool CLIP, bool READY, class Critic, class Actor, int B>
+DEVICE void ascend(const Backward<Critic, B>& critic, const Backward<Actor, B>& actor, const float* weight, float* d_pi,
+                   float* target, float* moments, const AdamSettings& settings, AdamStep* now, float tau,
+                   double* partial = nullptr) {
+    constexpr int STRIDE = sample_stride(B);
+    const float* const pi = critic.pass.joined;
+    action_gradient(critic, Actor::OUTPUTS, nullptr, [=](int a, int s, float4 d) {
+        const float4 action = quad(pi + a * STRIDE + s), w = times(quad(weight + s), all4(-1.0f / B));
+        const float4 square = times(action, action);
+        const float4 slope = {1.0f - square.x, 1.0f - square.y, 1.0f - square.z, 1.0f - square.w};
+        quad(d_pi + a * STRIDE + s) = times(times(w, d), slope);
+    });
+    if constexpr (!READY) actor.all();
+    fit<CLIP>(actor, target, moments, settings, now, tau, partial);
 }
 
 // Return tanh(x), at most 1.82 ulp from the exact value: controllers/networks/mlp.py explains it. The approximations
@@ -425,18 +443,21 @@ DEVICE float tanh_exact(float x) {
 }
 DEVICE float4 tanh_exact(float4 x) { return {tanh_exact(x.x), tanh_exact(x.y), tanh_exact(x.z), tanh_exact(x.w)}; }
 
-// Copy the weights of a network's only output.
-template <class Net> DEVICE void copy_seeds(Shares& shares, const float* weights, float* seed) {
-    shares(Net::last(), [=](int k) { seed[k] = weights[Net::offset(Net::HIDDEN) + k * Net::columns(Net::HIDDEN)]; });
-}
+// Settings of all learners, of which each reads its own; the host fills them.
+struct LearnerSettings {
+    AdamSettings actor, critic, temperature;
+    float tau, smoothing, smoothing_clip, huber, target_entropy;
+    int policy_delay, copy_every, automatic;
+};
 
-// Errors of all hidden layers. Phases: one a layer whose errors are stored.
-template <class Net, int B> DEVICE void backward_all(const Backpropagation<Net, B>& errors) {
-    constexpr int FIRST = Backpropagation<Net, B>::FIRST;
-    unrolled<0, FIRST>([&](auto done) {
-        PHASE(thread) {
-            Shares shares(thread);
-            errors.template below<FIRST - decltype(done)::value>(shares);
-        }
-    });
-}
+// A policy whose first outputs become actions by tanh.
+template <class Shape, int OUTPUTS_> struct Squashed {
+    CONSTANT int OUTPUTS = OUTPUTS_;
+    using Actor = Network<Shape::OBSERVATION, 0, -1, OUTPUTS, typename Shape::Actor>;
+    static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
+        act_with<Actor>(hot, observation, scratch, output);
+    }
+    static METHOD void greedy(const float* output, float* action) {
+        for (int a = 0; a < Shape::ACTION; ++a) action[a] = tanh_exact(output[a]);
+    }
+};

@@ -55,10 +55,10 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
         Change changes[MOST];
         int added, died;
     };
-    struct Kept {
+    struct Kept {  // what a thread moves, and where to; negative: nowhere
         Item items[EACH];
         unsigned dead[EACH];
-        int item_to[EACH], dead_to[EACH];  // -1: nowhere
+        int item_to[EACH], dead_to[EACH], new_item_to, new_dead_to;
     };
     Shared& shared;
     const OrderMemory memory;
@@ -66,37 +66,23 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
     METHOD int size() const { return memory.head[1] - shared.died + shared.added; }
 
     METHOD void begin() {  // Phases: 1
-        PHASE(thread) {
-            if (thread == 0) shared.added = shared.died = 0;
-        }
+        ONCE shared.added = shared.died = 0;
     }
 
     // The slot at a rank in [0, size). One thread.
     METHOD unsigned select(int rank) const {
-        int low = 0, high = shared.added;  // how many added items come before it
-        while (low < high) {
-            const int middle = (low + high) / 2;
-            if (middle + alive_before(shared.items[middle].at) <= rank) low = middle + 1;
-            else high = middle;
-        }
-        if (low > 0) {
-            const Item& last = shared.items[low - 1];
-            if (low - 1 + alive_before(last.at) == rank) return last.slot;
-        }
-        int place = rank - low, skip = 0;  // among the living entries of the run
-        for (int until = shared.died; skip < until;) {
-            const int middle = (skip + until) / 2;
-            if ((int)shared.dead[middle] - middle <= place) skip = middle + 1;
-            else until = middle;
-        }
-        place += skip;
+        const auto place_of = [&](int j) { return j + alive_before(shared.items[j].at); };
+        const int low = lower_bound(shared.added, rank + 1, place_of);  // how many added items come before it
+        if (low > 0 && place_of(low - 1) == rank) return shared.items[low - 1].slot;
+        int place = rank - low;  // among the living entries of the run
+        place += lower_bound(shared.died, place + 1, [&](int j) { return (int)shared.dead[j] - j; });
         const int valid = memory.head[0];
         if constexpr (BY_AGE) return memory.run_slots[valid][place];
         else return (unsigned)memory.run[valid][place];
     }
 
     // Move slot_of(c), 0 <= c < count, to bits_of(c): from absence, or into absence (ABSENT). Slots differ; ABSENT as slot
-    // is no change. With BY_AGE, serial_of(c) is the serial number that the caller writes afterwards. Phases: 4, or 6.
+    // is no change. With BY_AGE, serial_of(c) is the serial number that the caller writes afterwards. Phases: 3, or 5.
     template <class SlotOf, class BitsOf, class SerialOf>
     METHOD void change(int count, SlotOf slot_of, BitsOf bits_of, SerialOf serial_of) {
         if (shared.added + count > ROOM || shared.died + count > ROOM) merge();
@@ -104,25 +90,23 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
         const Entry* const run = memory.run[memory.head[0]];
         const int length = memory.head[1];
         PHASE(thread) {
-            if (thread < count) {
-                Change& mine = shared.changes[thread];
-                const unsigned slot = slot_of(thread);
-                mine = {~(Entry)0, ABSENT, slot, ABSENT, ABSENT};
-                if (slot != ABSENT) {
-                    const unsigned before = memory.bits[slot], after = bits_of(thread);
-                    if (before != ABSENT) {
-                        const Entry old = entry_of(before, BY_AGE ? ~memory.serial[slot] : slot);
-                        const int place = find_item(added, old);
-                        if (place < added && shared.items[place].entry == old) mine.removed = place;
-                        else mine.died = find_in(run, length, old);
-                    }
-                    if (after != ABSENT) {
-                        mine.entry = entry_of(after, BY_AGE ? ~(unsigned)serial_of(thread) : slot);
-                        mine.at = find_in(run, length, mine.entry);
-                    }
-                    memory.bits[slot] = after;
-                }
+            if (thread >= count) continue;
+            Change& mine = shared.changes[thread];
+            const unsigned slot = slot_of(thread);
+            mine = {~(Entry)0, ABSENT, slot, ABSENT, ABSENT};
+            if (slot == ABSENT) continue;
+            const unsigned before = memory.bits[slot], after = bits_of(thread);
+            if (before != ABSENT) {
+                const Entry old = entry_of(before, BY_AGE ? ~memory.serial[slot] : slot);
+                const int place = find_item(added, old);
+                if (place < added && shared.items[place].entry == old) mine.removed = place;
+                else mine.died = find_in(run, length, old);
             }
+            if (after != ABSENT) {
+                mine.entry = entry_of(after, BY_AGE ? ~(unsigned)serial_of(thread) : slot);
+                mine.at = find_in(run, length, mine.entry);
+            }
+            memory.bits[slot] = after;
         }
         PerThread<Kept> moving;
         PHASE(thread) {
@@ -133,41 +117,18 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
                 kept.item_to[e] = kept.dead_to[e] = -1;
                 if (j < added) {
                     kept.items[e] = shared.items[j];
-                    int to = j;
-                    bool stays = true;
-                    for (int c = 0; c < count; ++c) {
-                        const Change& each = shared.changes[c];
-                        stays &= each.removed != (unsigned)j;
-                        to += (each.entry < kept.items[e].entry) - (each.removed < (unsigned)j);
-                    }
-                    if (stays) kept.item_to[e] = to;
+                    kept.item_to[e] = place_of_item(count, j, kept.items[e].entry, j);
                 }
                 if (j < died) {
                     kept.dead[e] = shared.dead[j];
-                    int to = j;
-                    for (int c = 0; c < count; ++c) to += shared.changes[c].died < kept.dead[e];
-                    kept.dead_to[e] = to;
+                    kept.dead_to[e] = place_of_dead(count, j, kept.dead[e]);
                 }
             }
-        }
-        PerThread<int> place_item, place_dead;
-        PHASE(thread) {
-            place_item(thread) = place_dead(thread) = -1;
-            if (thread < count) {
-                const Change& mine = shared.changes[thread];
-                if (mine.at != ABSENT) {
-                    const int before = find_item(added, mine.entry);
-                    int to = before;
-                    for (int c = 0; c < count; ++c)
-                        to += (shared.changes[c].entry < mine.entry) - (shared.changes[c].removed < (unsigned)before);
-                    place_item(thread) = to;
-                }
-                if (mine.died != ABSENT) {
-                    int to = lower_bound(died, mine.died, [&](int j) { return shared.dead[j]; });
-                    for (int c = 0; c < count; ++c) to += shared.changes[c].died < mine.died;
-                    place_dead(thread) = to;
-                }
-            }
+            kept.new_item_to = kept.new_dead_to = -1;
+            if (thread >= count) continue;
+            const Change& mine = shared.changes[thread];
+            if (mine.at != ABSENT) kept.new_item_to = place_of_item(count, find_item(added, mine.entry), mine.entry, -1);
+            if (mine.died != ABSENT) kept.new_dead_to = place_of_dead(count, dead_before(mine.died), mine.died);
         }
         PHASE(thread) {
             const Kept& kept = moving(thread);
@@ -178,16 +139,12 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
             }
             if (thread < count) {
                 const Change& mine = shared.changes[thread];
-                if (place_item(thread) >= 0) shared.items[place_item(thread)] = {mine.entry, mine.at, mine.slot};
-                if (place_dead(thread) >= 0) shared.dead[place_dead(thread)] = mine.died;
+                if (kept.new_item_to >= 0) shared.items[kept.new_item_to] = {mine.entry, mine.at, mine.slot};
+                if (kept.new_dead_to >= 0) shared.dead[kept.new_dead_to] = mine.died;
             }
-            if (thread == 0) {
-                int more = 0, more_dead = 0;
-                for (int c = 0; c < count; ++c) {
-                    more += (shared.changes[c].at != ABSENT) - (shared.changes[c].removed != ABSENT);
-                    more_dead += shared.changes[c].died != ABSENT;
-                }
-                shared.added = added + more, shared.died = died + more_dead;
+            for (int c = 0; thread == 0 && c < count; ++c) {
+                shared.added += (shared.changes[c].at != ABSENT) - (shared.changes[c].removed != ABSENT);
+                shared.died += shared.changes[c].died != ABSENT;
             }
         }
     }
@@ -211,15 +168,28 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
                 if constexpr (BY_AGE) memory.run_slots[1 - from][to] = item.slot;
             }
         }
-        PHASE(thread) {
-            if (thread == 0) {
-                memory.head[0] = 1 - from, memory.head[1] = length - died + added;
-                shared.added = shared.died = 0;
-            }
+        ONCE {
+            memory.head[0] = 1 - from, memory.head[1] = length - died + added;
+            shared.added = shared.died = 0;
         }
     }
 
 private:
+    // Where an item, or a dead position, that is at `place` lies after the changes; negative if the item `own` is removed.
+    METHOD int place_of_item(int count, int place, Entry entry, int own) const {
+        int to = place;
+        for (int c = 0; c < count; ++c) {
+            const Change& each = shared.changes[c];
+            to += each.removed == (unsigned)own && own >= 0 ? -4 * ROOM
+                                                             : (each.entry < entry) - (each.removed < (unsigned)place);
+        }
+        return to;
+    }
+    METHOD int place_of_dead(int count, int place, unsigned at) const {
+        int to = place;
+        for (int c = 0; c < count; ++c) to += shared.changes[c].died < at;
+        return to;
+    }
     METHOD int dead_before(unsigned at) const {
         return lower_bound(shared.died, at, [&](int j) { return shared.dead[j]; });
     }

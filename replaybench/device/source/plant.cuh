@@ -23,7 +23,7 @@ template <class Plant> struct PlantSettings {
     double initial[Plant::STATES], center[Plant::STATES], scale[Plant::STATES], limit[Plant::STATES];
     double middle[Plant::ACTIONS], half[Plant::ACTIONS], parameters[Plant::PARAMETERS ? Plant::PARAMETERS : 1];
     double substep, noise;
-    int choices[Plant::ACTIONS], observed[Plant::OBSERVED], substeps, steps, returns, padding;
+    int choices[Plant::ACTIONS], observed[Plant::OBSERVED], substeps, steps, returns;
 };
 
 // An episode of a member; `failed` after an action that is no number.
@@ -48,8 +48,7 @@ template <class Plant> struct Simulation {
         for (int i = 0; i < Plant::STATES; ++i) episode.state[i] = settings.initial[i];
         for (int a = 0; a < Plant::ACTIONS; ++a) episode.actuator_noise[a] = 0.0f;
         episode.total = 0.0;
-        episode.active = 1;
-        episode.length = episode.failed = episode.terminated = 0;
+        episode.active = 1, episode.length = episode.failed = episode.terminated = 0;
         sense();
     }
 

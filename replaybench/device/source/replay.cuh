@@ -11,13 +11,20 @@ enum class Retention { FIFO, FULL, RESV, TDE, EXPL };
 enum class Sampling { UNIFORM, PER, PERPROP };
 enum class Weighting { NONE, IS, FIS };
 
-CONSTANT int HEAD = 1024, FAN = 32, LEVELS = 7, TAILS = 1024;
+CONSTANT int FAN = 32, LEVELS = 7, TAILS = 1024;
+
+// Byte offsets of OrderMemory.
+struct OrderPlaces {
+    long long bits, run[2], slots[2];
+};
 
 struct ReplaySettings {
-    double drop, sampling_alpha, epsilon, retention_alpha, beta_first, beta_last;
-    const double *sampling_head, *retention_head;  // sums of r^-alpha up to k = 0 ... 1024
+    double drop, sampling_alpha, epsilon, beta_first, beta_last;
+    const double *sampling_sums, *retention_sums;  // of r^-alpha up to k = 0 ... capacity
     const int* retention_edges;                    // of `segments` + 1 ranks
-    long long rows, serial, replays, td_bits, td_run[2], exploration_bits, exploration_run[2], slots[4], sums[LEVELS];
+    long long rows, serial, replays;
+    OrderPlaces td, exploration;
+    long long sums[LEVELS];
     int capacity, segments, levels, normalise;
 };
 
@@ -34,42 +41,14 @@ struct ReplayState {
 #define CALLED static
 #endif
 
-// Sum of r^-alpha up to k, and the largest k whose sum is at most `mass`: see replay/orders/rank_law.py.
-CALLED double partial_sum(const double* head, double alpha, int k) {
-    if (k <= HEAD) return head[k];
-    const double m = HEAD, power = 1.0 - alpha, ratio = k / m, fm = pow(m, -alpha), fk = pow((double)k, -alpha);
-    const double integral = power == 0.0 ? log(ratio) : alpha == 0.0 ? k - m : m * fm * expm1(power * log(ratio)) / power;
-    const double slope = -alpha * (fk / k - fm / m) / 12;
-    const double third = alpha * (alpha + 1) * (alpha + 2) * (fk / ((double)k * k * k) - fm / (m * m * m)) / 720;
-    return head[HEAD] + integral + (fk - fm) / 2 + slope + third;
+// The largest k <= count whose sum of r^-alpha up to k is at most `mass`: see replay/orders/rank_law.py.
+CALLED int ranks_below(const double* sums, int count, double mass) {
+    return lower_bound(count, true, [=](int k) { return sums[k + 1] > mass; });
 }
-CALLED int ranks_below(const double* head, double alpha, int count, double mass) {
-    if (count <= HEAD || mass < head[HEAD]) {
-        int low = 0, high = count < HEAD ? count : HEAD;
-        while (low < high) {
-            const int middle = (low + high) / 2;
-            if (head[middle + 1] <= mass) low = middle + 1;
-            else high = middle;
-        }
-        return low;
-    }
-    const double power = 1.0 - alpha, excess = (mass - head[HEAD]) * pow((double)HEAD, alpha - 1.0);
-    const double inside = power * excess > -1.0 + 1e-16 ? power * excess : -1.0 + 1e-16;
-    double log_ratio = power == 0.0 ? excess : log1p(inside) / power;
-    log_ratio = log_ratio < 50.0 ? log_ratio : 50.0;
-    const double guess = HEAD * exp(log_ratio);
-    int k = guess < count ? (int)guess : count;
-    while (k < count && partial_sum(head, alpha, k + 1) <= mass) ++k;
-    while (k > HEAD && partial_sum(head, alpha, k) > mass) --k;
-    return k;
-}
-// The rank (from 0) at which the cumulative probability reaches `share`, and its own probability.
-CALLED int rank_at(const double* head, double alpha, int count, double share, double* probability) {
-    const double total = partial_sum(head, alpha, count);
-    int rank = ranks_below(head, alpha, count, share * total);
-    rank = rank < count ? rank : count - 1;
-    *probability = pow(rank + 1.0, -alpha) / total;
-    return rank;
+// The rank (from 0) at which the cumulative probability reaches `share`.
+CALLED int rank_at(const double* sums, int count, double share) {
+    const int rank = ranks_below(sums, count, share * sums[count]);
+    return rank < count ? rank : count - 1;
 }
 
 // Write Pr(X >= K) for X ~ Binomial(n, p) and K = 0 ... most < TAILS. One thread.
@@ -110,7 +89,8 @@ template <class Rules> struct Replay {
         typename If<COUNTS, double[TAILS]>::type reached;
         unsigned idx[B], live[B], slot;
         int edges[Rules::SAMPLING == Sampling::PER ? B + 1 : 1], edges_for, lifetime;
-        float weight[B], priority[PRIORITIES ? B : 1], count[COUNTS ? B : 1];
+        float weight[B], priority[PRIORITIES ? B : 1];
+        int count[COUNTS ? B : 1];
         double expected, mean;
     };
 
@@ -124,22 +104,18 @@ template <class Rules> struct Replay {
     METHOD float* rows() const { return at<float>(settings.rows); }
     METHOD unsigned* serial() const { return at<unsigned>(settings.serial); }
     METHOD float* leaf() const { return at<float>(settings.sums[0]); }
-    METHOD ByTD td() const {
-        return {shared.td, {{at<Entry>(settings.td_run[0]), at<Entry>(settings.td_run[1])},
-                            {at<unsigned>(settings.slots[0]), at<unsigned>(settings.slots[1])},
-                            at<unsigned>(settings.td_bits), serial(), state.td_head}};
+    METHOD OrderMemory order(const OrderPlaces& of, int* head) const {
+        return {{at<Entry>(of.run[0]), at<Entry>(of.run[1])},
+                {at<unsigned>(of.slots[0]), at<unsigned>(of.slots[1])}, at<unsigned>(of.bits), serial(), head};
     }
+    METHOD ByTD td() const { return {shared.td, order(settings.td, state.td_head)}; }
     METHOD ByExploration exploration() const {
-        return {shared.exploration, {{at<Entry>(settings.exploration_run[0]), at<Entry>(settings.exploration_run[1])},
-                                     {at<unsigned>(settings.slots[2]), at<unsigned>(settings.slots[3])},
-                                     at<unsigned>(settings.exploration_bits), serial(), state.exploration_head}};
+        return {shared.exploration, order(settings.exploration, state.exploration_head)};
     }
 
     // At the start of a launch: what lies in shared memory begins empty. Phases: 3
     METHOD void begin() const {
-        PHASE(thread) {
-            if (thread == 0) shared.edges_for = shared.lifetime = -1;
-        }
+        ONCE shared.edges_for = shared.lifetime = -1;
         if constexpr (BY_TD) td().begin();
         if constexpr (BY_EXPLORATION) exploration().begin();
     }
@@ -152,32 +128,27 @@ template <class Rules> struct Replay {
 
     // Offer one experience, a row [WIDTH] in shared memory.
     METHOD void store(const float* row) const {
-        PHASE(thread) {
-            if (thread == 0) shared.slot = choose_slot();
-        }
+        ONCE shared.slot = choose_slot();
         const unsigned slot = shared.slot, number = state.collected + 1;
+        const bool stored = slot != ABSENT;
         const auto mine = [=](int) { return slot; };
         const auto numbered = [=](int) { return number; };
-        if (slot != ABSENT) {
-            if constexpr (BY_TD) td().change(1, mine, [](int) { return 0x7f800000u; }, numbered);
-            if constexpr (BY_EXPLORATION)
-                exploration().change(1, mine, [=](int) { return key_bits(row[Rules::EXPLORATION_AT]); }, numbered);
-        }
+        if constexpr (BY_TD)
+            if (stored) td().change(1, mine, [](int) { return 0x7f800000u; }, numbered);
+        if constexpr (BY_EXPLORATION)
+            if (stored) exploration().change(1, mine, [=](int) { return key_bits(row[Rules::EXPLORATION_AT]); }, numbered);
         PHASE(thread) {
-            if (slot != ABSENT)
-                for (int i = thread; i < W; i += THREADS) rows()[(long long)slot * W + i] = row[i];
-            if (thread == 0) {
-                state.collected = number;
-                if (slot != ABSENT) {
-                    serial()[slot] = number;
-                    state.count += slot == state.count;
-                    if constexpr (COUNTS) at<unsigned short>(settings.replays)[slot] = 0;
-                    if constexpr (PRIORITIES) leaf()[slot] = state.largest;
-                }
-            }
+            for (int i = thread; stored && i < W; i += THREADS) rows()[(long long)slot * W + i] = row[i];
+            if (thread) continue;
+            ++state.collected;
+            if (!stored) continue;
+            serial()[slot] = state.collected;
+            state.count += slot == state.count;
+            if constexpr (COUNTS) at<unsigned short>(settings.replays)[slot] = 0;
+            if constexpr (PRIORITIES) leaf()[slot] = state.largest;
         }
         if constexpr (PRIORITIES)
-            if (slot != ABSENT) sum_up(1, mine);
+            if (stored) sum_up(1, mine);
     }
 
     // Draw a batch: `shared.idx`, `probability` and `weight`. `updates_end`: updates at the end of this phase; `progress` of
@@ -186,70 +157,60 @@ template <class Rules> struct Replay {
         const int count = state.count;
         if constexpr (Rules::SAMPLING == Sampling::PER) {
             if (count >= B && shared.edges_for != count) {
-                const double total = partial_sum(settings.sampling_head, settings.sampling_alpha, count);
+                const double* const sums = settings.sampling_sums;
                 PHASE(thread) {
-                    if (thread < B + 1)
-                        shared.edges[thread] =
-                            thread == 0 ? 0 : thread == B ? count
-                            : ranks_below(settings.sampling_head, settings.sampling_alpha, count, total * thread / B);
+                    if (thread <= B) shared.edges[thread] = ranks_below(sums, count, sums[count] * thread / B);
                 }
-                PHASE(thread) {
-                    if (thread == 0) {
-                        for (int b = 1; b < B; ++b) {
-                            const int least = shared.edges[b - 1] + 1, most = count - B + b;
-                            const int edge = shared.edges[b] > least ? shared.edges[b] : least;
-                            shared.edges[b] = edge < most ? edge : most;
-                        }
-                        shared.edges_for = count;
+                ONCE {
+                    for (int b = 1; b < B; ++b) {  // each segment has a rank
+                        const int least = shared.edges[b - 1] + 1, most = count - B + b;
+                        const int edge = shared.edges[b] > least ? shared.edges[b] : least;
+                        shared.edges[b] = edge < most ? edge : most;
                     }
+                    shared.edges_for = count;
                 }
             }
         }
         PHASE(thread) {
-            if (thread < B) {
-                const unsigned update = state.updates;
-                if constexpr (Rules::SAMPLING == Sampling::UNIFORM) {
-                    shared.idx[thread] = random.below(count, Purpose::SAMPLING, update, thread);
-                    shared.probability[thread] = 1.0 / count;
-                } else {
-                    const double share = random.uniform(Purpose::SAMPLING, update, thread);
-                    if constexpr (Rules::SAMPLING == Sampling::PER) shared.idx[thread] = by_rank(thread, count, share);
-                    else shared.idx[thread] = in_proportion((thread + share) / B, &shared.probability[thread]);
-                }
+            if (thread >= B) continue;
+            const unsigned update = state.updates;
+            if constexpr (Rules::SAMPLING == Sampling::UNIFORM) {
+                shared.idx[thread] = random.below(count, Purpose::SAMPLING, update, thread);
+                shared.probability[thread] = 1.0 / count;
+            } else {
+                const double share = random.uniform(Purpose::SAMPLING, update, thread);
+                if constexpr (Rules::SAMPLING == Sampling::PER) shared.idx[thread] = by_rank(thread, count, share);
+                else shared.idx[thread] = in_proportion((thread + share) / B, &shared.probability[thread]);
             }
         }
         weigh(progress, updates_end);
-        PHASE(thread) {
-            if (thread == 0) ++state.updates;
-        }
+        ONCE ++state.updates;
     }
 
     // Use the TD errors [B] of the batch that was drawn last.
     METHOD void annotate(const float* td_error) const {
         if constexpr (BY_TD || PRIORITIES) {
             PHASE(thread) {
-                if (thread < B) {
-                    bool last = true;  // of several draws of a slot the last one counts
-                    for (int b = thread + 1; b < B; ++b) last &= shared.idx[b] != shared.idx[thread];
-                    shared.live[thread] = last ? shared.idx[thread] : ABSENT;
-                    if constexpr (PRIORITIES)
-                        shared.priority[thread] =
-                            (float)pow(fabs((double)td_error[thread]) + settings.epsilon, settings.sampling_alpha);
-                }
+                if (thread >= B) continue;
+                bool last = true;  // of several draws of a slot the last one counts
+                for (int b = thread + 1; b < B; ++b) last &= shared.idx[b] != shared.idx[thread];
+                shared.live[thread] = last ? shared.idx[thread] : ABSENT;
+                if constexpr (PRIORITIES)
+                    shared.priority[thread] =
+                        (float)pow(fabs((double)td_error[thread]) + settings.epsilon, settings.sampling_alpha);
             }
         }
         if constexpr (BY_TD)
             td().change(B, [=](int b) { return shared.live[b]; }, [=](int b) { return key_bits(td_error[b]); },
                         [=](int b) { return serial()[shared.live[b]]; });
         if constexpr (PRIORITIES) {
-            PHASE(thread) {
-                if (thread == 0)
-                    for (int b = 0; b < B; ++b) {
-                        float& p = shared.priority[b];
-                        if (!(p <= 3.402823466e38f)) p = state.largest;
-                        else if (p < 0x1p-126f) p = 0x1p-126f;
-                        state.largest = p > state.largest ? p : state.largest;
-                    }
+            ONCE {
+                for (int b = 0; b < B; ++b) {
+                    float& p = shared.priority[b];
+                    if (!(p <= 3.402823466e38f)) p = state.largest;
+                    else if (p < 0x1p-126f) p = 0x1p-126f;
+                    state.largest = p > state.largest ? p : state.largest;
+                }
             }
             PHASE(thread) {
                 if (thread < B && shared.live[thread] != ABSENT) leaf()[shared.live[thread]] = shared.priority[thread];
@@ -272,19 +233,12 @@ private:
             return place < capacity ? place : ABSENT;
         }
         if constexpr (RANKED) {
-            const double share = random.uniform(Purpose::RETENTION, state.offers);
-            double unused;
-            int rank;
-            if (settings.segments) {
-                const double place = share * settings.segments;
-                const int segment = (int)place, low = settings.retention_edges[segment];
-                rank = low + (int)((place - segment) * (settings.retention_edges[segment + 1] - low));
-            } else {
-                rank = rank_at(settings.retention_head, settings.retention_alpha, capacity, share, &unused);
-            }
-            const int from_end = (int)capacity - 1 - rank;
-            if constexpr (Rules::RETENTION == Retention::TDE) return td().select(from_end);
-            else if constexpr (BY_EXPLORATION) return exploration().select(from_end);
+            const double share = random.uniform(Purpose::RETENTION, state.offers), place = share * settings.segments;
+            const int segment = (int)place, *const edges = settings.retention_edges;
+            const int rank = settings.segments ? edges[segment] + (int)((place - segment) * (edges[segment + 1] - edges[segment]))
+                                               : rank_at(settings.retention_sums, capacity, share);
+            if constexpr (BY_EXPLORATION) return exploration().select((int)capacity - 1 - rank);
+            else return td().select((int)capacity - 1 - rank);
         }
         return ABSENT;  // FULL has room for the whole run
     }
@@ -292,7 +246,9 @@ private:
     METHOD unsigned by_rank(int b, int count, double share) const {
         int rank;
         if (count < B) {
-            rank = rank_at(settings.sampling_head, settings.sampling_alpha, count, (b + share) / B, &shared.probability[b]);
+            const double* const sums = settings.sampling_sums;
+            rank = rank_at(sums, count, (b + share) / B);
+            shared.probability[b] = pow(rank + 1.0, -settings.sampling_alpha) / sums[count];
         } else {
             const int low = shared.edges[b], width = shared.edges[b + 1] - low;
             rank = low + (int)(share * width);
@@ -301,16 +257,18 @@ private:
         return td().select(rank);
     }
 
-    // Walk down the sums, each node of which has FAN children; the lowest level holds the priorities as float.
+    // Priorities on the lowest level, sums of FAN nodes below on each other one; padding is zero.
+    METHOD double sum_at(int level, int node) const {
+        return level ? at<double>(settings.sums[level])[node] : leaf()[node];
+    }
     METHOD unsigned in_proportion(double share, double* probability) const {
         int node = 0, level = settings.levels;
-        const double total = at<double>(settings.sums[level])[0];
+        const double total = sum_at(level, 0);
         double left = share * total;
         for (; level > 0; --level) {
-            const int first = node * FAN, last = children_end(level, first) - 1;
             int chosen = -1;
-            for (int child = first; child <= last; ++child) {
-                const double part = level == 1 ? leaf()[child] : at<double>(settings.sums[level - 1])[child];
+            for (int child = node * FAN, end = child + FAN; child < end; ++child) {
+                const double part = sum_at(level - 1, child);
                 if (part <= 0.0) continue;
                 chosen = child;  // rounding may lead beyond the last one that has a share
                 if (left < part) break;
@@ -321,68 +279,47 @@ private:
         *probability = leaf()[node] / total;
         return node;
     }
-    METHOD int children_end(int level, int first) const {
-        int below = settings.capacity;
-        for (int k = 1; k < level; ++k) below = (below + FAN - 1) / FAN;
-        return first + FAN < below ? first + FAN : below;
-    }
     // Recompute the sums above changed slots: sums do not drift. Phases: levels
     template <class SlotOf> METHOD void sum_up(int count, SlotOf slot_of) const {
         for (int level = 1, span = FAN; level <= settings.levels; ++level, span *= FAN) {
             PHASE(thread) {
-                if (thread < count) {
-                    const int node = slot_of(thread) / span, first = node * FAN, end = children_end(level, first);
-                    double sum = 0.0;
-                    for (int child = first; child < end; ++child)
-                        sum += level == 1 ? leaf()[child] : at<double>(settings.sums[level - 1])[child];
-                    at<double>(settings.sums[level])[node] = sum;
-                }
+                if (thread >= count) continue;
+                const int node = slot_of(thread) / span;
+                double sum = 0.0;
+                for (int child = 0; child < FAN; ++child) sum += sum_at(level - 1, node * FAN + child);
+                at<double>(settings.sums[level])[node] = sum;
             }
         }
     }
 
     METHOD void weigh(float progress, unsigned updates_end) const {
-        if constexpr (Rules::WEIGHTING == Weighting::NONE) {
-            PHASE(thread) {
-                if (thread < B) shared.weight[thread] = 1.0f;
-            }
-        }
-        if constexpr (Rules::WEIGHTING == Weighting::IS) {
-            const double beta = settings.beta_first + (settings.beta_last - settings.beta_first) * progress;
-            PHASE(thread) {
-                if (thread < B) {
-                    const auto raw = [&](int b) { return pow(state.count * shared.probability[b], -beta); };
-                    double most = 1.0;
-                    if (settings.normalise) {
-                        most = 0.0;
-                        for (int b = 0; b < B; ++b) most = raw(b) > most ? raw(b) : most;
-                    }
-                    shared.weight[thread] = (float)(raw(thread) / most);
-                }
-            }
-        }
+        unsigned short* const replays = at<unsigned short>(settings.replays);
         if constexpr (COUNTS) {
-            unsigned short* const replays = at<unsigned short>(settings.replays);
             PHASE(thread) {
-                if (thread < B) {
-                    int times = replays[shared.idx[thread]] + 1;
-                    for (int b = 0; b < thread; ++b) times += shared.idx[b] == shared.idx[thread];
-                    shared.count[thread] = times < TAILS - 1 ? times : TAILS - 1;
-                }
                 if (thread == 0 && state.updates_before == 0)
                     state.offers_before = state.offers, state.updates_before = updates_end;
+                if (thread >= B) continue;
+                int times = replays[shared.idx[thread]] + 1;
+                for (int b = 0; b < thread; ++b) times += shared.idx[b] == shared.idx[thread];
+                shared.count[thread] = times < TAILS - 1 ? times : TAILS - 1;
             }
-            PHASE(thread) {
-                if (thread == 0) {
-                    for (int b = 0; b < B; ++b) replays[shared.idx[b]] = (unsigned short)shared.count[b];
-                    expect(updates_end);
-                }
+            ONCE {
+                for (int b = 0; b < B; ++b) replays[shared.idx[b]] = (unsigned short)shared.count[b];
+                expect(updates_end);
             }
-            PHASE(thread) {
-                if (thread < B)
-                    shared.weight[thread] = (float)pow(shared.reached[(int)shared.count[thread]] / shared.mean,
-                                                       settings.beta_first);
+        }
+        const double beta = settings.beta_first + (settings.beta_last - settings.beta_first) * progress;
+        PHASE(thread) {
+            if (thread >= B) continue;
+            double raw = 1.0, most = 1.0;
+            if constexpr (COUNTS) raw = pow(shared.reached[shared.count[thread]] / shared.mean, settings.beta_first);
+            if constexpr (Rules::WEIGHTING == Weighting::IS) {
+                const auto weight = [&](int b) { return pow(state.count * shared.probability[b], -beta); };
+                raw = weight(thread);
+                if (settings.normalise) most = raw;
+                for (int b = 0; settings.normalise && b < B; ++b) most = weight(b) > most ? weight(b) : most;
             }
+            shared.weight[thread] = (float)(raw / most);
         }
     }
 

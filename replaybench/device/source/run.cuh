@@ -7,20 +7,18 @@
 #include "plant.cuh"
 #include "replay.cuh"
 
-enum class Noise : int { NONE, PROCESS, GAUSSIAN };
-
 // The same for all members; the host fills it.
 struct RunSettings {
-    Learner::Settings learner;
+    LearnerSettings learner;
     PlantSettings<Plant> plant;
     ReplaySettings replay;
     unsigned long long seed;
-    long long stride, episode_at, hot_at, cold_at, replay_at;  // bytes: of a member, and of its parts
+    long long stride, run_at, hot_at, cold_at, replay_at;  // bytes: of a member, and of its parts
     double updates_per_phase, horizon;
-    double first_scale, last_scale, diffusion, friction, noise_bound, action_bound;  // of exploration
+    // Exploration: a scale that falls linearly, of a noise process or the probability of a random choice.
+    double first_scale, last_scale, diffusion, friction, noise_bound, action_bound, decay_episodes;
     float discount, reward_scale;
-    int decay_episodes, update_every, greedy_every, warmup_rounds, first_member;
-    Noise noise;
+    int update_every, greedy_every, warmup_rounds, first_member;
 };
 
 // A member's counters that are neither the plant's nor the buffer's.
@@ -28,6 +26,7 @@ struct RunState {
     Episode<Plant> training, evaluation;
     double process[Plant::ACTIONS], scores, lengths, ended;
     unsigned explored, updates;
+    int begun;  // the round in which the training episode began
 };
 
 using Buffer = Replay<Rules>;
@@ -39,7 +38,7 @@ struct RunShared {
     Samples batch;
     Buffer::Shared buffer;
     RunState run;
-    float action[Plant::ACTIONS], greedy[Plant::ACTIONS], observation[Plant::OBSERVED], row[Rules::WIDTH];
+    float output[Learner::OUTPUTS], action[Plant::ACTIONS], greedy[Plant::ACTIONS], row[Rules::WIDTH];
 };
 
 struct Member {
@@ -62,33 +61,24 @@ struct Member {
 
     METHOD void load() const {
         PHASE(thread) {
-            const float* const hot = reinterpret_cast<const float*>(base + settings.hot_at);
-            const int* const from = reinterpret_cast<const int*>(base + settings.episode_at);
-            int* const to = reinterpret_cast<int*>(&shared.run);
-            int* const batch = reinterpret_cast<int*>(&shared.batch);
-            for (int i = thread; i < Learner::HOT; i += THREADS) shared.hot[i] = hot[i];
-            for (int i = thread; i < (int)(sizeof(RunState) / 4); i += THREADS) to[i] = from[i];
-            for (int i = thread; i < (int)(sizeof(Samples) / 4); i += THREADS) batch[i] = 0;
+            copy(thread, shared.hot, base + settings.hot_at, sizeof(shared.hot));
+            copy(thread, &shared.run, base + settings.run_at, sizeof(RunState));
+            copy(thread, &shared.batch, nullptr, sizeof(Samples));  // padding is zero
         }
         buffer().begin();
     }
     METHOD void save() const {
         buffer().end();
         PHASE(thread) {
-            float* const hot = reinterpret_cast<float*>(base + settings.hot_at);
-            int* const to = reinterpret_cast<int*>(base + settings.episode_at);
-            const int* const from = reinterpret_cast<const int*>(&shared.run);
-            for (int i = thread; i < Learner::HOT; i += THREADS) hot[i] = shared.hot[i];
-            for (int i = thread; i < (int)(sizeof(RunState) / 4); i += THREADS) to[i] = from[i];
+            copy(thread, base + settings.hot_at, shared.hot, sizeof(shared.hot));
+            copy(thread, base + settings.run_at, &shared.run, sizeof(RunState));
         }
     }
 
     // Run round `round`; write its score, length, and where due the greedy score.
     METHOD void advance(int round, double* score, double* length, double* greedy) const {
         const int every = settings.update_every, steps = settings.plant.steps;
-        PHASE(thread) {
-            if (thread == 0) shared.run.scores = shared.run.lengths = shared.run.ended = 0.0;
-        }
+        ONCE shared.run.scores = shared.run.lengths = shared.run.ended = 0.0;
         if (every == 0) {
             begin(round);
             while (shared.run.training.active) step(round);
@@ -100,99 +90,88 @@ struct Member {
                 if (++done % every == 0) learn((int)(done / every) - 1, round);
             }
         }
-        PHASE(thread) {
-            if (thread == 0) {
-                const double ended = shared.run.ended;
-                *score = shared.run.scores / ended;  // no number if none has ended
-                *length = shared.run.lengths / ended;
+        ONCE {
+            *score = shared.run.scores / shared.run.ended;  // no number if none has ended
+            *length = shared.run.lengths / shared.run.ended;
+        }
+        if (greedy == nullptr) return;
+        ONCE evaluation().begin();
+        while (shared.run.evaluation.active) {
+            Learner::act(shared.hot, shared.run.evaluation.observation, shared.output, shared.scratch);
+            ONCE {
+                Learner::greedy(shared.output, shared.greedy);
+                evaluation().step(shared.greedy);
             }
         }
-        if (greedy != nullptr) {
-            PHASE(thread) {
-                if (thread == 0) evaluation().begin();
-            }
-            while (shared.run.evaluation.active) {
-                policy(shared.run.evaluation);
-                PHASE(thread) {
-                    if (thread == 0) evaluation().step(shared.greedy);
-                }
-            }
-            PHASE(thread) {
-                if (thread == 0) *greedy = shared.run.evaluation.score(settings.plant);
-            }
-        }
+        ONCE *greedy = shared.run.evaluation.score(settings.plant);
     }
 
 private:
-    METHOD void policy(const Episode<Plant>& episode) const {
-        PHASE(thread) {
-            if (thread < Plant::OBSERVED) shared.observation[thread] = episode.observation[thread];
-        }
-        Learner::act(shared.hot, shared.observation, shared.greedy, shared.scratch);
+    // A thread's share of a copy of 4-byte words, zeros without `from`.
+    static METHOD void copy(int thread, void* to, const void* from, int bytes) {
+        for (int i = thread; i < bytes / 4; i += THREADS) ((int*)to)[i] = from ? ((const int*)from)[i] : 0;
     }
 
     METHOD void begin(int round) const {
-        PHASE(thread) {
-            if (thread == 0) {
-                training().begin();
-                for (int a = 0; a < Plant::ACTIONS; ++a) shared.run.process[a] = 0.0;
-            }
+        ONCE {
+            training().begin();
+            shared.run.begun = round;
+            for (int a = 0; a < Plant::ACTIONS; ++a) shared.run.process[a] = 0.0;
         }
     }
 
+    CONSTANT bool NOISE_STORED = Rules::WIDTH > 2 * Plant::OBSERVED + Plant::ACTIONS + 3;
     METHOD void step(int round) const {
-        policy(shared.run.training);
-        PHASE(thread) {
-            if (thread == 0) {
-                Episode<Plant>& episode = shared.run.training;
-                explore(round);
-                float* row = shared.row;
-                float deviation = 0.0f;
-                for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = episode.observation[o];
-                for (int a = 0; a < Plant::ACTIONS; ++a) {
-                    *row++ = shared.action[a];
-                    deviation += fabsf(shared.action[a] - shared.greedy[a]);
-                }
-                float sensed[Plant::OBSERVED];
-                for (int o = 0; o < Plant::OBSERVED; ++o) sensed[o] = episode.sensor_noise[o];
-                training().step(shared.action);
-                *row++ = (float)episode.reward;
-                for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = episode.observation[o];
-                *row++ = episode.terminated ? 1.0f : 0.0f;
-                *row++ = deviation;
-                if constexpr (Rules::WIDTH > 2 * Plant::OBSERVED + Plant::ACTIONS + 3) {
-                    for (int o = 0; o < Plant::OBSERVED; ++o) *row++ = sensed[o];
-                    for (int a = 0; a < Plant::ACTIONS; ++a) *row++ = episode.actuator_noise[a];
-                }
-                if (!episode.active) {
-                    shared.run.scores += episode.score(settings.plant);
-                    shared.run.lengths += episode.length;
-                    shared.run.ended += 1.0;
-                }
+        Learner::act(shared.hot, shared.run.training.observation, shared.output, shared.scratch);
+        ONCE {
+            constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS;
+            Episode<Plant>& episode = shared.run.training;
+            explore(round < settings.warmup_rounds);
+            float *const row = shared.row, *const after = row + S + A, *const noise = after + S + 3, deviation = 0.0f;
+            for (int a = 0; a < A; ++a) {
+                row[S + a] = shared.action[a];
+                deviation += fabsf(shared.action[a] - shared.greedy[a]);
             }
+            for (int o = 0; o < S; ++o) row[o] = episode.observation[o];
+            for (int o = 0; NOISE_STORED && o < S; ++o) noise[o] = episode.sensor_noise[o];
+            training().step(shared.action);
+            after[0] = (float)episode.reward;
+            for (int o = 0; o < S; ++o) after[1 + o] = episode.observation[o];
+            after[S + 1] = episode.terminated ? 1.0f : 0.0f;
+            after[S + 2] = deviation;
+            for (int a = 0; NOISE_STORED && a < A; ++a) noise[S + a] = episode.actuator_noise[a];
+            if (episode.active) continue;
+            shared.run.scores += episode.score(settings.plant);
+            shared.run.lengths += episode.length;
+            shared.run.ended += 1.0;
         }
         buffer().store(shared.row);
     }
 
-    // Write the action to try. One thread.
-    METHOD void explore(int round) const {
-        const int decay = settings.decay_episodes > 1 ? settings.decay_episodes - 1 : 1;
-        const double share = round < decay ? (double)round / decay : 1.0;
+    // Write the greedy action and the one to try, which in warm-up is uniformly random. One thread.
+    template <class L = Learner> METHOD void explore(bool warming_up) const {
+        const double decay = settings.decay_episodes > 1 ? settings.decay_episodes - 1 : 1;
+        const double share = shared.run.begun < decay ? shared.run.begun / decay : 1.0;
         const double scale = settings.first_scale + share * (settings.last_scale - settings.first_scale);
         const unsigned now = shared.run.explored++;
-        for (int a = 0; a < Plant::ACTIONS; ++a) {
-            double noise = 0.0;
-            if (settings.noise != Noise::NONE) noise = random.normal(Purpose::EXPLORATION, now, a);
-            if (settings.noise == Noise::PROCESS) {
-                double& u = shared.run.process[a];
-                u += settings.diffusion * noise - settings.friction * u;
-                noise = u;
+        Learner::greedy(shared.output, shared.greedy);
+        if constexpr (L::EXPLORES == Exploration::OUTSIDE) {
+            for (int a = 0; a < Plant::ACTIONS; ++a) {
+                double& u = shared.run.process[a];  // goes on in warm-up, which an episode may outlast
+                u += settings.diffusion * random.normal(Purpose::EXPLORATION, now, a) - settings.friction * u;
+                const double limit = settings.noise_bound, bound = settings.action_bound;
+                const double tried = shared.greedy[a] + scale * (u < -limit ? -limit : u > limit ? limit : u);
+                shared.action[a] = (float)(tried > bound ? bound : tried < -bound ? -bound : tried);
             }
-            const double limit = settings.noise_bound, bound = settings.action_bound;
-            noise = noise < -limit ? -limit : noise > limit ? limit : noise;
-            const double tried = shared.greedy[a] + scale * noise;
-            shared.action[a] = (float)(tried > bound ? bound : tried < -bound ? -bound : tried);
+        } else {
+            float noise[L::NOISE];
+            for (int i = 0; i < L::NOISE; ++i)
+                noise[i] = L::EXPLORES == Exploration::NORMALS ? random.normal(Purpose::EXPLORATION, now, i)
+                                                                     : (float)random.uniform(Purpose::EXPLORATION, now, i);
+            L::explore(shared.output, noise, (float)scale, shared.action);
         }
+        for (int a = 0; warming_up && a < Plant::ACTIONS; ++a)
+            shared.action[a] = (float)(2.0 * random.uniform(Purpose::WARMUP, now, a) - 1.0);
     }
 
     // The updates of a phase, counted from 0. Fractions of an update are carried over.
@@ -200,9 +179,7 @@ private:
         const int due = (int)((phase + 1) * settings.updates_per_phase) - (int)(phase * settings.updates_per_phase);
         if (round < settings.warmup_rounds) return;
         if (buffer().state.count == 0) {
-            PHASE(thread) {
-                if (thread == 0) shared.run.updates += due;
-            }
+            ONCE shared.run.updates += due, buffer().state.updates += due;
             return;
         }
         const double along = phase / (settings.horizon > 2.0 ? settings.horizon - 1.0 : 1.0);
@@ -212,34 +189,32 @@ private:
             buffer().draw(progress, end);
             fetch();
             const unsigned step = shared.run.updates + 1;
-            Learner::update(shared.hot, cold, shared.batch, settings.learner, step, 1.0f, shared.scratch);
+            Learner::update(shared.hot, cold, shared.batch, settings.learner, step, shared.scratch);
             buffer().annotate(shared.batch.td_error);
-            PHASE(thread) {
-                if (thread == 0) shared.run.updates = step;
-            }
+            ONCE shared.run.updates = step;
         }
     }
 
     // Copy the drawn rows into the batch, and draw the random numbers of the update.
     METHOD void fetch() const {
-        constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS;
+        constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS, COLUMNS = 2 * S + A + 2, B = Shape::BATCH;
         PHASE(thread) {
             Samples& batch = shared.batch;
-            for (int i = thread; i < Shape::BATCH * (2 * S + A + 2); i += THREADS) {
-                const int b = i / (2 * S + A + 2), column = i % (2 * S + A + 2);
+            for (int i = thread; i < B * COLUMNS; i += THREADS) {
+                const int b = i / COLUMNS, column = i % COLUMNS;
                 const float value = buffer().rows()[(long long)shared.buffer.idx[b] * Rules::WIDTH + column];
                 if (column < S) batch.observation[column][b] = value;
                 else if (column < S + A) batch.action[column - S][b] = value;
                 else if (column == S + A) batch.reward[b] = settings.reward_scale * value;
-                else if (column < 2 * S + A + 1) batch.next_observation[column - S - A - 1][b] = value;
+                else if (column < COLUMNS - 1) batch.next_observation[column - S - A - 1][b] = value;
                 else batch.discount[b] = settings.discount * (1.0f - value);
             }
-            for (int b = thread; b < Shape::BATCH; b += THREADS) {
+            for (int b = thread; b < B; b += THREADS) {
                 batch.weight[b] = shared.buffer.weight[b];
                 batch.actor_weight[b] = Rules::WEIGHS_ACTOR ? shared.buffer.weight[b] : 1.0f;
-                for (int n = 0; n < Learner::SMOOTH; ++n)
-                    batch.noise[n][b] = random.normal(Purpose::LEARNING, shared.run.updates, b * Learner::SMOOTH + n);
             }
+            for (int i = thread; i < B * Learner::SMOOTH; i += THREADS)
+                batch.noise[i / B][i % B] = random.normal(Purpose::LEARNING, shared.run.updates, i);
         }
     }
 };
@@ -277,7 +252,6 @@ void set_plant(decltype(plant_rhs) rhs, decltype(plant_reward) reward, decltype(
     plant_rhs = rhs, plant_reward = reward, plant_project = project, plant_terminated = terminated;
 }
 int settings_size() { return sizeof(RunSettings); }
-int shared_size() { return sizeof(RunShared); }
 int state_size() { return sizeof(RunState); }
 void run_rounds(const RunSettings* settings, char* memory, int members, int first, int count, double* scores,
                 double* lengths, double* greedy) {

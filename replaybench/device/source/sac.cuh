@@ -6,19 +6,12 @@
 #pragma once
 #include "twins.cuh"
 
-struct SACSettings {
-    AdamSettings actor, critic, temperature;
-    float tau, target_entropy;
-    int automatic;
-};
-
-template <class Shape> struct SAC {
+template <class Shape> struct SAC : Squashed<Shape, 2 * Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B);
-    using Settings = SACSettings;
     CONSTANT Exploration EXPLORES = Exploration::NORMALS;
     CONSTANT int NOISE = A, SMOOTH = 2 * A;
     using Samples = Batch<Shape, SMOOTH>;
-    using Actor = Network<Shape::OBSERVATION, 0, -1, 2 * A, typename Shape::Actor>;
+    using Actor = typename Squashed<Shape, 2 * Shape::ACTION>::Actor;
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
     using Both = Twins<Actor, Critic, B>;
 
@@ -31,61 +24,45 @@ template <class Shape> struct SAC {
     CONSTANT int D_HEAD = D_ACTION + 2 * A, ROWS = D_HEAD + 2 * A;
     CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 12, SCRATCH = rounded_up(SEED + Critic::last(), 4);
 
-    static METHOD void act(const float* hot, const float* observation, float* action, float* scratch) {
-        Passes<Actor, B>::act(hot, observation, scratch, [=](int output, float value) {
-            if (output < A) action[output] = tanh_exact(value);
-        });
+    static METHOD void explore(const float* output, const float* noise, float, float* action) {
+        for (int a = 0; a < A; ++a) action[a] = tanh_exact(output[a] + exp(log_std_of(output[A + a])) * noise[a]);
     }
 
-    static METHOD void explore(const float* hot, const float* observation, const float* noise, float, float* action,
-                               float* scratch) {
-        float* const head = scratch + Actor::rows();
-        Passes<Actor, B>::act(hot, observation, scratch, [=](int output, float value) { head[output] = value; });
-        PHASE(thread) {
-            for (int a = thread; a < A; a += THREADS)
-                action[a] = tanh_exact(head[a] + exp(log_std_of(head[A + a])) * noise[a]);
-        }
-    }
-
-    static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch) {
+    static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
+                              float step, float* scratch) {
         const float alpha = exp(hot[TEMPERATURE]);
-        float *const head = scratch + HEAD * STRIDE, *const pi = scratch + PI * STRIDE;
-        float *const log_prob = scratch + LOG_PROB * STRIDE, *const d_action = scratch + D_ACTION * STRIDE;
-        float *const d_head = scratch + D_HEAD * STRIDE, *const tape = scratch + Both::FIRST * STRIDE;
-        float *const ones = scratch + Both::ONES * STRIDE, *const seed = scratch + SEED;
+        const Both both{scratch, scratch + SEED};
+        float *const head = both.row(HEAD), *const pi = both.row(PI), *const log_prob = both.row(LOG_PROB);
+        float *const d_action = both.row(D_ACTION), *const d_head = both.row(D_HEAD), *const q = both.row(Both::Q);
+        float* const targets = hot + TRAINED;
         const float *const x = batch.observation[0], *const next = batch.next_observation[0];
-        const float *const q = scratch + Both::Q * STRIDE;
         AdamStep* const now = reinterpret_cast<AdamStep*>(scratch + STEPS_AT);
         const auto store = [=](int output, int s, float4 value) { quad(head + output * STRIDE + s) = value; };
-        const Backpropagation<Actor, B> errors{hot, tape, nullptr, nullptr, d_head, scratch + Both::SECOND * STRIDE};
+        const Backward<Actor, B> errors{both.actor(hot, x), nullptr, nullptr, d_head, both.row(Both::SECOND)};
 
-        evaluate<Actor, B>(
-            hot, next, tape, ones,
+        both.actor(hot, next).all(
             [&](Shares& shares) {
-                Both::prepare(shares, scratch);
+                both.prepare(shares);
                 shares(3, [&](int which) {
                     const AdamSettings& of = which == 0 ? settings.actor : which == 1 ? settings.critic : settings.temperature;
-                    now[which] = adam_step(of, step, rate_factor);
+                    now[which] = adam_step(of, step);
                 });
             },
             store);
         sample(head, batch.noise[0], pi, log_prob);
-        float* const targets = hot + TRAINED;
-        Both::values(targets, targets + Critic::floats(), next, pi, scratch);
-        const auto successor = [=](int s) { return lesser(q[s], q[STRIDE + s]) - alpha * log_prob[s]; };
+        both.values(targets, next, pi);
+        both.fit(0.5f, hot + CRITICS, targets, cold + 2 * CRITICS, settings.critic, now + 1, settings.tau, batch,
+                 [=](int s) { return lesser(q[s], q[STRIDE + s]) - alpha * log_prob[s]; });
+
+        errors.pass.all([](Shares&) {}, store);
+        sample(head, batch.noise[A], pi, log_prob);
 #pragma unroll 1  // one copy of the code serves both critics
         for (int i = 0; i < 2; ++i) {
-            const int at = CRITICS + i * Critic::floats();
-            Both::fit(i, 0.5f, hot + at, targets + i * Critic::floats(), cold + 2 * at, settings.critic, now + 1,
-                      settings.tau, batch, successor, seed, scratch);
+            const auto critic = both.critic(hot + CRITICS + i * Critic::floats(), x, pi);
+            float* const to = d_action + i * A * STRIDE;
+            action_gradient(Backward<Critic, B>{critic, both.seed, nullptr, nullptr, critic.upper}, A, q + i * STRIDE,
+                            [=](int a, int s, float4 d) { quad(to + a * STRIDE + s) = d; });
         }
-
-        evaluate<Actor, B>(hot, x, tape, ones, [](Shares&) {}, store);
-        sample(head, batch.noise[A], pi, log_prob);
-#pragma unroll 1
-        for (int i = 0; i < 2; ++i)
-            Both::action_gradient(i, hot + CRITICS + i * Critic::floats(), x, pi, A, d_action + i * A * STRIDE, seed, scratch);
         PHASE(thread) {
             Shares shares(thread);
             shares(STRIDE, [&](int s) {
@@ -110,8 +87,8 @@ template <class Shape> struct SAC {
                 adam(0, true, -total / B, adam.fetch(0));
             });
         }
-        backward_all(errors);
-        fit<false>(errors, x, nullptr, ones, hot, nullptr, cold, settings.actor, now, 0.0f, nullptr);
+        errors.all();
+        fit(errors, nullptr, cold, settings.actor, now, 0.0f);
     }
 
 private:

@@ -5,19 +5,12 @@
 #pragma once
 #include "twins.cuh"
 
-struct TD3Settings {
-    AdamSettings actor, critic;
-    float tau, smoothing, smoothing_clip;
-    int policy_delay;
-};
-
-template <class Shape> struct TD3 {
+template <class Shape> struct TD3 : Squashed<Shape, Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B);
-    using Settings = TD3Settings;
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
     CONSTANT int NOISE = 0, SMOOTH = A;
     using Samples = Batch<Shape, SMOOTH>;
-    using Actor = Network<Shape::OBSERVATION, 0, -1, A, typename Shape::Actor>;
+    using Actor = typename Squashed<Shape, Shape::ACTION>::Actor;
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
     using Both = Twins<Actor, Critic, B>;
 
@@ -29,29 +22,23 @@ template <class Shape> struct TD3 {
     CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 8, ACTOR_SEED = SEED + Critic::last();
     CONSTANT int SCRATCH = rounded_up(ACTOR_SEED + Actor::last(), 4);
 
-    static METHOD void act(const float* hot, const float* observation, float* action, float* scratch) {
-        Passes<Actor, B>::act(hot, observation, scratch, [=](int a, float value) { action[a] = tanh_exact(value); });
-    }
-
-    static METHOD void update(float* hot, float* cold, Samples& batch, const Settings& settings, float step,
-                              float rate_factor, float* scratch) {
+    static METHOD void update(float* hot, float* cold, Samples& batch, const LearnerSettings& settings,
+                              float step, float* scratch) {
         const bool delayed = int(step) % settings.policy_delay == 0;
         const float actor_step = float(int(step) / settings.policy_delay), tau = delayed ? settings.tau : 0.0f;
-        float *const pi = scratch + PI * STRIDE, *const d_pi = scratch + D_PI * STRIDE;
-        float *const ones = scratch + Both::ONES * STRIDE, *const tape = scratch + Both::FIRST * STRIDE;
-        float *const seed = scratch + SEED, *const actor_seed = scratch + ACTOR_SEED;
         const float *const x = batch.observation[0], *const next = batch.next_observation[0];
-        const float *const q = scratch + Both::Q * STRIDE;
+        const Both both{scratch, scratch + SEED};
+        float *const pi = both.row(PI), *const d_pi = both.row(D_PI), *const q = both.row(Both::Q);
         AdamStep* const now = reinterpret_cast<AdamStep*>(scratch + STEPS_AT);
+        const Backward<Actor, B> errors{both.actor(hot, x), scratch + ACTOR_SEED, d_pi, d_pi, both.row(Both::SECOND)};
 
-        evaluate<Actor, B>(
-            hot + TRAINED, next, tape, ones,
+        both.actor(hot + TRAINED, next).all(
             [&](Shares& shares) {
-                Both::prepare(shares, scratch);
-                if constexpr (A == 1) copy_seeds<Actor>(shares, hot, actor_seed);
+                both.prepare(shares);
+                errors.begin(shares);
                 shares(2, [&](int which) {
-                    now[which] = which ? adam_step(settings.critic, step, rate_factor)
-                                       : adam_step(settings.actor, delayed ? actor_step : 1.0f, rate_factor);
+                    now[which] = which ? adam_step(settings.critic, step)
+                                       : adam_step(settings.actor, delayed ? actor_step : 1.0f);
                 });
             },
             [&](int a, int s, float4 value) {
@@ -63,30 +50,15 @@ template <class Shape> struct TD3 {
                     pi[a * STRIDE + s + b] = bounded(all[b] + noise, -1.0f, 1.0f);
                 }
             });
-        float* const targets = hot + TRAINED + CRITICS;
-        Both::values(targets, targets + Critic::floats(), next, pi, scratch);
-        const auto successor = [=](int s) { return lesser(q[s], q[STRIDE + s]); };
-#pragma unroll 1  // one copy of the code serves both critics
-        for (int i = 0; i < 2; ++i) {
-            const int at = CRITICS + i * Critic::floats();
-            Both::fit(i, 1.0f, hot + at, hot + TRAINED + at, cold + 2 * at, settings.critic, now + 1, tau, batch, successor,
-                      seed, scratch);
-        }
+        both.values(hot + TRAINED + CRITICS, next, pi);
+        both.fit(1.0f, hot + CRITICS, hot + TRAINED + CRITICS, cold + 2 * CRITICS, settings.critic, now + 1, tau, batch,
+                 [=](int s) { return lesser(q[s], q[STRIDE + s]); });
         if (!delayed) return;
 
-        evaluate<Actor, B>(
-            hot, x, tape, ones, [](Shares&) {},
-            [=](int a, int s, float4 value) { quad(pi + a * STRIDE + s) = tanh_exact(value); });
-        Both::action_gradient(0, hot + CRITICS, x, pi, A, d_pi, seed, scratch);
-        PHASE(thread) {
-            Shares shares(thread);
-            shares(A * STRIDE, [&](int i) {
-                const float slope = 1.0f - pi[i] * pi[i];
-                d_pi[i] = i % STRIDE < B ? -1.0f / B * batch.actor_weight[i % STRIDE] * d_pi[i] * slope : 0.0f;
-            });
-        }
-        const Backpropagation<Actor, B> errors{hot, tape, actor_seed, d_pi, d_pi, scratch + Both::SECOND * STRIDE};
-        backward_all(errors);
-        fit<false>(errors, x, nullptr, ones, hot, hot + TRAINED, cold, settings.actor, now, tau, nullptr);
+        errors.pass.all([](Shares&) {},
+                        [=](int a, int s, float4 value) { quad(pi + a * STRIDE + s) = tanh_exact(value); });
+        const auto critic = both.critic(hot + CRITICS, x, pi);
+        ascend<false, false>(Backward<Critic, B>{critic, both.seed, nullptr, nullptr, critic.upper}, errors,
+                             batch.actor_weight, d_pi, hot + TRAINED, cold, settings.actor, now, tau);
     }
 };
