@@ -249,7 +249,7 @@ def make_agent(cell: Cell, plant: Plant) -> Learner:
     strategy = parse(cell.strategy)
     if made_of(learner, *map(type, strategy.terms)) != cell.sources:
         raise UserError(f"{cell.learner} or {strategy} is not what this cell was made for; its source has changed")
-    setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer, device=cell.device)
+    setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer)
     agent: Learner = learner(settings, setting)
     if cell.start is not None:
         cell.start.load_into(agent, cell.seeds)
