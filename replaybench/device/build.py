@@ -58,7 +58,7 @@ def device_code(source: str, architecture: str, threads: int = THREADS, form: st
     try:
         from cuda.core import Program, ProgramOptions
     except ImportError:
-        raise UserError('a GPU needs the package cuda-core: pip install "cuda-core[cu13]"') from None
+        raise UserError('a GPU needs the package cuda-core: pip install "replaybench[gpu]"') from None
     from cuda.bindings import nvrtc
 
     options = {"arch": architecture, "std": "c++17", "use_fast_math": True, "define_macro": ("THREADS", str(threads))}
