@@ -61,6 +61,7 @@ class Plan:
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     """Cut the study into cells and estimate memory (the largest cells and references at once) and disk."""
+    workers = workers if study.device == "cpu" else 1  # cells on a device run one after another
     with names_from(study.folder):
         cells = study.cells()
         same = shared(cells, folder)
