@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.device.build import THREADS, device_code
+from replaybench.device.build import THREADS, device_code, linked_code
 from replaybench.device.program import Program, Rounds, members_at_once
 from replaybench.runtime.errors import UserError
 
@@ -40,6 +40,13 @@ def _gpu(number: int) -> Any:
     return device
 
 
+def machine_code(program: Program, capability: tuple[int, int]) -> bytes:
+    """Return the code of a program, linked with its plant's equations, for GPUs of a compute capability."""
+    architecture = f"sm_{capability[0]}{capability[1]}"
+    parts = [device_code(program.source, architecture, form="ltoir"), *program.plant.device_functions(capability)]
+    return linked_code(parts, architecture)
+
+
 class GPU:
     """Runs a program on a GPU, in as many blocks of members as its memory needs.
 
@@ -56,15 +63,11 @@ class GPU:
 
     def __init__(self, program: Program, number: int = 0) -> None:
         self.device = _gpu(number)
-        from cuda.core import Linker, LinkerOptions, ObjectCode
+        from cuda.core import ObjectCode
 
         self.program, capability = program, self.device.compute_capability
         self.name = str(self.device.name)
-        architecture = f"sm_{capability[0]}{capability[1]}"
-        parts = [device_code(program.source, architecture, form="ltoir")]
-        parts += program.plant.device_functions((capability[0], capability[1]))
-        options = LinkerOptions(arch=architecture, link_time_optimization=True)
-        linked = Linker(*map(ObjectCode.from_ltoir, parts), options=options).link("cubin")
+        linked = ObjectCode.from_cubin(machine_code(program, (capability[0], capability[1])))
         self.kernel, self.stream = linked.get_kernel("run_rounds"), self.device.create_stream()
         self.shared = self._shared_bytes(linked.get_kernel("size_of_shared"))
         self._tables = {name: self._copied(table) for name, table in program.buffers.tables.items()}

@@ -50,10 +50,9 @@ def device_program(cell: Cell, parts: Parts) -> Program:
     plant, agent, replay, updates, phases = parts
     check_learner(type(agent), agent.config, agent.setting.refer is not None)
     check_strategy(replay.strategy)
-    if not isinstance(plant, OdePlant):
-        raise UserError(
-            f'{plant.name} runs on the CPU only; with device = "cuda" use plants that are given by equations'
-        )
+    if not isinstance(plant, OdePlant) or type(plant).engine is not OdePlant.engine:
+        which = "given by equations (OdePlant) and have no engine of their own"
+        raise UserError(f'{plant.name} runs on the CPU only; with device = "cuda" use plants that are {which}')
     for key, given in (("evaluate_every_steps", cell.evaluate_every_steps), ("replayed_noise", cell.replayed_noise)):
         if given:
             raise UserError(
