@@ -119,7 +119,7 @@ def born(key: Any) -> Tree:
 def main() -> None:
     """Run, and print."""
     members, episodes = map(int, sys.argv[1:])
-    population = jax.vmap(born)(jax.random.split(jax.random.key(0), members))
+    population = jax.tree.map(jnp.copy, jax.vmap(born)(jax.random.split(jax.random.key(0), members)))
     run = jax.jit(jax.vmap(episode, in_axes=(0, None)), donate_argnums=0)
     population, reward = run(population, 0)
     reward.block_until_ready()
