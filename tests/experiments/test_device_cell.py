@@ -36,6 +36,7 @@ def cell_of(strategy: str = "FIFO[Uniform]", **changes: Any) -> Cell:
 
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_cell, "LAUNCH_SECONDS", 1e9)
     monkeypatch.setattr(device_cell, "GPU", lambda program, number: Host(program))
 
 
@@ -43,9 +44,12 @@ STRATEGIES = ("FIFO[Uniform]", "TDE[PER+IS]", "Expl[PERprop]", "FULL[Uniform+FIS
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path) -> None:
-    cell = cell_of(strategy)
-    assert run_cell(cell, tmp_path / "whole", "final")
+def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In launches of one round, what is the same in launches of up to two."""
+    cell, rounds = cell_of(strategy, seeds=2, episodes=20), []
+    assert run_cell(cell, tmp_path / "whole", "final", report=lambda told: not rounds.append(told.done))
+    assert rounds == [1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
+    monkeypatch.setattr(device_cell, "LAUNCH_SECONDS", 0.0)
     for stop in (1, 4):
         assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
         assert stop <= read_header(tmp_path / "parts" / "checkpoint.h5").facts["episode"] < cell.episodes
@@ -71,8 +75,17 @@ def test_its_buffer_is_verified_and_continued(strategy: str, every: int, tmp_pat
     if "td_error" in state:
         assert (state["td_error"] >= 0).all()
         assert np.isfinite(state["td_error"]).any()
+    for name in {"priority", "replays"} & set(state):
+        assert (state[name].max(axis=1) > state[name].min(axis=1)).all()
     origin = read_record(tmp_path / "snapshots.h5", "snapshots")[1]["origin"]
     assert (origin[:, -1].sum(axis=1) == serial.shape[1]).all()
+
+
+def test_its_buffer_is_replayed_offline(tmp_path: Path, capsys: Capsys) -> None:
+    assert run_cell(cell_of(), tmp_path, "final")
+    words = ("--updates", 16, "--seeds", 1, "--output", tmp_path / "offline")
+    assert call("replay", tmp_path / "buffer.h5", *words) == 0
+    assert "the recording itself" in capsys.readouterr().out
 
 
 def test_episodes_that_end_early_are_found_in_what_is_stored(tmp_path: Path) -> None:
@@ -97,7 +110,7 @@ def test_episodes_that_end_early_are_found_in_what_is_stored(tmp_path: Path) -> 
 
 def test_policies_act_as_on_the_device(tmp_path: Path) -> None:
     """Weights are those that the last greedy episode had, except for rounding."""
-    assert run_cell(cell_of(noise=(0.0,)), tmp_path, "none")
+    assert run_cell(cell_of(noise=(0.0,), episodes=20), tmp_path, "none")
     greedy = read_record(tmp_path / "scores.h5", "scores")[1]["reward_greedy"]
     assert np.isfinite(greedy).all()
     for member in range(3):
@@ -150,6 +163,7 @@ WORDS = ("sweep", "--plant", "PendulumDCSC", "--seeds", "2", "--episodes", "4", 
         (("--learner", "ACER"), "ACER runs on the CPU only.*DDPG"),
         (("--strategy", "FIFO[ERE(phase=10)]"), "FIFO, FULL, Resv, TDE and Expl with Uniform, PER or PERprop"),
         (("--plant", "MujocoReacher"), "given by equations"),
+        (("--plant", "benchmarks/speed/peers/pendulum_v1.py:PendulumV1"), "engine of their own"),
         (("--set", "device=cuda", "evaluate_every_steps=400"), "evaluate_every_steps"),
         (("--set", "device=cuda", "replayed_noise=true"), "replayed_noise"),
         (("--set", "device=cuda", "learner.DDPG.normalise.rewards=true"), "normalis"),
