@@ -185,6 +185,7 @@ def test_without_a_gpu_a_plan_is_printed_and_a_sweep_refused(
     capsys: Capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    monkeypatch.setattr(device_cell, "GPU", gpu.GPU)
     words = (*WORDS[:-1], "--strategy", "FIFO[Uniform]", "--set", "device=cuda", "--output", tmp_path / "run")
     assert call(*words, "--dry-run") == 0
     assert "a guess" in capsys.readouterr().out
