@@ -33,7 +33,6 @@ bench: $(STAMP)      ## Time everything against its peers, side by side, and sto
 	$(BIN)/python benchmarks/speed/bench_peers.py
 	$(BIN)/python benchmarks/speed/bench_solved.py
 	$(BIN)/python benchmarks/speed/bench_files.py
-	$(BIN)/python benchmarks/speed/bench_gpu.py
 
 tables: $(STAMP)     ## Write the numbers of the documents anew from the stored results
 	$(BIN)/python -m benchmarks.tables

@@ -1,87 +1,218 @@
-"""Time whole members on a GPU, store the rates, and print a table: `python -m benchmarks.device_check`.
+"""Check and time cells on a GPU, store the results, and print a table: `python -m benchmarks.device_check`.
 
-It has not run on a GPU yet. It needs the packages cuda-core and numba-cuda and NVIDIA's driver. It takes less than ten
-minutes: each case runs for `SECONDS`. `--host` runs the same source on this processor with a few members, as a trial.
+It has not run on a GPU yet. It needs `pip install "replaybench[gpu]"` and NVIDIA's driver, and takes less than ten
+minutes; `--only rates figure12` runs some parts. `--host` is a small trial of the same source on this processor.
 """
 
 from __future__ import annotations
 
+import os
+
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ[_name] = "1"
+
 import argparse
+import contextlib
+import dataclasses
 import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.interface.agent import LearnerSetting
-from replaybench.device.buffers import DeviceBuffers
-from replaybench.device.gpu import GPU
-from replaybench.device.plants import DevicePlant
-from replaybench.device.program import Host, Program, Schedule
-from replaybench.envs.ode.pendulum import PendulumDCSC
-from replaybench.experiments.cell import stored_fields
-from replaybench.experiments.schedule import make_task, updates_after
-from replaybench.replay.strategies.notation import parse
+from benchmarks.speed.peers.learn import EPISODES, SETTINGS
+from replaybench.device.gpu import check_gpu, machine_code
+from replaybench.device.program import Host
+from replaybench.evidence.preset import read_preset
+from replaybench.experiments import device_cell
+from replaybench.experiments.cell import CellRun, run_cell
+from replaybench.experiments.study import Cell, Study
 
-SECONDS: Final = 25.0
-CASES: Final = (
-    *(("FIFO[Uniform]", members, 10_000) for members in (132, 1024, 4096)),
-    *((strategy, 1024, 10_000) for strategy in ("FIFO[PER]", "TDE[PER]", "Expl[Uniform]", "FIFO[PERprop]")),
-    *((strategy, 900, 600_000) for strategy in ("FULL[Uniform]", "FULL[PER]", "FULL[PER+IS]", "FULL[Uniform+FIS]")),
+Row = dict[str, Any]
+PEERS: Final = Path(__file__).parent / "speed" / "peers"
+SECONDS: Final = 12.0
+"""Duration of a rate's measurement, besides its first launch."""
+RATES: Final = (
+    *(("FIFO[Uniform]", members) for members in (132, 1024, 4096)),
+    *((strategy, 1024) for strategy in ("FULL[PER]", "FIFO[PER]", "TDE[Uniform]", "Expl[Uniform]", "FIFO[PERprop]")),
 )
+CURVES: Final = ("FIFO[Uniform]", "FULL[PER]")
 
 
-def made(strategy: str, members: int, capacity: int) -> Program:
-    """Return DDPG of de Bruin et al. (2018) on their pendulum."""
-    plant, parsed = PendulumDCSC(), parse(strategy)
-    learner = DDPG(DDPGConfig(), LearnerSetting(make_task(plant, 50.0, "fixed"), 0, range(members)))
-    steps = plant.steps_per_episode(50.0)
-    due = updates_after(steps, steps, parsed, learner)
-    changes = round(steps + due * learner.batch_size)
-    buffers = DeviceBuffers(parsed, stored_fields(plant), capacity, learner.batch_size, changes)
-    return Program(DevicePlant(plant, 50.0), learner, buffers, Schedule(due, 3000.0))
+def cell_of(strategy: str, members: int, episodes: int, **changes: Any) -> Cell:
+    """Return a cell of DDPG of de Bruin et al. (2018) on their pendulum."""
+    usual = {"plants": ("PendulumDCSC",), "seeds": members, "episodes": episodes, "device": "cuda"}
+    return Study(**{"name": "check", "strategies": (strategy,)} | usual | changes).cells()[0]
 
 
-def timed(strategy: str, members: int, capacity: int, host: bool, seconds: float) -> dict[str, Any]:
-    """Run a case for some seconds; return its rate and its scores."""
-    begun = time.perf_counter()
-    program = made(strategy, members, capacity)
-    device: Any = Host(program) if host else GPU(program)
-    first = device.advance(1)
-    started, rounds, scores = time.perf_counter(), 0, [first.reward]
-    while time.perf_counter() - started < seconds and rounds < 2999:
-        found = device.advance(1 if host else 10)
-        scores.append(found.reward)
-        rounds += found.reward.shape[1]
-    elapsed = time.perf_counter() - started
-    curve = np.concatenate(scores, axis=1)
-    updates = members * rounds * program.settings.updates_per_phase
+def pendulum_v1(members: int) -> Cell:
+    """Return SAC on Pendulum-v1's equations from its lowest point, an update a step, for 10,000 steps."""
+    plant = Path(tempfile.mkdtemp()) / "hanging.py"
+    plant.write_text(
+        "from dataclasses import dataclass\n\nfrom benchmarks.speed.peers.pendulum_v1 import PendulumV1\n"
+        "from replaybench.envs.ode.plant import OdePlant\n\n\n@dataclass(frozen=True, kw_only=True)\n"
+        "class Hanging(PendulumV1):\n    engine = OdePlant.engine\n"
+    )
+    return cell_of(
+        "FIFO[Uniform]", members, EPISODES, plants=(f"{plant}:Hanging",), learners=("SAC",), update_every=1,
+        learner={"SAC": SETTINGS}, greedy_every=EPISODES + 1,
+    )  # fmt: skip
+
+
+def advanced(cell: Cell, seconds: float) -> Row:
+    """Run a cell for some seconds, or to its end; return its rate and scores."""
+    began = time.perf_counter()
+    with contextlib.closing(CellRun(cell)) as run:
+        run.advance()
+        started, first = time.perf_counter(), run.episode
+        while run.episode < cell.episodes and time.perf_counter() - started < seconds:
+            run.advance()
+        elapsed, rounds = time.perf_counter() - started, run.episode - first
+        phases = cell.steps_per_episode // cell.update_every if cell.update_every else 1
+        updates = cell.members * rounds * phases * run.updates_per_phase
+        curve = run.reward[:, : run.episode]
     return {
-        "strategy": strategy, "members": members, "capacity": capacity, "episodes": rounds + 1,
-        "first_episode_seconds": started - begun, "member_updates_per_second": updates / elapsed,
-        "score_first": float(np.nanmean(curve[:, :5])), "score_last": float(np.nanmean(curve[:, -5:])),
+        "members": cell.members, "rounds": run.episode, "first_launch_seconds": started - began, "seconds": elapsed,
+        "member_updates_per_second": updates / elapsed, "score_first": float(np.nanmean(curve[:, :5])),
+        "score_last": float(np.nanmean(curve[:, -5:])), "failed": int((~np.isfinite(curve[:, -1])).sum()),
     }  # fmt: skip
 
 
+def compiled(cell: Cell) -> float:
+    """Compile a cell's kernel for GPU 0; return the seconds."""
+    from cuda.core import Device
+
+    device = Device(0)
+    device.set_current()
+    began, capability = time.perf_counter(), device.compute_capability
+    with contextlib.closing(CellRun(dataclasses.replace(cell, members=1, episodes=1, device="cpu"))) as run:
+        small = dataclasses.replace(cell, members=1, episodes=1)
+        machine_code(device_cell.device_program(small, run.parts()), (capability[0], capability[1]))
+    return time.perf_counter() - began
+
+
+def graphics_card() -> str:
+    """Return the name of GPU 0, or raise `UserError`."""
+    check_gpu("cuda")
+    from cuda.core import Device
+
+    return str(Device(0).name)
+
+
+def final_scores(cell: Cell) -> list[float]:
+    """Run a cell; return each member's mean score over the last tenth."""
+    with contextlib.closing(CellRun(cell)) as run:
+        while run.episode < cell.episodes:
+            run.advance()
+        return [float(score) for score in run.reward[:, -(cell.episodes // 10) :].mean(axis=1)]
+
+
+class Check:
+    """The parts of the check; `host` replaces the GPU by this processor and makes everything small."""
+
+    def __init__(self, host: bool) -> None:
+        self.host = host
+        self.pool = ProcessPoolExecutor(2 if host else 8, multiprocessing.get_context("spawn"))
+
+    def compiling(self) -> Iterable[tuple[str, Row]]:
+        """The first kernel, alone; then those of Figure 12, side by side."""
+        if self.host:
+            return
+        yield "first kernel", {"seconds": compiled(cell_of("FIFO[Uniform]", 1, 1))}
+        began = time.perf_counter()
+        each = list(self.pool.map(compiled, self._figure12()))
+        yield "kernels of Figure 12", {"seconds": time.perf_counter() - began, "longest": max(each)}
+
+    def rates(self) -> Iterable[tuple[str, Row]]:
+        """Member-updates per second, plant and replay included."""
+        for strategy, members in RATES[:1] if self.host else RATES:
+            episodes = 8 if self.host else 3000 if strategy.startswith("FIFO") else 1000
+            yield strategy, advanced(cell_of(strategy, 2 if self.host else members, episodes), SECONDS)
+
+    def sac(self) -> Iterable[tuple[str, Row]]:
+        """SAC, 10,000 steps and updates of each of 4,096 members."""
+        cell = pendulum_v1(1 if self.host else 4096)
+        yield "SAC, Pendulum-v1", advanced(dataclasses.replace(cell, episodes=2) if self.host else cell, 90.0)
+
+    def figure12(self) -> Iterable[tuple[str, Row]]:
+        """Figure 12 at the paper's scale through `run_cell`, files included; references are left out."""
+        began, cells = time.perf_counter(), self._figure12()
+        with tempfile.TemporaryDirectory() as folder:
+            for cell in cells:
+                started = time.perf_counter()
+                run_cell(cell, Path(folder) / cell.id, "none")
+                yield f"{cell.plant} {cell.strategy}", {"seconds": time.perf_counter() - started}
+        yield "Figure 12", {"seconds": time.perf_counter() - began, "cells": len(cells)}
+
+    def jax(self) -> Iterable[tuple[str, Row]]:
+        """A plain JAX population on the same card."""
+        if find_spec("jax") is None:
+            yield "plain JAX", {"skipped": "jax is not installed"}
+            return
+        for members in (2,) if self.host else (132, 1024, 4096):
+            words = [sys.executable, f"{PEERS / 'jax_loop.py'}", str(members), "3" if self.host else "50"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=True)
+            yield "plain JAX", {"members": members, **json.loads(done.stdout)}
+
+    def curves(self) -> Iterable[tuple[str, Row]]:
+        """Final scores of 64 seeds beside those of the CPU, with the standard error of the difference."""
+        seeds, episodes = (4, 10) if self.host else (64, 200)
+        for strategy in CURVES:
+            on_cpu = Study(
+                name="check", plants=("PendulumDCSC",), strategies=(strategy,), seeds=seeds, block=seeds // 4,
+                episodes=episodes,
+            ).cells()  # fmt: skip
+            waiting = [self.pool.submit(final_scores, cell) for cell in on_cpu]
+            here = final_scores(cell_of(strategy, seeds, episodes))
+            there = [score for each in waiting for score in each.result()]
+            error = np.hypot(np.std(here), np.std(there)) / seeds**0.5
+            means = {"device": float(np.mean(here)), "cpu": float(np.mean(there))}
+            yield strategy, {**means, "difference": means["device"] - means["cpu"], "standard_error": float(error)}
+
+    def _figure12(self) -> list[Cell]:
+        small = {"seeds": 2, "episodes": 10, "capacity": 500}
+        changes = {"device": "cuda", "buffers": "none", **(small if self.host else {"seeds": 50, "episodes": 3000})}
+        cells = read_preset("debruin2018/fig12").study("paper", changes).cells()
+        return cells[:2] if self.host else cells
+
+
 def main() -> None:
-    """Run all cases."""
+    """Run the parts in order; a part that fails does not stop the others."""
+    order = ("compiling", "rates", "figure12", "sac", "jax", "curves")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="store_true", help="run on this processor, with two members")
+    parser.add_argument("--host", action="store_true", help="a small trial on this processor")
+    parser.add_argument("--only", nargs="+", choices=order, default=order, help="parts to run")
     parser.add_argument("--out", type=Path, default=Path("device_check.json"), help="the file of results")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for strategy, members, capacity in CASES[:1] if options.host else CASES:
+    check, found = Check(options.host), {"device": "this processor" if options.host else graphics_card(), "rows": []}
+    if options.host:
+        device_cell.GPU = lambda program, number: Host(program)  # type: ignore[assignment,misc]
+    for name in options.only:
+        part: Callable[[], Iterable[tuple[str, Row]]] = getattr(check, name)
+        began = time.perf_counter()
         try:
-            given = (2, 1000, True, 1.0) if options.host else (members, capacity, False, SECONDS)
-            rows.append(timed(strategy, *given))
-        except Exception as error:  # one case that fails must not cost the others
-            rows.append({"strategy": strategy, "members": members, "error": f"{type(error).__name__}: {error}"})
-        options.out.write_text(json.dumps(rows, indent=1) + "\n")
-        row = rows[-1]
-        rate = row.get("member_updates_per_second", 0) / 1e6
-        print(f"{strategy:20} {row['members']:5} members  {rate:8.3f} M updates/s  {row.get('error', '')}", flush=True)
+            for what, row in part():
+                show(found, options.out, name, what, row)
+        except Exception as error:
+            show(found, options.out, name, "stopped", {"error": f"{type(error).__name__}: {error}"[:500]})
+        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+    check.pool.shutdown(cancel_futures=True)
+
+
+def show(found: dict[str, Any], out: Path, part: str, what: str, row: Row) -> None:
+    """Print a row, and store all rows so far."""
+    found["rows"].append({"part": part, "what": what, **row})
+    out.write_text(json.dumps(found, indent=1) + "\n")
+    numbers = (f"{key} {value:,.5g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
+    print(f"{part:10} {what:28} {', '.join(numbers)}", flush=True)
 
 
 if __name__ == "__main__":

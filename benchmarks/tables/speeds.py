@@ -25,7 +25,6 @@ def texts() -> dict[str, str]:
         "speed-plants": measured("bench_mujoco", compared(_plants())),
         "speed-replay": measured("bench_replay", _replay()),
         "speed-growth": _growth(),
-        "speed-gpu": measured("bench_gpu", compared(rows_of("bench_gpu"))),
         "speed-files": measured("bench_files", compared(rows_of("bench_files"))),
         "speed-memory": _memory(),
         **_bytes(),
@@ -177,8 +176,6 @@ def _bytes() -> dict[str, str]:
 def _values() -> dict[str, str]:
     victims = [row for row in rows_of("bench_replay", "victims") if row["what"] in ("TDE[Uniform]", "Expl[Uniform]")]
     draws = [row["ours"] for row in victims]
-    host = rows_of("bench_gpu", "host")[0]
     return {
-        "gpu.host": f"{number(host['more']['core-seconds of all seeds'], 0)} s",
         "victims": f"{significant(min(draws))} to {significant(max(draws))} µs",
     }

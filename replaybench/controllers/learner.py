@@ -1,4 +1,4 @@
-"""The base class of learners: networks, normalisation, device, saving and loading.
+"""The base class of learners: networks, normalisation, saving and loading.
 
 A learner's page has its settings, networks, policy and one compiled update. Recurrence, ReF-ER and exploration are
 parts that the base class holds: `memory`, `refer` with `density`, and `exploration`.
@@ -6,7 +6,6 @@ parts that the base class holds: `memory`, `refer` with `density`, and `explorat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -68,35 +67,6 @@ class ActionLevels:
         self.table: AnyFloats = np.stack(grid, axis=-1).reshape(-1, actions)
 
 
-def check_name(device: str) -> str:
-    """Return the name of a device: `cpu`, `cuda`, or `cuda:1` for one of several.
-
-    Raises:
-        UserError: the name is unknown.
-    """
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise UserError(f'device must be "cpu", "cuda", or "cuda:1" for one of several, not {device!r}')
-    return device
-
-
-def check_device(device: str) -> str:
-    """Return the name of a device that this machine has.
-
-    Raises:
-        UserError: it is not the name of a device, or there is no such device.
-    """
-    if check_name(device) == "cpu":
-        return device
-    import torch  # this import takes a second and is not needed on the CPU
-
-    count = torch.cuda.device_count()
-    if count == 0:
-        raise UserError('no CUDA device here; set device = "cpu"')
-    if int(device.partition(":")[2] or 0) >= count:
-        raise UserError(f'no device {device} here; set device = "cuda:{count - 1}" or less')
-    return device
-
-
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -112,7 +82,7 @@ class Learner:
         initial: how weights are drawn; see `PopulationMLP.initialise`.
 
     Raises:
-        UserError: this learner does not support ReF-ER, or the device.
+        UserError: this learner does not support ReF-ER.
 
     Attributes:
         networks: kept in policy files, by name.
@@ -122,7 +92,6 @@ class Learner:
         memory: state of recurrent networks; empty for feed-forward networks.
         exploration: turns the policy's actions into those that are tried; a stochastic policy's random numbers.
         refer, density: rules of ReF-ER, and the density of exploration.
-        on_device: computes updates on a GPU; None on the CPU.
         steps: int64 `[1]`, number of updates done.
         fields: widths of further fields to store with each experience ⟨s, a, r, s′⟩.
         segment: number of successive steps that are stored and replayed together.
@@ -153,7 +122,6 @@ class Learner:
     exploration: Any
     networks: Mapping[str, Any]
     targets: Mapping[str, Any]
-    on_device: Any = None
     config: Any
 
     def __init_subclass__(cls, **words: Any) -> None:
@@ -172,8 +140,7 @@ class Learner:
     ) -> None:
         task, members, dtype = setting.task, len(setting.members), setting.dtype
         actions = Actions("this plant", task.action_size, task.action_choices)
-        self.check(config, actions, setting.refer is not None, setting.device)
-        check_device(setting.device)
+        self.check(config, actions, setting.refer is not None)
         self.config, self.setting, self.task = config, setting, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
         for name in ("segment", "on_policy", "warmup_episodes"):
@@ -203,8 +170,8 @@ class Learner:
             self.metric_names = self.memory.metric_names(self.density.names)
 
     @classmethod
-    def check(cls, config: Any, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
-        """Check that this learner, with these settings, supports the actions, the device, and ReF-ER if it is used.
+    def check(cls, config: Any, actions: Actions, refer: bool = False) -> None:
+        """Check that this learner, with these settings, supports the actions, and ReF-ER if it is used.
 
         Raises:
             UserError: it does not; the message names the remedy.
@@ -213,8 +180,6 @@ class Learner:
             raise UserError(
                 f"{_name(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
             )
-        if device != "cpu":
-            raise UserError(f'{_name(cls)} runs on the CPU only; set device = "cpu"')
         if refer and not cls.supports_refer:
             raise UserError(f"{_name(cls)} does not support ReF-ER; use it with DDPG, NAF or V-RACER")
         if refer and hasattr(config, "exploration"):
@@ -368,18 +333,10 @@ class Learner:
 
     def update_all(self, batches: Iterable[Batch]) -> None:
         """Learn from one batch after the other, each drawn when it is needed, without returning annotations."""
-        if self.on_device is not None:
-            self.on_device.update_all(batches)
-            return
         for batch in batches:
             self.update(batch)
 
     # Saving
-
-    def fetch(self, *names: str) -> None:
-        """Copy `trained` arrays of these names, or all of them, from the device, if there is one."""
-        if self.on_device is not None:
-            self.on_device.fetch(*names)
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
         """Return the networks layer by layer: weights `[M, in, out]`, biases `[M, out]`; and what normalises.
@@ -387,7 +344,6 @@ class Learner:
         Where observations are normalised, networks take clip((s − mean) · scale, ±bound) of `observation.mean`,
         `observation.scale` `[M, S]` and `observation.bound` `[M]`.
         """
-        self.fetch()
         named: dict[str, NDArray[np.generic]] = {}
         for name, network in self.networks.items():
             named.update(network.named_weights(name))
@@ -408,15 +364,10 @@ class Learner:
         for name, array in mine.items():
             array[...] = weights[name]
         self._aim_targets()
-        self._push()
 
     def _aim_targets(self) -> None:
         for name, target in self.targets.items():
             target.parameters[:] = self.networks[name].parameters
-
-    def _push(self) -> None:
-        if self.on_device is not None:
-            self.on_device.push()
 
     def trained(self) -> Arrays:
         """Return the arrays `[M, P]` that updates change: networks, target networks, Adam's moments."""
@@ -429,7 +380,6 @@ class Learner:
 
     def state_dict(self) -> Arrays:
         """Return all arrays that the next updates and actions depend on, by name."""
-        self.fetch()
         return {**self.trained(), "steps": self.steps, **self.normaliser.state_dict(), **self._extra_state()}
 
     def _extra_state(self) -> Arrays:
@@ -441,7 +391,6 @@ class Learner:
         """Continue from `state_dict`, bit for bit."""
         for name, array in self.state_dict().items():
             array[...] = state[name]
-        self._push()
 
 
 class Evaluation:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ def device_code(source: str, architecture: str, threads: int = THREADS, form: st
     try:
         from cuda.core import Program, ProgramOptions
     except ImportError:
-        raise UserError('a GPU needs the package cuda-core: pip install "cuda-core[cu13]"') from None
+        raise UserError('a GPU needs the package cuda-core: pip install "replaybench[gpu]"') from None
     from cuda.bindings import nvrtc
 
     options = {"arch": architecture, "std": "c++17", "use_fast_math": True, "define_macro": ("THREADS", str(threads))}
@@ -97,3 +97,17 @@ def _cached(source: str, options: Iterable[str], ending: str, compile_to: Callab
         compile_to(part)
         os.replace(part, target)
     return target
+
+
+def linked_code(parts: Sequence[bytes], architecture: str) -> bytes:
+    """Return machine code linked from `ltoir` parts, optimised together; needs `cuda-core`, but no GPU."""
+    from cuda.bindings import nvjitlink
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    def link_to(path: Path) -> None:
+        options = LinkerOptions(arch=architecture, link_time_optimization=True)
+        path.write_bytes(bytes(Linker(*map(ObjectCode.from_ltoir, parts), options=options).link("cubin").code))
+
+    key = [architecture, "linked", str(nvjitlink.version())]
+    digests = "".join(hashlib.sha256(part).hexdigest() for part in parts)
+    return _cached(digests, key, ".linked", link_to).read_bytes()

@@ -1,21 +1,50 @@
-"""Run a program on a GPU: compile, link, launch, copy. Not run on a GPU yet; no study can choose it."""
+"""Run a program on a GPU: compile, link, launch, copy. Not run on a GPU yet."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.device.build import THREADS, device_code
+from replaybench.device.build import THREADS, device_code, linked_code
 from replaybench.device.program import Program, Rounds, members_at_once
 from replaybench.runtime.errors import UserError
 
-_MISSING = 'a GPU needs the packages cuda-core and numba-cuda: pip install "cuda-core[cu13]" numba-cuda'
+_MISSING = 'device = "cuda" needs cuda-core and numba-cuda: pip install "replaybench[gpu]", or set device = "cpu"'
 _SPARE = 0.9
 """Share of the free memory that is used."""
+
+
+def check_gpu(device: str) -> None:
+    """Raise `UserError` unless this machine has the GPU that a study names, `cuda` or `cuda:1`."""
+    if find_spec("numba_cuda") is None:
+        raise UserError(_MISSING)
+    _gpu(int(device.partition(":")[2] or 0))
+
+
+def _gpu(number: int) -> Any:
+    """Return a GPU."""
+    try:
+        from cuda.core import Device
+    except ImportError:
+        raise UserError(_MISSING) from None
+    try:
+        device = Device(number)
+        device.set_current()
+    except Exception as error:  # the driver's own errors have no common class
+        raise UserError(f'no GPU {number} here ({error}); install NVIDIA\'s driver, or set device = "cpu"') from None
+    return device
+
+
+def machine_code(program: Program, capability: tuple[int, int]) -> bytes:
+    """Return the code of a program, linked with its plant's equations, for GPUs of a compute capability."""
+    architecture = f"sm_{capability[0]}{capability[1]}"
+    parts = [device_code(program.source, architecture, form="ltoir"), *program.plant.device_functions(capability)]
+    return linked_code(parts, architecture)
 
 
 class GPU:
@@ -25,28 +54,20 @@ class GPU:
         program: the program; its memory stays that of the host, as of the last `fetch`.
         number: which of several GPUs.
 
+    Attributes:
+        name: the GPU's model.
+
     Raises:
         UserError: packages or the driver are missing, there is no such GPU, or not even one member fits.
     """
 
     def __init__(self, program: Program, number: int = 0) -> None:
-        try:
-            from cuda.core import Device, Linker, LinkerOptions, ObjectCode
-        except ImportError:
-            raise UserError(_MISSING) from None
-        try:
-            self.device = Device(number)
-            self.device.set_current()
-        except Exception as error:  # the driver's own errors have no common class
-            raise UserError(
-                f'no GPU {number} here ({error}); install NVIDIA\'s driver, or set device = "cpu"'
-            ) from None
+        self.device = _gpu(number)
+        from cuda.core import ObjectCode
+
         self.program, capability = program, self.device.compute_capability
-        architecture = f"sm_{capability[0]}{capability[1]}"
-        parts = [device_code(program.source, architecture, form="ltoir")]
-        parts += program.plant.device_functions((capability[0], capability[1]))
-        options = LinkerOptions(arch=architecture, link_time_optimization=True)
-        linked = Linker(*map(ObjectCode.from_ltoir, parts), options=options).link("cubin")
+        self.name = str(self.device.name)
+        linked = ObjectCode.from_cubin(machine_code(program, (capability[0], capability[1])))
         self.kernel, self.stream = linked.get_kernel("run_rounds"), self.device.create_stream()
         self.shared = self._shared_bytes(linked.get_kernel("size_of_shared"))
         self._tables = {name: self._copied(table) for name, table in program.buffers.tables.items()}
@@ -78,14 +99,23 @@ class GPU:
         program.rounds += count
         return found
 
-    def fetch(self) -> None:
-        """Copy the members' memory from the GPU."""
+    def fetch(self, *parts: str) -> None:
+        """Copy these parts of the members' memory from the GPU, or all."""
         for first, buffer in self._held.items():
-            self._copy_back(buffer, self.program.memory[first : first + self.at_once])
+            block = self.program.memory[first : first + self.at_once]
+            if not parts:
+                self._copy_back(buffer, block)
+            for where in map(self.program.place, parts):
+                self._copy_back(buffer, block[:, where], where.start)
 
     def push(self) -> None:
         """Copy the members' memory to the GPU before the next rounds, as after `load_state`."""
         self._held.clear()
+
+    def close(self) -> None:
+        """Free the GPU's memory."""
+        self._held.clear()
+        self._tables.clear()
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         members = len(self.program.memory)
@@ -108,12 +138,15 @@ class GPU:
         _checked(runtime.cudaMemcpy(int(buffer.handle), array.ctypes.data, array.nbytes, kind))
         return buffer
 
-    def _copy_back(self, buffer: Any, array: NDArray[Any]) -> None:
+    def _copy_back(self, buffer: Any, array: NDArray[Any], start: int = 0) -> None:
+        """Fill an array, whose rows are as far apart as on the GPU, from the byte `start` of a buffer."""
         from cuda.bindings import runtime
 
         self.stream.sync()
-        kind = runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
-        _checked(runtime.cudaMemcpy(array.ctypes.data, int(buffer.handle), array.nbytes, kind))
+        kind, rows, pitch = runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost, len(array), array.strides[0]
+        width = array.nbytes // rows
+        source = int(buffer.handle) + start
+        _checked(runtime.cudaMemcpy2D(array.ctypes.data, pitch, source, pitch, width, rows, kind))
 
     def _free(self) -> int:
         from cuda.bindings import runtime

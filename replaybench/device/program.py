@@ -105,6 +105,10 @@ class Program:
         """Return a part of every member's memory, a view: `run`, `hot`, `cold` or `replay`."""
         return self.memory[:, self._parts[name]]
 
+    def place(self, name: str) -> slice:
+        """Return where a part lies in a member's memory."""
+        return self._parts[name]
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that the next rounds depend on."""
         return {"memory": self.memory.copy(), "rounds": np.full(len(self.memory), self.rounds)}
@@ -120,7 +124,9 @@ class Program:
 
 
 class Host:
-    """Runs a program on this processor; for tests."""
+    """Runs a program on this processor; for tests. Its interface is that of `gpu.GPU`."""
+
+    name = "this processor"
 
     def __init__(self, program: Program) -> None:
         self.program, self.library = program, host_library(program.source)
@@ -139,6 +145,11 @@ class Host:
         )  # fmt: skip
         program.rounds += count
         return found
+
+    def fetch(self, *parts: str) -> None:
+        """Do nothing: the program's memory is that of the host."""
+
+    push = close = fetch
 
 
 def members_at_once(program: Program, free: int) -> int:

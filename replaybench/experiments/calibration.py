@@ -44,6 +44,8 @@ _FLOPS: Final = 2e10
 """Assumed floating-point operations a second of a core in updates of small networks."""
 _STEP: Final = 2e-6, 1e-4
 """Assumed seconds of a step of one member: of plants given by equations, and of others."""
+_ON_DEVICE: Final = 5e12, 1e-8
+"""The same two on a GPU, below the rates of a prototype on one H100; cells on a device are not tried."""
 
 
 class Estimate(NamedTuple):
@@ -87,7 +89,7 @@ def estimate(
     with contextlib.nullcontext() if compiles else stored_kernels_only():
         for done, (key, cell) in enumerate(classes.items()):
             progress(done, len(classes))
-            tried[key] = _kept(key) or (_measured(key, cell) if measure else None)
+            tried[key] = _kept(key) or (_measured(key, cell) if measure and cell.device == "cpu" else None)
     new = [cell for key, cell in classes.items() if tried[key] is None]
     per_step = {key: tried[key] or _guess(cell) for key, cell in classes.items()}
     references = []
@@ -105,13 +107,14 @@ def estimate(
     steps = for_each(cells, attrgetter("total_steps"))
     work = [count * per_step[_class(cell)] for cell, count in zip(cells, steps, strict=True)]
     jobs = [*work, *references]
-    seconds = compiling + (max(sum(jobs) / workers, max(jobs)) if jobs else 0.0)
+    alone = sum(seconds for cell, seconds in zip(cells, work, strict=True) if cell.device != "cpu")
+    seconds = compiling + (max(sum(jobs) / workers, max(jobs), alone) if jobs else 0.0)
     return Estimate(seconds, {"cells": sum(work), "references": sum(references), "compiling": compiling}, len(new))
 
 
 def untried(cells: Sequence[Cell]) -> int:
-    """Return how many classes of cells were not tried here before."""
-    return sum(_kept(key) is None for key in {_class(cell) for cell in cells})
+    """Return how many classes of cells were not tried here before, and can be."""
+    return sum(_kept(key) is None for key in {_class(cell) for cell in cells if cell.device == "cpu"})
 
 
 def _class(cell: Cell) -> str:
@@ -147,7 +150,7 @@ def _path(key: str) -> Path:
 def _tried(cell: Cell) -> float:
     """Time the steps and some updates of the beginning of a cell; learners learn at once."""
     # Process time excludes other processes, but counts all threads, so it is used with one thread only.
-    clock = time.process_time if cell.device == "cpu" and thread_count() == 1 else time.perf_counter
+    clock = time.process_time if thread_count() == 1 else time.perf_counter
     eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
     steps = max(_STEPS, cell.steps_per_episode, cell.settings["batch_size"] * cell.settings.get("segment", 1))
     episodes = 2 + 2 * steps // cell.steps_per_episode
@@ -181,10 +184,13 @@ def _seconds_each(
 
 
 def _guess(cell: Cell) -> float:
-    with contextlib.closing(CellRun(dataclasses.replace(cell, members=1, episodes=1))) as run:
+    with contextlib.closing(CellRun(dataclasses.replace(cell, members=1, episodes=1, device="cpu"))) as run:
         weights = sum(array.size for array in run.agent.weights().values())
         samples = run.agent.batch_size * run.agent.segment
         updates = run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
     # Per weight and sample: two operations forwards, four backwards, two of targets; some forty for the step.
-    equations = isinstance(cell.make_plant(), OdePlant)
-    return _STEP[not equations] + updates * weights * (4 * samples + 40) / _FLOPS
+    equations, per_update = isinstance(cell.make_plant(), OdePlant), weights * (4 * samples + 40)
+    if cell.device != "cpu":
+        flops, step = _ON_DEVICE
+        return step + updates * per_update / flops
+    return _STEP[not equations] + updates * per_update / _FLOPS

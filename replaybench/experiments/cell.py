@@ -27,6 +27,7 @@ from replaybench.data.policy_file import write_policy
 from replaybench.data.record import Record, open_record, write_record
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.device_cell import DeviceCell, Parts
 from replaybench.experiments.episodes import LiveEpisodes, PlantModel
 from replaybench.experiments.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.progress import Report, Round
@@ -60,7 +61,7 @@ class CellRun:
     """A running cell and its history.
 
     It runs in rounds. With updates after each episode, a round is an episode; else it has as many steps as the longest
-    episode, so that at least one episode of each member ends in it.
+    episode, so that at least one episode of each member ends in it. On a device, `advance` runs several rounds at once.
 
     Attributes:
         episode: number of finished rounds.
@@ -70,6 +71,7 @@ class CellRun:
         reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, scores of the greedy episodes.
         reward_evaluation: float64 `[M, V]`, mean over the episodes of each evaluation; V = 0 without evaluations.
         metrics: the learner's metrics after the greedy episodes, by name, float64 of the same shape.
+        device: computes the rounds if the cell is for a device, else None.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -108,9 +110,17 @@ class CellRun:
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
         self.reward_evaluation = np.full((cell.members, cell.evaluations), np.nan)
         self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
+        self.device = None if cell.device == "cpu" else DeviceCell(cell, self.parts())
+
+    def parts(self) -> Parts:
+        """Return what a device's program is made of."""
+        return Parts(self.env.plant, self.agent, self.replay, self.updates_per_phase, self.horizon)
 
     def advance(self) -> None:
         """Run one round: training, updates, and if due a greedy episode, an evaluation and a snapshot."""
+        if self.device is not None:
+            self._advance_on_device(self.device)
+            return
         cell, episode = self.cell, self.episode
         self.agent.warming_up = episode < self.agent.warmup_episodes
         if every := cell.update_every:  # phases of updates go on across rounds
@@ -136,6 +146,22 @@ class CellRun:
                     values[:, point] = found[name]
         self.episode += 1
         self._evaluate()
+        self.snapshots.look(self.episode, self.agent, self.replay)
+
+    def _advance_on_device(self, device: DeviceCell) -> None:
+        """Run some rounds, with all that is due in them."""
+        found, first, every = device.advance(), self.episode, self.cell.greedy_every
+        self.episode += found.reward.shape[1]
+        self.reward[:, first : self.episode], self.episode_steps[:, first : self.episode] = found.reward, found.steps
+        points = range(first // every, self.episode // every)
+        for point in points:
+            self.reward_greedy[:, point] = found.reward_greedy[:, (point + 1) * every - 1 - first]
+        if self.metrics and points:  # a launch ends there
+            measured = self.agent.metrics({})
+            for name, values in self.metrics.items():
+                values[:, points[-1]] = measured[name]
+        if self.episode == self.cell.episodes:
+            device.complete_buffers(self.episode_steps)
         self.snapshots.look(self.episode, self.agent, self.replay)
 
     def _evaluate(self) -> None:
@@ -187,29 +213,33 @@ class CellRun:
         """End the plants' processes, if they have any."""
         self.env.close()
         self.evaluation.close()
+        if self.device is not None:
+            self.device.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all parts by prefixed name; buffers are views of the stored columns."""
-        parts: dict[str, Mapping[str, Any]] = {
-            "agent": self.agent.state_dict(),
-            "replay": self.replay.state_dict(lazy=True),
-            "env": self.env.get_state(),
-            "evaluation": self.evaluation.get_state(),
-            "history": self.history(),
-            "snapshots": self.snapshots.arrays(),
-        }
-        if self.cell.update_every:  # else every episode is over
-            parts["episodes"] = self.episodes.state_dict()
+        parts: dict[str, Mapping[str, Any]] = {"history": self.history(), "snapshots": self.snapshots.arrays()}
+        if self.device is not None:
+            self.device.fetch()
+            parts["device"] = self.device.state_dict()
+        else:
+            parts |= {"agent": self.agent.state_dict(), "replay": self.replay.state_dict(lazy=True)}
+            parts |= {"env": self.env.get_state(), "evaluation": self.evaluation.get_state()}
+            if self.cell.update_every:  # else every episode is over
+                parts["episodes"] = self.episodes.state_dict()
         return {name: array for part, arrays in parts.items() for name, array in _prefixed(f"{part}.", arrays).items()}
 
     def load_state_dict(self, record: Record, episode: int) -> None:
         """Continue after `episode` rounds; the buffer is read array by array into existing memory."""
-        self.agent.load_state_dict(dict(RecordArrays(record, "agent.")))
-        self.replay.load_state_dict(RecordArrays(record, "replay."))
-        self.env.set_state(dict(RecordArrays(record, "env.")))
-        self.evaluation.set_state(dict(RecordArrays(record, "evaluation.")))
-        if self.cell.update_every:
-            self.episodes.load_state_dict(RecordArrays(record, "episodes."))
+        if self.device is not None:
+            self.device.load_state_dict(RecordArrays(record, "device."))
+        else:
+            self.agent.load_state_dict(dict(RecordArrays(record, "agent.")))
+            self.replay.load_state_dict(RecordArrays(record, "replay."))
+            self.env.set_state(dict(RecordArrays(record, "env.")))
+            self.evaluation.set_state(dict(RecordArrays(record, "evaluation.")))
+            if self.cell.update_every:
+                self.episodes.load_state_dict(RecordArrays(record, "episodes."))
         for part, arrays in (("history", self.history()), ("snapshots", self.snapshots.arrays())):
             known = RecordArrays(record, f"{part}.")
             for name, array in arrays.items():
@@ -249,7 +279,7 @@ def make_agent(cell: Cell, plant: Plant) -> Learner:
     strategy = parse(cell.strategy)
     if made_of(learner, *map(type, strategy.terms)) != cell.sources:
         raise UserError(f"{cell.learner} or {strategy} is not what this cell was made for; its source has changed")
-    setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer, device=cell.device)
+    setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer)
     agent: Learner = learner(settings, setting)
     if cell.start is not None:
         cell.start.load_into(agent, cell.seeds)
@@ -265,7 +295,8 @@ def run_cell(
     facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": VERSION}
     checkpoint = folder / "checkpoint.h5"
     with contextlib.closing(CellRun(cell)) as run:
-        watch, saved = Stopwatch(_restored(run, checkpoint)), time.monotonic()
+        watch = Stopwatch(_restored(run, checkpoint), "" if run.device is None else run.device.name)
+        saved = time.monotonic()
         while run.episode < cell.episodes:
             run.advance()
             wanted = report(run.summary())

@@ -18,6 +18,7 @@ from replaybench.controllers.registry import load_learner
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.cell import CellRun
+from replaybench.experiments.device_cell import device_program
 from replaybench.experiments.schedule import updates_after
 from replaybench.experiments.snapshots import snapshot_rounds
 from replaybench.experiments.study import Cell, Study, reference_cells
@@ -60,6 +61,7 @@ class Plan:
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     """Cut the study into cells and estimate memory (the largest cells and references at once) and disk."""
+    workers = workers if study.device == "cpu" else 1  # cells on a device run one after another
     with names_from(study.folder):
         cells = study.cells()
         same = shared(cells, folder)
@@ -104,6 +106,8 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
             policy, snapshot = (sum(array.nbytes for array in each.values()) for each in files)
             built[key] = run.replay, policy, snapshot, len(run.metrics)
             run.replay.state_dict()  # raises an error if files cannot hold it
+            if cell.device != "cpu":
+                device_program(small, run.parts())  # and this one if no device supports it
     buffer, policy, snapshot, metrics = built[key]
     unit, steps = buffer.unit.steps, cell.steps_per_episode
     slots = (steps if cell.update_every else -(-steps // unit)) * cell.episodes  # an episode may be as short as a step

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,6 @@ from typing import Any, Final, Literal
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.interface.agent import Actions
-from replaybench.controllers.learner import check_name
 from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled, variant_settings
 from replaybench.data.documents import read_toml
 from replaybench.envs.interface.declarations import seen_states
@@ -100,7 +100,8 @@ class Study:
       depend on it.
     - `replayed_noise`: also store the noise in every experience, and measure how much of it is replayed (table 6).
     - `observe`: names of the observed states, all if empty; the references of scores observe all.
-    - `device`: where learners that support it are updated: `cpu`, `cuda`, or `cuda:1`.
+    - `block`: seeds of a cell, which run as one population; on a device these are all.
+    - `device`: where cells run: `cpu`, or on a GPU `cuda`, or `cuda:1` for one of several.
     - `folder`: where paths of users' files and policies are looked up first; the study file's if not given.
     - `learner`, `plant`: tables of settings. A learner may be listed several times, as variants (`DDPG:decay`) with
       separate tables.
@@ -137,7 +138,8 @@ class Study:
 
     def __post_init__(self) -> None:
         check(self, f"study {self.name!r}")
-        check_name(self.device)
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise UserError(f'device must be "cpu", "cuda", or "cuda:1" for one of several, not {self.device!r}')
         tables: tuple[Study | Grid, ...] = (self, *self.grid)
         for table in tables:
             _spell(table, self.folder)
@@ -189,9 +191,10 @@ class Study:
                     made = make_plant(plant, **{**self.plant.get(plant, {}), **discount})
                     plants[key] = made, made.fingerprint()
                 point = self._cell(plant, *plants[key], learner, strategy, noise, frequency, gamma)
-                for first in range(0, self.seeds, self.block):
-                    members = min(self.block, self.seeds - first)
-                    cell = dataclasses.replace(point, first_member=first, members=members)
+                for first in range(0, self.seeds, point.members):
+                    cell = dataclasses.replace(
+                        point, first_member=first, members=min(point.members, self.seeds - first)
+                    )
                     found.setdefault(cell.id, cell)
         return list(found.values())
 
@@ -235,7 +238,7 @@ class Study:
                 f"episode and at most the {steps} of a run, not {self.evaluate_every_steps}; 0 for no evaluations"
             )
         actions = Actions(made.name, len(made.action_names), made.action_choices)
-        kind.check(settings, actions, parsed.refer is not None, self.device)
+        kind.check(settings, actions, parsed.refer is not None)
         self._check_room(parsed, settings, every)
         with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
         mode = self.discount if isinstance(self.discount, str) else "fixed"
@@ -254,7 +257,7 @@ class Study:
             noise=abs(float(noise)),  # −0.0 becomes 0.0, and an int a float: they would give another id
             frequency=float(frequency),
             first_member=0,
-            members=min(self.block, self.seeds),
+            members=min(self.block, self.seeds) if self.device == "cpu" else self.seeds,
             root_seed=self.root_seed,
             episodes=self.episodes,
             capacity=parsed.capacity_or(self.capacity),
@@ -355,6 +358,7 @@ class Cell:
     def id(self) -> str:
         """Hash of the content: equal ids mean equal numbers."""
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        settings["device"] = self.device.partition(":")[0]  # numbers do not depend on which of several
         if not self.sources:
             del settings["sources"]
         for key, before in SINCE.items():

@@ -16,10 +16,10 @@ from rich.console import Console
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, kept_reference, reference
-from replaybench.controllers.learner import check_device
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.record import read_record, write_record
 from replaybench.data.run_folder import RunFolder
+from replaybench.device.gpu import check_gpu
 from replaybench.experiments.cell import run_cell
 from replaybench.experiments.display import Display, ProgressForm
 from replaybench.experiments.interruption import Interrupted
@@ -75,8 +75,8 @@ def run_sweep(
     """Run a study in local workers, or on the Dask `cluster` at an address, or continue its folder."""
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
-    if cluster is None and planned.open:
-        check_device(study.device)
+    if study.device != "cpu" and cluster is None and planned.open:
+        check_gpu(study.device)
     check_room(planned, output, local=cluster is None)
     if cluster is not None:
         check_cluster(cluster)
@@ -102,8 +102,11 @@ def run_sweep(
             store = _Store(folder, todo, points, display)
             try:
                 store.share_finished()
-                if cluster is None:
+                if cluster is None and study.device == "cpu":
                     run_locally(workers, jobs, display.advance, store)
+                elif cluster is None:  # cells on a device run one after another; each has the whole device
+                    for count, stops in ((workers, False), (1, True)):
+                        run_locally(count, [job for job in jobs if job.stops is stops], display.advance, store)
                 else:
                     run_on_cluster(cluster, jobs, display.advance, store)
             except Interrupted as interruption:

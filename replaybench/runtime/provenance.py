@@ -76,7 +76,7 @@ class Code:
         commit: the git commit of the package's code; None if it is not under git.
         dirty: whether the package's folder differed from that commit; None if it is not under git.
         versions: of Python and of the installed `LIBRARIES`.
-        processor: its model name.
+        processor: its model name, and that of the GPU if one computed.
         target: LLVM's name of the processor that kernels were compiled for.
         system: operating system.
     """
@@ -107,10 +107,12 @@ class ComputeSession:
 
 
 class Stopwatch:
-    """Measure the session that begins now, after those of earlier processes."""
+    """Measure the session that begins now, after those of earlier processes; `gpu` is the model that computes."""
 
-    def __init__(self, earlier: Sequence[ComputeSession] = ()) -> None:
+    def __init__(self, earlier: Sequence[ComputeSession] = (), gpu: str = "") -> None:
         self._earlier, self._code, self._started = tuple(earlier), this_code(), utc_now()
+        if gpu:
+            self._code = dataclasses.replace(self._code, processor=f"{self._code.processor}, {gpu}")
         self._began = time.monotonic()
         forget_peak()
 

@@ -141,8 +141,8 @@ class ACERDiscrete(Learner):
         self._policy, self._critic = (self.learned(name, batch) for name in shapes)
 
     @classmethod
-    def check(cls, config: ACERDiscreteConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
-        super().check(config, actions, refer, device)
+    def check(cls, config: ACERDiscreteConfig, actions: Actions, refer: bool = False) -> None:
+        super().check(config, actions, refer)
         ActionLevels(config.levels, actions.size, actions.choices)
 
     def perturb(self, observation: AnyFloats) -> Explored:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from replaybench.controllers.interface.agent import Actions, Batch, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.agent import Batch, LearnerSetting, NormaliseConfig
 from replaybench.controllers.interface.exploration import ExplorationConfig, ParameterNoise, ProcessNoise
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.densities import divergence_gradient, importance_weights
@@ -95,40 +95,22 @@ class DDPG(Learner):
             decay["penalised"] = self.critic.weights()
         self.adams["critic"] = self.adams["critic"]._replace(**decay)
         self._actor, self._critic = map(self.learned, shapes)
-        if setting.device != "cpu":
-            from replaybench.controllers.cuda import DeviceDDPG
-
-            self.on_device = DeviceDDPG(self, setting.device)
-
-    @classmethod
-    def check(cls, config: DDPGConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
-        super().check(config, actions, refer)
-        further = config.memory or config.layer_norm or isinstance(config.exploration, ParameterNoise)
-        if device != "cpu" and (refer or further or config.l2_form == "weights"):
-            what = 'ReF-ER, parameter noise, layer normalisation, a memory or l2_form = "weights"'
-            raise UserError(f'DDPG runs with {what} on the CPU only; set device = "cpu"')
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        self.fetch("actor")
         return self.memory.evaluate("actor", self.seen(observation), state)
 
     policy = mean
 
     def policy_form(self) -> PolicyHead:
-        self.fetch("actor")
         return PolicyHead(self.actor, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return Q(s, π(s)) `[M, N]`."""
-        self.fetch("actor", "critic")
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
         """Update critic and actor; annotate `td_error` `[M·U, B]` (eq. 4, before updates) and, if known, `rho`."""
-        if self.on_device is not None:
-            on_device: Mapping[str, AnyFloats] = self.on_device.update(batch)
-            return on_device
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
         _update(self._actor, self._critic, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)

@@ -74,8 +74,8 @@ class DQN(Learner):
         self.random = np.full(len(setting.members), config.first_random)
 
     @classmethod
-    def check(cls, config: DQNConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
-        super().check(config, actions, refer, device)
+    def check(cls, config: DQNConfig, actions: Actions, refer: bool = False) -> None:
+        super().check(config, actions, refer)
         ActionLevels(config.levels, actions.size, actions.choices)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:

@@ -201,7 +201,6 @@ class LearnerSetting:
         frequency: control rate in Hz, for exploration with `per_second`.
         dtype: of networks; float64 for comparisons in tests.
         refer: ReF-ER as the strategy states it (Novati & Koumoutsakos 2019); None without.
-        device: `cpu`, or `cuda` (`cuda:1`), where PyTorch computes updates; acting stays on the CPU.
     """
 
     task: Task
@@ -210,7 +209,6 @@ class LearnerSetting:
     frequency: float = 50.0
     dtype: DTypeLike = np.float32
     refer: Any = None
-    device: str = "cpu"
 
     def stream(self, name: str) -> Stream:
         """Return the random streams of the members under this name, at their beginning."""

@@ -13,7 +13,7 @@ from stable_baselines3 import TD3 as PeerTD3
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config, smooth
-from replaybench.controllers.interface.agent import Actions, LearnerSetting, NormaliseConfig
+from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig
 from replaybench.controllers.networks.network import MemoryConfig
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
@@ -112,8 +112,6 @@ def test_l2_of_the_weights_is_part_of_the_loss_and_spares_biases_and_gains() -> 
 def test_l2_of_the_weights_needs_networks_without_memory() -> None:
     with pytest.raises(UserError, match='l2_form = "weights" is for networks without a memory'):
         DDPGConfig(l2_form="weights", memory=MemoryConfig())
-    with pytest.raises(UserError, match='l2_form = "weights" on the CPU only'):
-        DDPG.check(DDPGConfig(l2_form="weights"), Actions("Pendulum", 1), device="cuda")
 
 
 def with_cloning(peer: PeerTD3, alpha: float) -> None:

@@ -1,0 +1,174 @@
+"""The part of a running cell that a device computes: plant, exploration, replay and updates of all members.
+
+Several rounds pass in one launch. Between launches a member is one piece of memory; learner and buffers of the run are
+filled from it when a file or a snapshot needs them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.learner import Learner
+from replaybench.device.buffers import DeviceBuffers, check_strategy
+from replaybench.device.gpu import GPU
+from replaybench.device.learners import check as check_learner
+from replaybench.device.plants import DevicePlant
+from replaybench.device.program import Program, Rounds, Schedule
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.experiments.snapshots import snapshot_rounds
+from replaybench.experiments.study import Cell
+from replaybench.replay.buffer import Replay
+from replaybench.replay.storage.traces import NONE
+from replaybench.runtime.errors import UserError
+
+LAUNCH_SECONDS: Final = 1.0
+"""A launch takes about so long, so that progress is shown and a sweep can be stopped."""
+
+
+class Parts(NamedTuple):
+    """What a cell's run consists of; `updates` is their mean number in a phase, `phases` those of schedules."""
+
+    plant: Plant
+    agent: Learner
+    replay: Replay
+    updates: float
+    phases: float
+
+
+def device_program(cell: Cell, parts: Parts) -> Program:
+    """Return the program of a cell for a device.
+
+    Raises:
+        UserError: no device supports this cell; the message names what is possible.
+    """
+    plant, agent, replay, updates, phases = parts
+    check_learner(type(agent), agent.config, agent.setting.refer is not None)
+    check_strategy(replay.strategy)
+    if not isinstance(plant, OdePlant) or type(plant).engine is not OdePlant.engine:
+        which = "given by equations (OdePlant) and have no engine of their own"
+        raise UserError(f'{plant.name} runs on the CPU only; with device = "cuda" use plants that are {which}')
+    for key, given in (("evaluate_every_steps", cell.evaluate_every_steps), ("replayed_noise", cell.replayed_noise)):
+        if given:
+            raise UserError(
+                f'{key} is for the CPU only; leave it out (greedy_every is possible), or set device = "cpu"'
+            )
+    changes = (cell.update_every or cell.steps_per_episode) + (int(updates) + 1) * agent.batch_size
+    buffers = DeviceBuffers(replay.strategy, replay.columns.fields, replay.slots, agent.batch_size, changes)
+    schedule = Schedule(updates, phases, cell.update_every, cell.greedy_every)
+    return Program(DevicePlant(plant, cell.frequency, cell.noise, cell.observe), agent, buffers, schedule)
+
+
+class DeviceCell:
+    """A cell's members on a device.
+
+    Args:
+        cell: the cell.
+        parts: of its run; their buffers become views of the members' memory.
+
+    Attributes:
+        name: of the device.
+    """
+
+    def __init__(self, cell: Cell, parts: Parts) -> None:
+        self.cell, self.parts = cell, parts
+        self.program = device_program(cell, parts)
+        self._runner = GPU(self.program, int(cell.device.partition(":")[2] or 0))
+        self.name: str = self._runner.name
+        self._buffers, self._memory = self.program.buffers, self.program.part("replay")
+        columns, view = parts.replay.columns, self._buffers.view
+        columns.rows, columns.serial = view(self._memory, "rows"), view(self._memory, "serial")
+        self._ends = snapshot_rounds(cell.episodes)
+        self._at_once = 1
+
+    def advance(self) -> Rounds:
+        """Run the next rounds: at most until something is due that the CPU does."""
+        done = self.program.rounds
+        ends = [end for end in self._ends if end > done]
+        if self.parts.agent.metric_names:
+            ends.append((done // self.cell.greedy_every + 1) * self.cell.greedy_every)
+        count, began = min(self._at_once, min(ends) - done), time.perf_counter()
+        found = self._runner.advance(count)
+        each = (time.perf_counter() - began) / count
+        self._at_once = int(min(2 * count, max(1.0, LAUNCH_SECONDS / each)))
+        if done + count in ends:
+            self.fetch(buffers=done + count in self._ends)
+        return found
+
+    def fetch(self, buffers: bool = True) -> None:
+        """Fill the learner, and with `buffers` the stored experiences, from the device."""
+        self._runner.fetch(*() if buffers else ("hot", "cold"))
+        self.program.fetch()
+        if buffers:
+            replay, counters = self.parts.replay, self._buffers.state(self._memory)
+            for name in ("collected", "offers", "count"):
+                getattr(replay, name)[:] = counters[name]
+            replay.updates = int(counters["updates"].max())
+
+    def complete_buffers(self, lengths: NDArray[np.float64]) -> None:
+        """After `fetch`, also fill orders, priorities and episodes, given the mean `lengths` `[M, E]` of rounds."""
+        replay, counters = self.parts.replay, self._buffers.state(self._memory)
+        stored = int(replay.count.max())
+        own = {
+            name: self._buffers.view(self._memory, name)[:, :stored]
+            for name in self._buffers.arrays
+            if "sums" not in name
+        }
+        for name, order in replay.orders.items():
+            order.load_keys(own[f"{'td' if name == 'td_error' else name}_bits"].view(np.float32), own["serial"])
+        if "priority" in own:
+            known = {"priority": own["priority"], "priority_largest": counters["largest"]}
+            replay.sampling.load_state_dict(replay.sampling.state_dict(stored) | known)
+        if "replays" in own and replay.weighting is not None:
+            before = np.stack([counters["offers_before"], counters["updates_before"]], axis=1)
+            replay.weighting.load_state_dict(
+                {"replays": own["replays"], "replays_before": before, "offers": replay.offers}
+            )
+        starts = self._starts(lengths)
+        begins = np.ones(len(starts), np.uint8)
+        replay.episodes.load_state_dict({"episode_starts": starts, "episode_begins": begins})
+
+    def _starts(self, lengths: NDArray[np.float64]) -> NDArray[np.uint32]:
+        """Return the serial numbers at which episodes begin, `[M, E]`; of those stored if rounds are not episodes."""
+        if not self.cell.update_every or (lengths == self.cell.steps_per_episode).all():
+            before = np.cumsum(lengths, axis=1) - lengths
+            return (1 + before).astype(np.uint32)
+        replay, found = self.parts.replay, []
+        observation, successor = (replay.columns.column(name) for name in ("observation", "next_observation"))
+        for m, count in enumerate(replay.count):
+            serial = replay.columns.serial[m, :count]
+            order = np.argsort(serial)
+            cut = (successor[m, order[:-1]] != observation[m, order[1:]]).any(axis=1) | (np.diff(serial[order]) > 1)
+            found.append(serial[order][np.concatenate([[True], cut])[:count]])
+        starts = np.full((len(found), max(map(len, found))), NONE, np.uint32)
+        for row, own in zip(starts, found, strict=True):
+            row[: len(own)] = own
+        return starts
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the members' memory, after `fetch`."""
+        return self.program.state()
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from `state_dict`, bit for bit.
+
+        Raises:
+            ValueError: its counters do not fit the buffers; a device does not check bounds.
+        """
+        self.program.load_state(dict(state))
+        counters = self._buffers.state(self._memory)
+        heads = np.stack([counters["td_head"], counters["exploration_head"]])
+        most = self._buffers.capacity
+        if (counters["count"] > most).any() or (heads < 0).any() or (heads[..., 0] > 1).any() or (heads > most).any():
+            raise ValueError(f"its counts do not fit buffers of {most} experiences")
+        self._runner.push()
+        self.fetch()
+
+    def close(self) -> None:
+        """Free the device's memory."""
+        self._runner.close()

@@ -1,0 +1,204 @@
+"""Cells on a device, whose source runs on this processor here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cells import assert_equal_files, small_cell, small_study, until
+from commands import Capsys, call, refused
+from rich.console import Console
+
+from replaybench.data.record import read_header, read_record, write_record
+from replaybench.device import gpu
+from replaybench.device.program import Host
+from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.envs.population import PopulationEnv
+from replaybench.experiments import device_cell, sweep
+from replaybench.experiments.cell import CellRun, run_cell
+from replaybench.experiments.cells import load_policy
+from replaybench.experiments.study import Cell
+from replaybench.experiments.workers import Job
+from replaybench.replay.buffer_file import load_replay
+from replaybench.runtime.errors import UserError
+
+SMALL = {"DDPG": {"actor_hidden": [8, 8], "critic_hidden": [8, 8, 4]}}
+
+
+def cell_of(strategy: str = "FIFO[Uniform]", **changes: Any) -> Cell:
+    usual = {"seeds": 3, "episodes": 6, "capacity": 500, "greedy_every": 2, "noise": (0.01,), "learner": SMALL}
+    return small_cell(**{"device": "cuda", "strategies": (strategy,)} | usual | changes)
+
+
+@pytest.fixture(autouse=True)
+def host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_cell, "LAUNCH_SECONDS", 1e9)
+    monkeypatch.setattr(device_cell, "GPU", lambda program, number: Host(program))
+
+
+STRATEGIES = ("FIFO[Uniform]", "TDE[PER+IS]", "Expl[PERprop]", "FULL[Uniform+FIS]")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In launches of one round, what is the same in launches of up to two."""
+    cell, rounds = cell_of(strategy, seeds=2, episodes=20), []
+    assert run_cell(cell, tmp_path / "whole", "final", report=lambda told: not rounds.append(told.done))
+    assert rounds == [1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
+    monkeypatch.setattr(device_cell, "LAUNCH_SECONDS", 0.0)
+    for stop in (1, 4):
+        assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
+        assert stop <= read_header(tmp_path / "parts" / "checkpoint.h5").facts["episode"] < cell.episodes
+    assert run_cell(cell, tmp_path / "parts", "final")
+    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("every", [0, 50])
+def test_its_buffer_is_verified_and_continued(strategy: str, every: int, tmp_path: Path, capsys: Capsys) -> None:
+    assert run_cell(cell_of(strategy, update_every=every), tmp_path, "final")
+    path = tmp_path / "buffer.h5"
+    assert call("inspect", path, "--verify") == 0
+    assert "structure are sound" in capsys.readouterr().out
+    replay, state = load_replay(path), read_record(path, "buffer")[1]
+    assert (replay.collected == 1200).all()
+    assert replay.updates == 600
+    assert np.isfinite(replay.sample().columns["reward"]).all()
+    serial, begins = state["serial"], state["episode"] * 200 + state["step"] + 1
+    np.testing.assert_array_equal(begins, serial)  # each of the 6 episodes has 200 steps
+    if strategy.startswith("FIFO"):
+        assert (np.sort(serial, axis=1) == np.arange(701, 1201)).all()
+    if "td_error" in state:
+        assert (state["td_error"] >= 0).all()
+        assert np.isfinite(state["td_error"]).any()
+    for name in {"priority", "replays"} & set(state):
+        assert (state[name].max(axis=1) > state[name].min(axis=1)).all()
+    origin = read_record(tmp_path / "snapshots.h5", "snapshots")[1]["origin"]
+    assert (origin[:, -1].sum(axis=1) == serial.shape[1]).all()
+
+
+def test_its_buffer_is_replayed_offline(tmp_path: Path, capsys: Capsys) -> None:
+    assert run_cell(cell_of(), tmp_path, "final")
+    words = ("--updates", 16, "--seeds", 1, "--output", tmp_path / "offline")
+    assert call("replay", tmp_path / "buffer.h5", *words) == 0
+    assert "the recording itself" in capsys.readouterr().out
+
+
+def test_episodes_that_end_early_are_found_in_what_is_stored(tmp_path: Path) -> None:
+    """Of a user's plant, with updates after steps, only the stored experiences show where episodes begin."""
+    plant = tmp_path / "short.py"
+    plant.write_text(
+        "from dataclasses import dataclass\n\nfrom replaybench.envs.ode.pendulum import PendulumDCSC\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Short(PendulumDCSC):\n"
+        "    @staticmethod\n    def terminated(state, event, params):\n        return abs(state[1]) > 4.0\n"
+    )
+    for every in (0, 50):
+        cell = cell_of("FULL[Uniform]", plants=(f"{plant}:Short",), update_every=every)
+        assert run_cell(cell, tmp_path / str(every), "final")
+        state = read_record(tmp_path / str(every) / "buffer.h5", "buffer")[1]
+        for m, count in enumerate(state["count"]):
+            ended = state["terminated"][m, :count, 0] > 0
+            assert ended.any()
+            follows = state["step"][m, 1:count] > 0
+            over = ended[:-1] | (state["step"][m, : count - 1] == 199)
+            np.testing.assert_array_equal(follows, ~over)
+
+
+def test_policies_act_as_on_the_device(tmp_path: Path) -> None:
+    """Weights are those that the last greedy episode had, except for rounding."""
+    assert run_cell(cell_of(noise=(0.0,), episodes=20), tmp_path, "none")
+    greedy = read_record(tmp_path / "scores.h5", "scores")[1]["reward_greedy"]
+    assert np.isfinite(greedy).all()
+    for member in range(3):
+        policy: Any = load_policy(tmp_path / "policy.safetensors", member)
+        env = PopulationEnv(PendulumDCSC(), 1, frequency=50.0)
+        observation, _ = env.reset()
+        rewards = []
+        for _ in range(200):
+            observation, reward, *_ = env.step(policy.predict(observation)[0])
+            rewards.append(reward[0])
+        assert np.mean(rewards) == pytest.approx(greedy[member, -1], rel=1e-3)
+
+
+def test_ids_differ_from_those_of_the_cpu_only() -> None:
+    """All seeds are one cell; which of several GPUs runs it does not matter."""
+    one, other = cell_of(seeds=60), cell_of(seeds=60, device="cuda:1")
+    assert (one.members, one.id) == (60, other.id)
+    assert cell_of(seeds=50).id != cell_of(seeds=50, device="cpu").id
+
+
+def test_a_sweep_runs_cells_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def here(count: int, jobs: Sequence[Job], watch: Any, finish: Any) -> None:
+        calls.append((count, [job.stops for job in jobs]))
+        for key, function, arguments, _ in jobs:
+            finish(key, function(*arguments, lambda state, key=key: watch(key, state) or True))
+
+    monkeypatch.setattr(sweep, "run_locally", here)
+    monkeypatch.setattr(sweep, "check_gpu", lambda device: None)
+    strategies = ("FIFO[Uniform]", "FIFO[PER]")
+    usual: dict[str, Any] = {"seeds": 3, "block": 2, "episodes": 4, "greedy_every": 2, "learner": SMALL}
+    study = small_study(strategies=strategies, device="cuda", **usual)
+    console = Console(quiet=True)
+    found = sweep.run_sweep(study, tmp_path / "run", 2, None, checkpoint_seconds=60.0, console=console)
+    assert calls == [(2, [False]), (1, [True, True])]
+    assert found.data.sizes["seed"] == 3
+    assert np.isfinite(found.data["mu_final"]).all()
+    scores = tmp_path / "run" / "cells" / study.cells()[0].id / "scores.h5"
+    assert read_header(scores).facts["stints"][0]["code"]["processor"].endswith(", this processor")
+    assert call("inspect", tmp_path / "run") == 0
+
+
+WORDS = ("sweep", "--plant", "PendulumDCSC", "--seeds", "2", "--episodes", "4", "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--learner", "ACER"), "ACER runs on the CPU only.*DDPG"),
+        (("--strategy", "FIFO[ERE(phase=10)]"), "FIFO, FULL, Resv, TDE and Expl with Uniform, PER or PERprop"),
+        (("--plant", "MujocoReacher"), "given by equations"),
+        (("--plant", "benchmarks/speed/peers/pendulum_v1.py:PendulumV1"), "engine of their own"),
+        (("--set", "device=cuda", "evaluate_every_steps=400"), "evaluate_every_steps"),
+        (("--set", "device=cuda", "replayed_noise=true"), "replayed_noise"),
+        (("--set", "device=cuda", "learner.DDPG.normalise.rewards=true"), "normalis"),
+        (("--set", "device=cuda", "learner.DDPG.memory.units=8"), "a memory"),
+        (("--set", "device=gpu"), '"cuda:1" for one of several'),
+    ],
+)
+def test_what_no_device_runs_is_refused_before_anything_starts(
+    words: tuple[str, ...], expected: str, capsys: Capsys, tmp_path: Path
+) -> None:
+    usual = () if "--set" in words else ("--set", "device=cuda")
+    strategy = () if "--strategy" in words else ("--strategy", "FIFO[Uniform]")
+    error = refused(capsys, *WORDS, "--output", tmp_path / "run", *strategy, *usual, *words)
+    assert re.search(expected, error), error
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_gpu_a_plan_is_printed_and_a_sweep_refused(
+    capsys: Capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    monkeypatch.setattr(device_cell, "GPU", gpu.GPU)
+    words = (*WORDS[:-1], "--strategy", "FIFO[Uniform]", "--set", "device=cuda", "--output", tmp_path / "run")
+    assert call(*words, "--dry-run") == 0
+    assert "a guess" in capsys.readouterr().out
+    assert 'pip install "replaybench[gpu]"' in refused(capsys, *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_forged_checkpoint_is_refused(tmp_path: Path) -> None:
+    """A device does not check bounds."""
+    cell, run = cell_of(), CellRun(cell_of())
+    run.advance()
+    assert run.device is not None
+    run.device.program.buffers.state(run.device.program.part("replay"))["count"] = 501
+    write_record(tmp_path / "checkpoint.h5", "checkpoint", {"id": cell.id, "episode": 1}, run.state_dict())
+    with pytest.raises(UserError, match="counts do not fit buffers of 500"):
+        run_cell(cell, tmp_path, "none")
