@@ -21,6 +21,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.experiments import device_cell, sweep
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.cells import load_policy
+from replaybench.experiments.progress import Round
 from replaybench.experiments.study import Cell
 from replaybench.experiments.workers import Job
 from replaybench.replay.buffer_file import load_replay
@@ -46,8 +47,13 @@ STRATEGIES = ("FIFO[Uniform]", "TDE[PER+IS]", "Expl[PERprop]", "FULL[Uniform+FIS
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In launches of one round, what is the same in launches of up to two."""
-    cell, rounds = cell_of(strategy, seeds=2, episodes=20), []
-    assert run_cell(cell, tmp_path / "whole", "final", report=lambda told: not rounds.append(told.done))
+    cell, rounds = cell_of(strategy, seeds=2, episodes=20), list[int]()
+
+    def noted(found: Round) -> bool:
+        rounds.append(found.done)
+        return True
+
+    assert run_cell(cell, tmp_path / "whole", "final", report=noted)
     assert rounds == [1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
     monkeypatch.setattr(device_cell, "LAUNCH_SECONDS", 0.0)
     for stop in (1, 4):
