@@ -1,7 +1,8 @@
 """Check and time cells on a GPU, store the results, and print a table: `python -m benchmarks.device_check`.
 
 It has not run on a GPU yet. It needs `pip install "replaybench[gpu]"` and NVIDIA's driver, and takes less than ten
-minutes; `--only rates figure12` runs some parts. `--host` is a small trial of the same source on this processor.
+minutes; `--only rates figure12` runs some parts. `--host` is a trial of the same source on this processor: small, but
+for the curves, which take about half an hour of two cores.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import multiprocessing
 import subprocess
@@ -27,10 +29,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ttest_ind
 
 from benchmarks.speed.peers.learn import EPISODES, SETTINGS
+from replaybench.baselines.references import normalise, reference
 from replaybench.device.gpu import check_gpu, machine_code
 from replaybench.device.program import Host
+from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.evidence.preset import read_preset
 from replaybench.experiments import device_cell
 from replaybench.experiments.cell import CellRun, run_cell
@@ -44,7 +51,11 @@ RATES: Final = (
     *(("FIFO[Uniform]", members) for members in (132, 1024, 4096)),
     *((strategy, 1024) for strategy in ("FULL[PER]", "FIFO[PER]", "TDE[Uniform]", "Expl[Uniform]", "FIFO[PERprop]")),
 )
-CURVES: Final = ("FIFO[Uniform]", "FULL[PER]")
+CURVES: Final = (
+    "FIFO[Uniform]", "FULL[PER]", "TDE[Uniform]", "Expl[PERprop]", "Resv[PER+IS]", "FIFO[Uniform+FIS]",
+)  # fmt: skip
+MARGIN: Final = 0.02
+"""Smallest difference of interest of μ_r."""
 
 
 def cell_of(strategy: str, members: int, episodes: int, **changes: Any) -> Cell:
@@ -107,12 +118,12 @@ def graphics_card() -> str:
     return str(Device(0).name)
 
 
-def final_scores(cell: Cell) -> list[float]:
-    """Run a cell; return each member's mean score over the last tenth."""
+def whole_scores(cell: Cell) -> NDArray[np.float64]:
+    """Run a cell; return each member's mean reward over all episodes."""
     with contextlib.closing(CellRun(cell)) as run:
         while run.episode < cell.episodes:
             run.advance()
-        return [float(score) for score in run.reward[:, -(cell.episodes // 10) :].mean(axis=1)]
+        return run.reward.mean(axis=1)
 
 
 class Check:
@@ -163,19 +174,26 @@ class Check:
             yield "plain JAX", {"members": members, **json.loads(done.stdout)}
 
     def curves(self) -> Iterable[tuple[str, Row]]:
-        """Final scores of 64 seeds beside those of the CPU, with the standard error of the difference."""
-        seeds, episodes = (4, 10) if self.host else (64, 200)
-        for strategy in CURVES:
-            on_cpu = Study(
-                name="check", plants=("PendulumDCSC",), strategies=(strategy,), seeds=seeds, block=seeds // 4,
-                episodes=episodes,
-            ).cells()  # fmt: skip
-            waiting = [self.pool.submit(final_scores, cell) for cell in on_cpu]
-            here = final_scores(cell_of(strategy, seeds, episodes))
-            there = [score for each in waiting for score in each.result()]
-            error = np.hypot(np.std(here), np.std(there)) / seeds**0.5
-            means = {"device": float(np.mean(here)), "cpu": float(np.mean(there))}
-            yield strategy, {**means, "difference": means["device"] - means["cpu"], "standard_error": float(error)}
+        """Mean μ_r over all episodes of 64 seeds beside the CPU's, with p of two one-sided tests."""
+        seeds, episodes, plants = 64, 100, (PendulumDCSC(), Magman())
+        for plant, strategy in itertools.product(plants, CURVES):
+            given: dict[str, Any] = {
+                "plants": (plant.name,),
+                "episodes": episodes,
+                "capacity": 5_000,
+                "greedy_every": episodes,
+            }
+            on_cpu = Study(name="check", strategies=(strategy,), seeds=seeds, block=seeds // 4, **given).cells()
+            waiting = [self.pool.submit(whole_scores, cell) for cell in on_cpu]
+            here = normalise(whole_scores(cell_of(strategy, seeds, **given)), reference(plant))
+            there = normalise(np.concatenate([each.result() for each in waiting]), reference(plant))
+            p = max(
+                ttest_ind(here + MARGIN, there, equal_var=False, alternative="greater").pvalue,
+                ttest_ind(here - MARGIN, there, equal_var=False, alternative="less").pvalue,
+            )
+            error = np.hypot(here.std(ddof=1), there.std(ddof=1)) / seeds**0.5
+            means = {"device": float(here.mean()), "cpu": float(there.mean()), "standard_error": float(error)}
+            yield f"{plant.name} {strategy}", {**means, "p_equal": float(p)}
 
     def _figure12(self) -> list[Cell]:
         small = {"seeds": 2, "episodes": 10, "capacity": 500}

@@ -65,6 +65,7 @@ def test_every_preset_of_the_five_papers_is_on_the_page_of_coverage() -> None:
     assert set(named) == {"debruin2018", "novati2019", "wang2017", "sun2020", "wang2019"}
 
 
+@pytest.mark.slow
 def test_every_text_is_shown_somewhere() -> None:
     shown = set().union(*(names(page.read_text(encoding="utf-8")) for page in pages.PAGES))
     for sentences in pages.patterns().values():
@@ -73,6 +74,7 @@ def test_every_text_is_shown_somewhere() -> None:
     assert set(pages.patterns()) <= {page.relative_to(pages.ROOT).as_posix() for page in pages.PAGES}
 
 
+@pytest.mark.slow
 @EVERY_PAGE
 def test_no_measurement_stands_outside_tables_and_checked_sentences(page: Path) -> None:
     text = pages.plain(prose(page.read_text(encoding="utf-8")))

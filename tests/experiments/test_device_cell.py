@@ -27,12 +27,18 @@ from replaybench.experiments.workers import Job
 from replaybench.replay.buffer_file import load_replay
 from replaybench.runtime.errors import UserError
 
-SMALL = {"DDPG": {"actor_hidden": [8, 8], "critic_hidden": [8, 8, 4]}}
+SMALL = {
+    "DDPG": {"actor_hidden": [8, 8], "critic_hidden": [8, 8, 4]},
+    "TD3": {"actor_hidden": [8, 8], "critic_hidden": [8, 8]},
+    "SAC": {"actor_hidden": [8, 8], "critic_hidden": [8, 8]},
+    "DQN": {"hidden": [8, 8]},
+}
 
 
 def cell_of(strategy: str = "FIFO[Uniform]", **changes: Any) -> Cell:
-    usual = {"seeds": 3, "episodes": 6, "capacity": 500, "greedy_every": 2, "noise": (0.01,), "learner": SMALL}
-    return small_cell(**{"device": "cuda", "strategies": (strategy,)} | usual | changes)
+    usual = {"seeds": 3, "episodes": 6, "capacity": 500, "greedy_every": 2, "noise": (0.01,)}
+    own = {name: SMALL[name] for name in changes.get("learners", ("DDPG",))}
+    return small_cell(**{"device": "cuda", "strategies": (strategy,), "learner": own} | usual | changes)
 
 
 @pytest.fixture(autouse=True)
@@ -114,9 +120,12 @@ def test_episodes_that_end_early_are_found_in_what_is_stored(tmp_path: Path) -> 
             np.testing.assert_array_equal(follows, ~over)
 
 
-def test_policies_act_as_on_the_device(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "learner", ["DDPG", *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL if name != "DDPG")]
+)
+def test_policies_act_as_on_the_device(learner: str, tmp_path: Path) -> None:
     """Weights are those that the last greedy episode had, except for rounding."""
-    assert run_cell(cell_of(noise=(0.0,), episodes=20), tmp_path, "none")
+    assert run_cell(cell_of(noise=(0.0,), episodes=20, learners=(learner,)), tmp_path, "none")
     greedy = read_record(tmp_path / "scores.h5", "scores")[1]["reward_greedy"]
     assert np.isfinite(greedy).all()
     for member in range(3):
@@ -148,7 +157,13 @@ def test_a_sweep_runs_cells_one_after_another(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(sweep, "run_locally", here)
     monkeypatch.setattr(sweep, "check_gpu", lambda device: None)
     strategies = ("FIFO[Uniform]", "FIFO[PER]")
-    usual: dict[str, Any] = {"seeds": 3, "block": 2, "episodes": 4, "greedy_every": 2, "learner": SMALL}
+    usual: dict[str, Any] = {
+        "seeds": 3,
+        "block": 2,
+        "episodes": 4,
+        "greedy_every": 2,
+        "learner": {"DDPG": SMALL["DDPG"]},
+    }
     study = small_study(strategies=strategies, device="cuda", **usual)
     console = Console(quiet=True)
     found = sweep.run_sweep(study, tmp_path / "run", 2, None, checkpoint_seconds=60.0, console=console)
