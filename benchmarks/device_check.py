@@ -2,7 +2,7 @@
 
 It has not run on a GPU yet. It needs `pip install "replaybench[gpu]"` and NVIDIA's driver, and takes less than ten
 minutes; `--only rates figure12` runs some parts. `--host` is a trial of the same source on this processor: small, but
-for the curves, which take about half an hour of two cores.
+for the curves, which take about an hour.
 """
 
 from __future__ import annotations
