@@ -11,8 +11,8 @@ from benchmarks.tables.text import captioned, difference, number, table
 
 STUDY: Final = "sac-rates"
 PUBLISHED: Final = {
-    "FIFO[Annealed]": "sun2020-fig6",
-    "FIFO[AER]": "sun2020-fig6",
+    "FIFO[Annealed]": "sun2020-fig6compressed",
+    "FIFO[AER]": "sun2020-fig6compressed",
     "FIFO[ERE(phase=1000)]": "wang2019-table1compressed",
     "FIFO[PERprop]": "sun2020-fig3compressed",
 }

@@ -1,7 +1,6 @@
 """A population of learners as a device has it: one source, one struct of settings, one piece of memory a member.
 
-Nothing of this has run on a GPU yet, and no study can choose it. `Host` runs the same source on this processor, for
-tests.
+Nothing of this has run on a GPU yet. `Host` runs the same source on this processor, for tests.
 """
 
 from __future__ import annotations
@@ -184,13 +183,8 @@ def _exploration(learner: Learner) -> dict[str, float]:
                 'device = "cpu"'
             )
         numbers |= {"first_scale": own.sigma, "last_scale": own.sigma if own.last_sigma is None else own.last_sigma}
-        # A process that forgets everything is white noise.
-        numbers |= {
-            "diffusion": 1.0,
-            "friction": 1.0,
-            "noise_bound": np.inf,
-            "action_bound": 1.0 if own.clip else np.inf,
-        }
+        numbers |= {"diffusion": 1.0, "friction": 1.0}  # a process that forgets everything is white noise
+        numbers |= {"noise_bound": np.inf, "action_bound": 1.0 if own.clip else np.inf}
     elif isinstance(learner, DQN):
         numbers |= {"first_scale": own.first_random, "last_scale": own.last_random}
     return numbers
