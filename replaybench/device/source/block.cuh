@@ -6,7 +6,8 @@
 //   without a GPU. Rules:
 //   - A phase never reads what another thread writes in the same phase, and never writes what another one reads.
 //   - Code outside of phases is run by every thread on the GPU and once on the host: it must be the same for all
-//     threads (loops, branches on shared values) and must not write to shared or global memory.
+//     threads (loops, branches on shared values), must not write to shared or global memory, and must not read what the
+//     phase behind it writes: a warp may be in that phase already.
 //   - `continue` ends a thread's part of the phase; `break` and `return` out of a phase are forbidden (the barrier).
 //   - ONCE { ... } is a phase of one thread.
 //   - A phase inside a phase is forbidden: functions that contain phases say so ("Phases: n").

@@ -79,16 +79,13 @@ struct Member {
     METHOD void advance(int round, double* score, double* length, double* greedy) const {
         const int every = settings.update_every, steps = settings.plant.steps;
         ONCE shared.run.scores = shared.run.lengths = shared.run.ended = 0.0;
-        if (every == 0) {
+        bool goes_on = true;
+        for (long long done = (long long)round * steps, end = done + steps; goes_on;) {
             begin(round);
-            while (shared.run.training.active) step(round);
-            learn(round, round);
-        } else {
-            for (long long done = (long long)round * steps, end = done + steps; done < end;) {
-                if (!shared.run.training.active) begin(round);
-                step(round);
-                if (++done % every == 0) learn((int)(done / every) - 1, round);
-            }
+            step(round);
+            ++done;
+            goes_on = every ? done < end : shared.run.training.active != 0;
+            if (every ? done % every == 0 : !goes_on) learn(every ? (int)(done / every) - 1 : round, round);
         }
         ONCE {
             *score = shared.run.scores / shared.run.ended;  // no number if none has ended
@@ -112,8 +109,10 @@ private:
         for (int i = thread; i < bytes / 4; i += THREADS) ((int*)to)[i] = from ? ((const int*)from)[i] : 0;
     }
 
+    // Begin an episode unless one goes on. All threads ask within the phase that answers: see the rules of block.cuh.
     METHOD void begin(int round) const {
         ONCE {
+            if (shared.run.training.active) continue;
             training().begin();
             shared.run.begun = round;
             for (int a = 0; a < Plant::ACTIONS; ++a) shared.run.process[a] = 0.0;
