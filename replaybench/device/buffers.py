@@ -72,7 +72,6 @@ class DeviceBuffers:
         fields: width of each stored field, in their order.
         capacity: experiences of a member.
         batch: samples of an update.
-        changes: experiences and samples of an update phase, after which orders are merged.
 
     Attributes:
         source: text that defines `Rules`.
@@ -85,9 +84,7 @@ class DeviceBuffers:
         UserError: no device supports this strategy.
     """
 
-    def __init__(
-        self, strategy: Strategy, fields: Mapping[str, int], capacity: int, batch: int, changes: int = 0
-    ) -> None:
+    def __init__(self, strategy: Strategy, fields: Mapping[str, int], capacity: int, batch: int) -> None:
         check_strategy(strategy)
         retention, sampling, weighting = strategy.retention, strategy.sampling, strategy.weights
         self.strategy, self.fields, self.capacity, self.batch = strategy, dict(fields), capacity, batch
@@ -132,7 +129,7 @@ class DeviceBuffers:
             "int WIDTH": self.width,
             "int EXPLORATION_AT": self._firsts["exploration"],
             "int BATCH": batch,
-            "int ROOM": -(-max(2 * batch, min(changes, 2048)) // THREADS) * THREADS,
+            "int ROOM": -(-max(2 * batch, 512) // THREADS) * THREADS,
         }
         lines = "".join(f"    CONSTANT {name} = {value};\n" for name, value in kinds.items())
         self.source = f'#include "replay.cuh"\nstruct Rules {{\n{lines}}};\n'
@@ -153,6 +150,14 @@ class DeviceBuffers:
         start, dtype, shape = self.arrays[name]
         flat = memory[:, start : start + dtype.itemsize * math.prod(shape)].view(dtype)
         return flat.reshape(len(memory), *shape)
+
+    def places(self, count: int) -> list[slice]:
+        """Return where counters, serial numbers and rows of the first `count` experiences lie in a member's memory."""
+        found = [slice(0, STATE.itemsize)]
+        for name in ("serial", "rows"):
+            start, dtype, (slots, *shape) = self.arrays[name]
+            found.append(slice(start, start + min(count, slots) * dtype.itemsize * math.prod(shape)))
+        return found
 
     def columns(self, memory: NDArray[np.uint8]) -> dict[str, NDArray[np.float32]]:
         """Return the stored fields `[M, N, width]`, views of the members' memory."""

@@ -61,7 +61,13 @@ def device_code(source: str, architecture: str, threads: int = THREADS, form: st
         raise UserError('a GPU needs the package cuda-core: pip install "replaybench[gpu]"') from None
     from cuda.bindings import nvrtc
 
-    options = {"arch": architecture, "std": "c++17", "use_fast_math": True, "define_macro": ("THREADS", str(threads))}
+    options = {
+        "arch": architecture,
+        "std": "c++17",
+        "use_fast_math": True,
+        "device_as_default_execution_space": True,
+        "define_macro": ("THREADS", str(threads)),
+    }
     linked = {"link_time_optimization": True} if form == "ltoir" else {}
 
     def compile_to(path: Path) -> None:

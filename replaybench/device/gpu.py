@@ -1,4 +1,4 @@
-"""Run a program on a GPU: compile, link, launch, copy. Not run on a GPU yet."""
+"""Run a program on a GPU: compile, link, launch, copy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from replaybench.device.build import THREADS, device_code, linked_code
 from replaybench.device.program import Program, Rounds, members_at_once
 from replaybench.runtime.errors import UserError
+from replaybench.runtime.quantities import gigabytes
 
 _MISSING = 'device = "cuda" needs cuda-core and numba-cuda: pip install "replaybench[gpu]", or set device = "cpu"'
 _SPARE = 0.9
@@ -99,13 +100,13 @@ class GPU:
         program.rounds += count
         return found
 
-    def fetch(self, *parts: str) -> None:
-        """Copy these parts of the members' memory from the GPU, or all."""
+    def fetch(self, *places: slice, members: int | None = None) -> None:
+        """Copy these places of the memory of the first `members` from the GPU; everything and all if not given."""
         for first, buffer in self._held.items():
-            block = self.program.memory[first : first + self.at_once]
-            if not parts:
-                self._copy_back(buffer, block)
-            for where in map(self.program.place, parts):
+            block = self.program.memory[first : first + self.at_once][
+                : None if members is None else max(0, members - first)
+            ]
+            for where in (places or (slice(0, block.shape[1]),)) if len(block) else ():
                 self._copy_back(buffer, block[:, where], where.start)
 
     def push(self) -> None:
@@ -132,7 +133,14 @@ class GPU:
         from cuda.bindings import runtime
 
         array = np.ascontiguousarray(array)
-        buffer = self.device.allocate(max(1, array.nbytes), stream=self.stream)
+        try:
+            buffer = self.device.allocate(max(1, array.nbytes), stream=self.stream)
+        except Exception as error:
+            if "OUT_OF_MEMORY" not in str(error):
+                raise
+            raise UserError(
+                f"no {gigabytes(array.nbytes)} are free on the GPU: run fewer cells at once, -j 1"
+            ) from None
         kind = runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
         self.stream.sync()
         _checked(runtime.cudaMemcpy(int(buffer.handle), array.ctypes.data, array.nbytes, kind))

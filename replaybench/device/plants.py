@@ -123,7 +123,7 @@ class DevicePlant:
         return [cfunc(SIGNATURES[name])(function) for name, function in self.functions().items()]
 
     def device_functions(self, capability: tuple[int, int]) -> list[bytes]:
-        """Return the equations as LTO code for GPUs of a compute capability; needs a driver. Not run on a GPU."""
+        """Return the equations as LTO code for GPUs of a compute capability; needs a driver."""
         from numba import cuda
 
         compiled: Any = cuda

@@ -1,6 +1,6 @@
 """A population of learners as a device has it: one source, one struct of settings, one piece of memory a member.
 
-Nothing of this has run on a GPU yet. `Host` runs the same source on this processor, for tests.
+`Host` runs the same source on this processor, for tests.
 """
 
 from __future__ import annotations
@@ -116,10 +116,12 @@ class Program:
         """Continue from `state`, bit for bit."""
         self.memory[:], self.rounds = state["memory"], int(state["rounds"][0])
 
-    def fetch(self) -> Learner:
-        """Copy networks and moments into the learner, and return it."""
-        self.device_learner.load(*(np.ascontiguousarray(self.part(n)).view(np.float32) for n in ("hot", "cold")))
-        return self.learner
+    def fetch(self, learner: Learner | None = None) -> Learner:
+        """Copy networks and moments into the learner, or into one of the first members only, and return it."""
+        device = self.device_learner if learner is None else DeviceLearner(learner)
+        members = len(device.learner.setting.members)
+        device.load(*(np.ascontiguousarray(self.part(n)[:members]).view(np.float32) for n in ("hot", "cold")))
+        return device.learner
 
 
 class Host:
@@ -145,7 +147,7 @@ class Host:
         program.rounds += count
         return found
 
-    def fetch(self, *parts: str) -> None:
+    def fetch(self, *places: slice, members: int | None = None) -> None:
         """Do nothing: the program's memory is that of the host."""
 
     push = close = fetch

@@ -32,7 +32,7 @@ from replaybench.experiments.episodes import LiveEpisodes, PlantModel
 from replaybench.experiments.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.progress import Report, Round
 from replaybench.experiments.schedule import make_task, updates_after, with_phases
-from replaybench.experiments.snapshots import Snapshots
+from replaybench.experiments.snapshots import MOST_MEMBERS, Snapshots
 from replaybench.experiments.study import Buffers, Cell, last_episodes
 from replaybench.experiments.study_record import read_sessions
 from replaybench.replay.buffer import Replay, spread_sample, step_fields
@@ -110,7 +110,10 @@ class CellRun:
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
         self.reward_evaluation = np.full((cell.members, cell.evaluations), np.nan)
         self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
-        self.device = None if cell.device == "cpu" else DeviceCell(cell, self.parts())
+        self.device: DeviceCell | None = None
+        if cell.device != "cpu":
+            few = dataclasses.replace(cell, members=min(cell.members, MOST_MEMBERS))
+            self.device = DeviceCell(cell, self.parts(), make_agent(few, plant))
 
     def parts(self) -> Parts:
         """Return what a device's program is made of."""
@@ -160,9 +163,7 @@ class CellRun:
             measured = self.agent.metrics({})
             for name, values in self.metrics.items():
                 values[:, points[-1]] = measured[name]
-        if self.episode == self.cell.episodes:
-            device.complete_buffers(self.episode_steps)
-        self.snapshots.look(self.episode, self.agent, self.replay)
+        self.snapshots.look(self.episode, device.shown, self.replay)
 
     def _evaluate(self) -> None:
         every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode
@@ -339,6 +340,8 @@ def _restored(run: CellRun, checkpoint: Path) -> Sequence[ComputeSession]:
 def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
     """Write a cell's replay buffer, with the facts that offline replay and `inspect` need."""
     cell, replay = run.cell, run.replay
+    if run.device is not None:
+        run.device.complete_buffers(run.episode_steps)
     facts = {
         "source": "sweep",
         "plant": cell.plant,

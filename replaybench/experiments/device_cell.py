@@ -30,6 +30,9 @@ from replaybench.runtime.errors import UserError
 LAUNCH_SECONDS: Final = 1.0
 """A launch takes about so long, so that progress is shown and a sweep can be stopped."""
 
+DEVICE_CELLS: Final = 8
+"""Cells that run on a device at once, in worker processes: the processor's part of one and the device's of another."""
+
 
 class Parts(NamedTuple):
     """What a cell's run consists of; `updates` is their mean number in a phase, `phases` those of schedules."""
@@ -58,8 +61,7 @@ def device_program(cell: Cell, parts: Parts) -> Program:
             raise UserError(
                 f'{key} is for the CPU only; leave it out (greedy_every is possible), or set device = "cpu"'
             )
-    changes = (cell.update_every or cell.steps_per_episode) + (int(updates) + 1) * agent.batch_size
-    buffers = DeviceBuffers(replay.strategy, replay.columns.fields, replay.slots, agent.batch_size, changes)
+    buffers = DeviceBuffers(replay.strategy, replay.columns.fields, replay.slots, agent.batch_size)
     schedule = Schedule(updates, phases, cell.update_every, cell.greedy_every)
     return Program(DevicePlant(plant, cell.frequency, cell.noise, cell.observe), agent, buffers, schedule)
 
@@ -70,13 +72,14 @@ class DeviceCell:
     Args:
         cell: the cell.
         parts: of its run; their buffers become views of the members' memory.
+        shown: a learner of the cell's first members, for snapshots.
 
     Attributes:
         name: of the device.
     """
 
-    def __init__(self, cell: Cell, parts: Parts) -> None:
-        self.cell, self.parts = cell, parts
+    def __init__(self, cell: Cell, parts: Parts, shown: Learner) -> None:
+        self.cell, self.parts, self.shown = cell, parts, shown
         self.program = device_program(cell, parts)
         self._runner = GPU(self.program, int(cell.device.partition(":")[2] or 0))
         self.name: str = self._runner.name
@@ -96,22 +99,37 @@ class DeviceCell:
         found = self._runner.advance(count)
         each = (time.perf_counter() - began) / count
         self._at_once = int(min(2 * count, max(1.0, LAUNCH_SECONDS / each)))
-        if done + count in ends:
-            self.fetch(buffers=done + count in self._ends)
+        if done + count in self._ends:
+            self._fetch_shown(done + count)
+        if done + count in ends and (self.parts.agent.metric_names or done + count == self.cell.episodes):
+            self._runner.fetch(*map(self.program.place, ("hot", "cold")))
+            self.program.fetch()
         return found
 
-    def fetch(self, buffers: bool = True) -> None:
-        """Fill the learner, and with `buffers` the stored experiences, from the device."""
-        self._runner.fetch(*() if buffers else ("hot", "cold"))
+    def _fetch_shown(self, rounds: int) -> None:
+        """Fill what a snapshot shows: the first members' networks, and the stored experiences."""
+        members, start = len(self.shown.setting.members), self.program.place("replay").start
+        self._runner.fetch(*map(self.program.place, ("hot", "cold")), members=members)
+        self.program.fetch(self.shown)
+        stored = self._buffers.places(rounds * self.cell.steps_per_episode)
+        self._runner.fetch(*(slice(start + place.start, start + place.stop) for place in stored))
+        self._count()
+
+    def _count(self) -> None:
+        replay, counters = self.parts.replay, self._buffers.state(self._memory)
+        for name in ("collected", "offers", "count"):
+            getattr(replay, name)[:] = counters[name]
+        replay.updates = int(counters["updates"].max())
+
+    def fetch(self) -> None:
+        """Fill learner and stored experiences from the device."""
+        self._runner.fetch()
         self.program.fetch()
-        if buffers:
-            replay, counters = self.parts.replay, self._buffers.state(self._memory)
-            for name in ("collected", "offers", "count"):
-                getattr(replay, name)[:] = counters[name]
-            replay.updates = int(counters["updates"].max())
+        self._count()
 
     def complete_buffers(self, lengths: NDArray[np.float64]) -> None:
-        """After `fetch`, also fill orders, priorities and episodes, given the mean `lengths` `[M, E]` of rounds."""
+        """Fill the buffers for a file, with orders, priorities, and episodes of the mean `lengths` `[M, E]`."""
+        self.fetch()
         replay, counters = self.parts.replay, self._buffers.state(self._memory)
         stored = int(replay.count.max())
         own = {

@@ -18,7 +18,7 @@ from replaybench.controllers.registry import load_learner
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.cell import CellRun
-from replaybench.experiments.device_cell import device_program
+from replaybench.experiments.device_cell import DEVICE_CELLS, device_program
 from replaybench.experiments.schedule import updates_after
 from replaybench.experiments.snapshots import snapshot_rounds
 from replaybench.experiments.study import Cell, Study, reference_cells
@@ -61,7 +61,7 @@ class Plan:
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     """Cut the study into cells and estimate memory (the largest cells and references at once) and disk."""
-    workers = workers if study.device == "cpu" else 1  # cells on a device run one after another
+    workers = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
     with names_from(study.folder):
         cells = study.cells()
         same = shared(cells, folder)

@@ -106,12 +106,7 @@ class Snapshots:
     def __init__(
         self, plant: Plant, frequency: float, agent: Learner, members: int, rounds: int, observe: Sequence[str] = ()
     ) -> None:
-        self._rounds, self._ends, self._frequency, self._members = (
-            snapshot_rounds(rounds),
-            tenth_ends(rounds),
-            frequency,
-            members,
-        )
+        self._rounds, self._ends, self._frequency = snapshot_rounds(rounds), tenth_ends(rounds), frequency
         looks = len(self._rounds)
         self.contents: dict[str, NDArray[Any]] = {
             "collected": np.zeros((members, TENTHS), np.int64),
@@ -130,7 +125,7 @@ class Snapshots:
             self.policies["greedy"] = np.full(run, np.nan)
 
     def look(self, done: int, agent: Learner, replay: Replay) -> None:
-        """Take a snapshot after `done` rounds, if one is due."""
+        """Take a snapshot after `done` rounds, if one is due; `agent` may have only the members that are recorded."""
         for tenth, end in enumerate(self._ends):
             if end >= done:
                 self.contents["collected"][:, tenth] = replay.collected
@@ -153,13 +148,13 @@ class Snapshots:
 
     def _look_at_policies(self, place: int, agent: Learner) -> None:
         assert self.plant is not None
-        found, kept = self.policies, len(self.policies["value"])
-        states = np.repeat(self._states, self._members, axis=0)
+        found, kept, members = self.policies, len(self.policies["value"]), len(agent.setting.members)
+        states = np.repeat(self._states, members, axis=0)
         value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[:kept]
         found["value"][:, place] = value.reshape(kept, PIXELS, PIXELS)
         action = self.plant.denormalise_action(np.clip(agent.policy(states)[:kept], -1, 1))
         found["action"][:, place] = action.reshape(kept, PIXELS, PIXELS, -1)
-        paths = follow(self.plant, self._frequency, self._members, agent.act)
+        paths = follow(self.plant, self._frequency, members, agent.act)
         found["path"][:, place, : paths.states.shape[1]] = paths.states[:kept]
         found["greedy"][:, place] = paths.reward[:kept]
 

@@ -21,6 +21,7 @@ from replaybench.data.record import read_record, write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.device.gpu import check_gpu
 from replaybench.experiments.cell import run_cell
+from replaybench.experiments.device_cell import DEVICE_CELLS
 from replaybench.experiments.display import Display, ProgressForm
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import Plan, check_room, for_each, plan, plan_warnings
@@ -104,8 +105,8 @@ def run_sweep(
                 store.share_finished()
                 if cluster is None and study.device == "cpu":
                     run_locally(workers, jobs, display.advance, store)
-                elif cluster is None:  # cells on a device run one after another; each has the whole device
-                    for count, stops in ((workers, False), (1, True)):
+                elif cluster is None:  # references need the processor alone
+                    for count, stops in ((workers, False), (min(workers, DEVICE_CELLS), True)):
                         run_locally(count, [job for job in jobs if job.stops is stops], display.advance, store)
                 else:
                     run_on_cluster(cluster, jobs, display.advance, store)

@@ -19,7 +19,7 @@ void order_change(const OrderMemory* memory, int count, const unsigned* slots, c
                                             [=](int c) { return serials[c]; });
 }
 void order_select(const OrderMemory* memory, int count, const int* ranks, unsigned* slots) {
-    for (int i = 0; i < count; ++i) slots[i] = TestOrder{order_shared, *memory}.select(ranks[i]);
+    for (int i = 0; i < count; ++i) slots[i] = TestOrder{order_shared, *memory}.select(0, ranks[i]);
 }
 int order_size(const OrderMemory* memory) { return TestOrder{order_shared, *memory}.size(); }
 

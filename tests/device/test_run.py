@@ -97,9 +97,8 @@ class Run:
         steps = plant.steps_per_episode(50.0)
         apart = update_every or steps
         due = updates_after(apart, steps, parsed, learner)
-        changes = round(steps + due * learner.batch_size)
         size = capacity if parsed.retention.bounded else steps * episodes
-        self.buffers = DeviceBuffers(parsed, stored_fields(plant), size, learner.batch_size, changes)
+        self.buffers = DeviceBuffers(parsed, stored_fields(plant), size, learner.batch_size)
         schedule = Schedule(due, steps * episodes / apart, update_every, greedy_every=2)
         self.program = Program(DevicePlant(plant, 50.0, noise), learner, self.buffers, schedule)
         self.host = Host(self.program)

@@ -18,7 +18,8 @@ from replaybench.device import gpu
 from replaybench.device.program import Host
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments import device_cell, sweep
+from replaybench.experiments import cell as cell_module
+from replaybench.experiments import device_cell, snapshots, sweep
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.cells import load_policy
 from replaybench.experiments.progress import Round
@@ -146,7 +147,23 @@ def test_ids_differ_from_those_of_the_cpu_only() -> None:
     assert cell_of(seeds=50).id != cell_of(seeds=50, device="cpu").id
 
 
-def test_a_sweep_runs_cells_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_show_the_first_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    for most in (50, 2):
+        for module in (cell_module, snapshots):
+            monkeypatch.setattr(module, "MOST_MEMBERS", most)
+        run = CellRun(cell_of())
+        while run.episode < run.cell.episodes:
+            run.advance()
+        looks.append(run.snapshots)
+    for name, shown in looks[1].policies.items():
+        assert len(shown) == 2
+        np.testing.assert_array_equal(shown, looks[0].policies[name][:2])
+    for name, counted in looks[1].contents.items():
+        np.testing.assert_array_equal(counted, looks[0].contents[name])
+
+
+def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def here(count: int, jobs: Sequence[Job], watch: Any, finish: Any) -> None:
@@ -166,8 +183,8 @@ def test_a_sweep_runs_cells_one_after_another(tmp_path: Path, monkeypatch: pytes
     }
     study = small_study(strategies=strategies, device="cuda", **usual)
     console = Console(quiet=True)
-    found = sweep.run_sweep(study, tmp_path / "run", 2, None, checkpoint_seconds=60.0, console=console)
-    assert calls == [(2, [False]), (1, [True, True])]
+    found = sweep.run_sweep(study, tmp_path / "run", 9, None, checkpoint_seconds=60.0, console=console)
+    assert calls == [(9, [False]), (8, [True, True])]
     assert found.data.sizes["seed"] == 3
     assert np.isfinite(found.data["mu_final"]).all()
     scores = tmp_path / "run" / "cells" / study.cells()[0].id / "scores.h5"

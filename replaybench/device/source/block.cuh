@@ -111,6 +111,34 @@ template <int LANES, class Term> DEVICE auto lane_sum(int thread, int count, Ter
 #endif
 }
 
+// How many of get(0) <= ... <= get(count - 1) are less than `wanted`; LANES neighbouring threads search together, because each
+// look into global memory takes long. As with lane_sum, every thread of the phase must call it, and the first one receives it.
+template <class Get, class T> DEVICE int lower_bound(int count, T wanted, Get get) {
+    int low = 0;
+    while (low < count) {
+        const int middle = (low + count) / 2;
+        if (get(middle) < wanted) low = middle + 1;
+        else count = middle;
+    }
+    return low;
+}
+template <int LANES, class T, class Get> DEVICE int lane_lower_bound(int thread, int count, T wanted, Get get) {
+#ifdef __CUDACC__
+    const int lane = thread % LANES, first = thread % 32 - lane;
+    int low = 0;
+    while (__any_sync(0xffffffffu, low < count)) {
+        const int apart = (count - low + LANES - 1) / LANES, at = low + lane * apart;
+        const unsigned less = __ballot_sync(0xffffffffu, at < count && get(at) < wanted) >> first;
+        const int passed = __popc(less & (unsigned)((1ull << LANES) - 1));
+        count = passed * apart + low < count ? passed * apart + low : count;
+        low = passed ? low + (passed - 1) * apart + 1 : count;
+    }
+    return low;
+#else
+    return thread % LANES ? 0 : lower_bound(count, wanted, get);
+#endif
+}
+
 DEVICE float4& quad(float* row) { return *reinterpret_cast<float4*>(row); }
 DEVICE float4 quad(const float* row) { return *reinterpret_cast<const float4*>(row); }
 

@@ -9,11 +9,11 @@
 #pragma once
 #include "networks.cuh"
 
-template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
+template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION, 4> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B), JOIN = Shape::ACTION_LAYER;
     using Samples = Batch<Shape, 0>;
-    using Actor = typename Squashed<Shape, Shape::ACTION>::Actor;
-    using Critic = Network<Shape::OBSERVATION, A, JOIN, 1, typename Shape::Critic>;
+    using Actor = typename Squashed<Shape, Shape::ACTION, 4>::Actor;
+    using Critic = Network<Shape::OBSERVATION, A, JOIN, 1, typename Shape::Critic, 4>;
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
     CONSTANT int NOISE = 0, SMOOTH = 0, NA = Actor::HIDDEN, NC = Critic::HIDDEN;
 

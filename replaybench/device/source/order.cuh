@@ -2,7 +2,7 @@
 //
 // A sorted run in global memory does not change until the next merge. What has changed since is in shared memory: sorted
 // items that were added, and the sorted positions of run entries that are dead. The entry at a rank is found by two nested
-// binary searches. A batch of changes moves added items and dead positions within registers; `merge` makes a new run.
+// searches. A batch of changes moves added items and dead positions within registers; `merge` makes a new run.
 //
 // An entry is ~(bits of the key) << 32 | tie, all distinct: ascending entries are descending keys. The tie is the slot,
 // or with BY_AGE the negated serial number, so that of equal keys the newest comes first. A NaN key counts as +inf.
@@ -18,16 +18,6 @@ DEVICE unsigned key_bits(float key) {
 }
 DEVICE Entry entry_of(unsigned bits, unsigned tie) { return (Entry)~bits << 32 | tie; }
 
-template <class Get, class T> DEVICE int lower_bound(int count, T wanted, Get get) {
-    int low = 0;
-    while (low < count) {
-        const int middle = (low + count) / 2;
-        if (get(middle) < wanted) low = middle + 1;
-        else count = middle;
-    }
-    return low;
-}
-
 // A member's arrays in global memory, each of `capacity` elements; `run_slots` with BY_AGE only.
 struct OrderMemory {
     Entry* run[2];
@@ -40,7 +30,7 @@ struct OrderMemory {
 // MOST: changes at a time; ROOM: added items, and dead entries, between two merges.
 template <bool BY_AGE, int MOST, int ROOM> struct Order {
     static_assert(MOST <= THREADS && ROOM >= 2 * MOST && ROOM % THREADS == 0);
-    CONSTANT int EACH = ROOM / THREADS;
+    CONSTANT int EACH = ROOM / THREADS, LANES = 16, CHUNK = 32;
     struct Item {
         Entry entry;
         unsigned at, slot;  // at: number of entries of the run before it
@@ -53,6 +43,7 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
         Item items[ROOM];
         unsigned dead[ROOM];
         Change changes[MOST];
+        int gone[THREADS + 1], come[THREADS + 1];  // before each chunk of a merge
         int added, died;
     };
     struct Kept {  // what a thread moves, and where to; negative: nowhere
@@ -69,13 +60,14 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
         ONCE shared.added = shared.died = 0;
     }
 
-    // The slot at a rank in [0, size). One thread.
-    METHOD unsigned select(int rank) const {
+    // The slot at a rank in [0, size), to the first of LANES threads.
+    METHOD unsigned select(int thread, int rank) const {
         const auto place_of = [&](int j) { return j + alive_before(shared.items[j].at); };
-        const int low = lower_bound(shared.added, rank + 1, place_of);  // how many added items come before it
-        if (low > 0 && place_of(low - 1) == rank) return shared.items[low - 1].slot;
+        const int low = lane_lower_bound<LANES>(thread, shared.added, rank + 1, place_of);  // added items before it
         int place = rank - low;  // among the living entries of the run
-        place += lower_bound(shared.died, place + 1, [&](int j) { return (int)shared.dead[j] - j; });
+        place += lane_lower_bound<LANES>(thread, shared.died, place + 1, [&](int j) { return (int)shared.dead[j] - j; });
+        if (thread % LANES) return ABSENT;
+        if (low > 0 && place_of(low - 1) == rank) return shared.items[low - 1].slot;
         const int valid = memory.head[0];
         if constexpr (BY_AGE) return memory.run_slots[valid][place];
         else return (unsigned)memory.run[valid][place];
@@ -89,24 +81,25 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
         const int added = shared.added, died = shared.died;
         const Entry* const run = memory.run[memory.head[0]];
         const int length = memory.head[1];
+        const auto item = [&](int j) { return shared.items[j].entry; };
+        const auto entry = [=](int j) { return run[j]; };
         PHASE(thread) {
-            if (thread >= count) continue;
-            Change& mine = shared.changes[thread];
-            const unsigned slot = slot_of(thread);
-            mine = {~(Entry)0, ABSENT, slot, ABSENT, ABSENT};
-            if (slot == ABSENT) continue;
-            const unsigned before = memory.bits[slot], after = bits_of(thread);
-            if (before != ABSENT) {
-                const Entry old = entry_of(before, BY_AGE ? ~memory.serial[slot] : slot);
-                const int place = find_item(added, old);
+            for (int c = thread / LANES; c < rounded_up(count, THREADS / LANES); c += THREADS / LANES) {
+                const unsigned slot = c < count ? slot_of(c) : ABSENT;
+                const unsigned before = slot == ABSENT ? ABSENT : memory.bits[slot], after = slot == ABSENT ? ABSENT : bits_of(c);
+                const Entry old = before == ABSENT ? 0 : entry_of(before, BY_AGE ? ~memory.serial[slot] : slot);
+                const Entry now = after == ABSENT ? ~(Entry)0 : entry_of(after, BY_AGE ? ~(unsigned)serial_of(c) : slot);
+                const int place = lane_lower_bound<LANES>(thread, before == ABSENT ? 0 : added, old, item);
+                const int died = lane_lower_bound<LANES>(thread, before == ABSENT ? 0 : length, old, entry);
+                const int at = lane_lower_bound<LANES>(thread, after == ABSENT ? 0 : length, now, entry);
+                if (thread % LANES || c >= count) continue;
+                Change& mine = shared.changes[c];
+                mine = {now, after == ABSENT ? ABSENT : at, slot, ABSENT, ABSENT};
+                if (slot != ABSENT) memory.bits[slot] = after;
+                if (before == ABSENT) continue;
                 if (place < added && shared.items[place].entry == old) mine.removed = place;
-                else mine.died = find_in(run, length, old);
+                else mine.died = died;
             }
-            if (after != ABSENT) {
-                mine.entry = entry_of(after, BY_AGE ? ~(unsigned)serial_of(thread) : slot);
-                mine.at = find_in(run, length, mine.entry);
-            }
-            memory.bits[slot] = after;
         }
         PerThread<Kept> moving;
         PHASE(thread) {
@@ -127,7 +120,7 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
             kept.new_item_to = kept.new_dead_to = -1;
             if (thread >= count) continue;
             const Change& mine = shared.changes[thread];
-            if (mine.at != ABSENT) kept.new_item_to = place_of_item(count, find_item(added, mine.entry), mine.entry, -1);
+            if (mine.at != ABSENT) kept.new_item_to = place_of_item(count, lower_bound(added, mine.entry, item), mine.entry, -1);
             if (mine.died != ABSENT) kept.new_dead_to = place_of_dead(count, dead_before(mine.died), mine.died);
         }
         PHASE(thread) {
@@ -149,18 +142,37 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
         }
     }
 
-    // Write the living entries of the run and the added ones into the other run. Phases: 2
+    // Write the living entries of the run and the added ones into the other run. Most chunks of the run are merely shifted:
+    // nothing in them died, and nothing comes between. Phases: 2, and 2 for each THREADS chunks.
     METHOD void merge() {
         const int from = memory.head[0], length = memory.head[1], added = shared.added, died = shared.died;
         if (added == 0 && died == 0) return;
-        PHASE(thread) {
-            for (int p = thread; p < length; p += THREADS) {
-                const int gone = dead_before(p);
-                if (gone < died && shared.dead[gone] == (unsigned)p) continue;
-                const int come = lower_bound(added, (unsigned)p + 1, [&](int j) { return shared.items[j].at; });
-                memory.run[1 - from][p - gone + come] = memory.run[from][p];
-                if constexpr (BY_AGE) memory.run_slots[1 - from][p - gone + come] = memory.run_slots[from][p];
+        const auto come_before = [&](unsigned p) {
+            return lower_bound(added, p + 1, [&](int j) { return shared.items[j].at; });
+        };
+        for (int start = 0; start < length; start += THREADS * CHUNK) {
+            PHASE(thread) {
+                for (int i = thread; i <= THREADS; i += THREADS) {
+                    shared.gone[i] = dead_before(start + i * CHUNK);
+                    shared.come[i] = come_before(start + i * CHUNK);
+                }
             }
+            PHASE(thread) {
+                const int end = start + THREADS * CHUNK < length ? start + THREADS * CHUNK : length;
+#pragma unroll 4
+                for (int p = start + thread; p < end; p += THREADS) {
+                    const int chunk = (p - start) / CHUNK;
+                    int gone = shared.gone[chunk], come = shared.come[chunk];
+                    if (gone != shared.gone[chunk + 1] || come != shared.come[chunk + 1]) {
+                        gone = dead_before(p), come = come_before(p);
+                        if (gone < died && shared.dead[gone] == (unsigned)p) continue;
+                    }
+                    memory.run[1 - from][p - gone + come] = memory.run[from][p];
+                    if constexpr (BY_AGE) memory.run_slots[1 - from][p - gone + come] = memory.run_slots[from][p];
+                }
+            }
+        }
+        PHASE(thread) {
             for (int j = thread; j < added; j += THREADS) {
                 const Item& item = shared.items[j];
                 const int to = j + alive_before(item.at);
@@ -194,10 +206,4 @@ private:
         return lower_bound(shared.died, at, [&](int j) { return shared.dead[j]; });
     }
     METHOD int alive_before(unsigned at) const { return (int)at - dead_before(at); }
-    METHOD int find_item(int added, Entry entry) const {
-        return lower_bound(added, entry, [&](int j) { return shared.items[j].entry; });
-    }
-    static METHOD unsigned find_in(const Entry* run, int length, Entry entry) {
-        return lower_bound(length, entry, [=](int j) { return run[j]; });
-    }
 };

@@ -88,6 +88,7 @@ template <class Rules> struct Replay {
         double probability[B];
         typename If<COUNTS, double[TAILS]>::type reached;
         unsigned idx[B], live[B], slot;
+        int rank;  // at which the experience to be overwritten is, or -1
         int edges[Rules::SAMPLING == Sampling::PER ? B + 1 : 1], edges_for, lifetime;
         float weight[B], priority[PRIORITIES ? B : 1];
         int count[COUNTS ? B : 1];
@@ -129,6 +130,14 @@ template <class Rules> struct Replay {
     // Offer one experience, a row [WIDTH] in shared memory.
     METHOD void store(const float* row) const {
         ONCE shared.slot = choose_slot();
+        if constexpr (RANKED)
+            if (shared.rank >= 0) PHASE(thread) {
+                    if (thread >= 32) continue;
+                    unsigned found;
+                    if constexpr (BY_EXPLORATION) found = exploration().select(thread, shared.rank);
+                    else found = td().select(thread, shared.rank);
+                    if (thread == 0) shared.slot = found;
+                }
         const unsigned slot = shared.slot, number = state.collected + 1;
         const bool stored = slot != ABSENT;
         const auto mine = [=](int) { return slot; };
@@ -172,15 +181,24 @@ template <class Rules> struct Replay {
             }
         }
         PHASE(thread) {
-            if (thread >= B) continue;
             const unsigned update = state.updates;
-            if constexpr (Rules::SAMPLING == Sampling::UNIFORM) {
-                shared.idx[thread] = random.below(count, Purpose::SAMPLING, update, thread);
-                shared.probability[thread] = 1.0 / count;
-            } else {
-                const double share = random.uniform(Purpose::SAMPLING, update, thread);
-                if constexpr (Rules::SAMPLING == Sampling::PER) shared.idx[thread] = by_rank(thread, count, share);
-                else shared.idx[thread] = in_proportion((thread + share) / B, &shared.probability[thread]);
+            if constexpr (Rules::SAMPLING == Sampling::PER) {
+                constexpr int LANES = ByTD::LANES;
+                for (int b = thread / LANES; b < rounded_up(B, THREADS / LANES); b += THREADS / LANES) {
+                    const int sample = b < B ? b : 0;
+                    double probability;
+                    const int rank = rank_of(sample, count, random.uniform(Purpose::SAMPLING, update, sample), &probability);
+                    const unsigned slot = td().select(thread, rank);
+                    if (thread % LANES == 0 && b < B) shared.idx[b] = slot, shared.probability[b] = probability;
+                }
+            } else if (thread < B) {
+                if constexpr (Rules::SAMPLING == Sampling::UNIFORM) {
+                    shared.idx[thread] = random.below(count, Purpose::SAMPLING, update, thread);
+                    shared.probability[thread] = 1.0 / count;
+                } else {
+                    const double share = random.uniform(Purpose::SAMPLING, update, thread);
+                    shared.idx[thread] = in_proportion((thread + share) / B, &shared.probability[thread]);
+                }
             }
         }
         weigh(progress, updates_end);
@@ -220,7 +238,9 @@ template <class Rules> struct Replay {
     }
 
 private:
+    // The slot of a new experience, ABSENT for none; or `shared.rank`, for retention by rank in a full buffer.
     METHOD unsigned choose_slot() const {
+        shared.rank = -1;
         const unsigned number = state.collected + 1;
         if constexpr (Rules::DROPS)
             if (random.uniform(Purpose::DROP, number) < settings.drop) return ABSENT;
@@ -237,24 +257,21 @@ private:
             const int segment = (int)place, *const edges = settings.retention_edges;
             const int rank = settings.segments ? edges[segment] + (int)((place - segment) * (edges[segment + 1] - edges[segment]))
                                                : rank_at(settings.retention_sums, capacity, share);
-            if constexpr (BY_EXPLORATION) return exploration().select((int)capacity - 1 - rank);
-            else return td().select((int)capacity - 1 - rank);
+            shared.rank = (int)capacity - 1 - rank;
         }
         return ABSENT;  // FULL has room for the whole run
     }
 
-    METHOD unsigned by_rank(int b, int count, double share) const {
-        int rank;
+    METHOD int rank_of(int b, int count, double share, double* probability) const {
         if (count < B) {
             const double* const sums = settings.sampling_sums;
-            rank = rank_at(sums, count, (b + share) / B);
-            shared.probability[b] = pow(rank + 1.0, -settings.sampling_alpha) / sums[count];
-        } else {
-            const int low = shared.edges[b], width = shared.edges[b + 1] - low;
-            rank = low + (int)(share * width);
-            shared.probability[b] = 1.0 / ((double)B * width);
+            const int rank = rank_at(sums, count, (b + share) / B);
+            *probability = pow(rank + 1.0, -settings.sampling_alpha) / sums[count];
+            return rank;
         }
-        return td().select(rank);
+        const int low = shared.edges[b], width = shared.edges[b + 1] - low;
+        *probability = 1.0 / ((double)B * width);
+        return low + (int)(share * width);
     }
 
     // Priorities on the lowest level, sums of FAN nodes below on each other one; padding is zero.
@@ -266,15 +283,19 @@ private:
         const double total = sum_at(level, 0);
         double left = share * total;
         for (; level > 0; --level) {
+            double parts[FAN];  // all are asked for before the first is looked at
+#pragma unroll
+            for (int child = 0; child < FAN; ++child) parts[child] = sum_at(level - 1, node * FAN + child);
             int chosen = -1;
-            for (int child = node * FAN, end = child + FAN; child < end; ++child) {
-                const double part = sum_at(level - 1, child);
-                if (part <= 0.0) continue;
+            bool found = false;
+#pragma unroll
+            for (int child = 0; child < FAN; ++child) {
+                if (found || parts[child] <= 0.0) continue;
                 chosen = child;  // rounding may lead beyond the last one that has a share
-                if (left < part) break;
-                left -= part;
+                found = left < parts[child];
+                if (!found) left -= parts[child];
             }
-            node = chosen;
+            node = node * FAN + chosen;
         }
         *probability = leaf()[node] / total;
         return node;
@@ -286,6 +307,7 @@ private:
                 if (thread >= count) continue;
                 const int node = slot_of(thread) / span;
                 double sum = 0.0;
+#pragma unroll
                 for (int child = 0; child < FAN; ++child) sum += sum_at(level - 1, node * FAN + child);
                 at<double>(settings.sums[level])[node] = sum;
             }
