@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.device.build import THREADS
 from replaybench.replay.orders.rank_law import first_sums, segment_edges
 from replaybench.replay.strategies.prioritised import PER, PERprop
 from replaybench.replay.strategies.retention import FIFO, FULL, TDE, Expl, Resv
@@ -28,6 +27,7 @@ SAMPLINGS: Final = {Uniform: "UNIFORM", PER: "PER", PERprop: "PERPROP"}
 WEIGHTINGS: Final = {type(None): "NONE", IS: "IS", FIS: "FIS"}
 POSSIBLE: Final = "FIFO, FULL, Resv, TDE and Expl with Uniform, PER or PERprop, +IS, +FIS, and Drop in front"
 
+_ROOM: Final = 512  # a multiple of threads; more is scanned at each change, less merged more often
 _FAN: Final = 32
 _LEVELS: Final = 7
 
@@ -129,7 +129,7 @@ class DeviceBuffers:
             "int WIDTH": self.width,
             "int EXPLORATION_AT": self._firsts["exploration"],
             "int BATCH": batch,
-            "int ROOM": -(-max(2 * batch, 512) // THREADS) * THREADS,
+            "int ROOM": -(-2 * batch // _ROOM) * _ROOM,
         }
         lines = "".join(f"    CONSTANT {name} = {value};\n" for name, value in kinds.items())
         self.source = f'#include "replay.cuh"\nstruct Rules {{\n{lines}}};\n'

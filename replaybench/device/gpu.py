@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.device.build import THREADS, device_code, linked_code
+from replaybench.device.build import device_code, linked_code
 from replaybench.device.program import Program, Rounds, members_at_once
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import gigabytes
@@ -44,7 +44,10 @@ def _gpu(number: int) -> Any:
 def machine_code(program: Program, capability: tuple[int, int]) -> bytes:
     """Return the code of a program, linked with its plant's equations, for GPUs of a compute capability."""
     architecture = f"sm_{capability[0]}{capability[1]}"
-    parts = [device_code(program.source, architecture, form="ltoir"), *program.plant.device_functions(capability)]
+    parts = [
+        device_code(program.source, architecture, program.threads, "ltoir"),
+        *program.plant.device_functions(capability),
+    ]
     return linked_code(parts, architecture)
 
 
@@ -89,7 +92,7 @@ class GPU:
             settings.first_member += first
             given = self._copied(np.frombuffer(bytes(settings), np.uint8))
             scores = [self._copied(array[first:end]) for array in found]
-            config = LaunchConfig(grid=end - first, block=THREADS, shmem_size=self.shared)
+            config = LaunchConfig(grid=end - first, block=program.threads, shmem_size=self.shared)
             rounds = ctypes.c_int(program.rounds), ctypes.c_int(count)
             launch(self.stream, config, self.kernel, given, memory, *rounds, *scores)
             for array, buffer in zip(found, scores, strict=True):

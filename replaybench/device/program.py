@@ -61,6 +61,7 @@ class Program:
 
     Attributes:
         source: the whole source.
+        threads: of a block, as many as the samples of an update occupy.
         settings: the struct `RunSettings`.
         memory: the members' memory `[M, bytes]`.
         rounds: number of finished rounds.
@@ -72,6 +73,7 @@ class Program:
     def __init__(self, plant: DevicePlant, learner: Learner, buffers: DeviceBuffers, schedule: Schedule) -> None:
         self.plant, self.learner, self.buffers, self.rounds = plant, learner, buffers, 0
         self.device_learner = DeviceLearner(learner)
+        self.threads = 512 if learner.batch_size > 32 else 256
         exploration = _exploration(learner)
         self.source = "\n".join([self.device_learner.source, buffers.source, plant.source, '#include "run.cuh"\n'])
         floats = {"hot": 4 * self.device_learner.hot_size, "cold": 4 * self.device_learner.cold_size}
@@ -130,7 +132,7 @@ class Host:
     name = "this processor"
 
     def __init__(self, program: Program) -> None:
-        self.program, self.library = program, host_library(program.source)
+        self.program, self.library = program, host_library(program.source, program.threads)
         self._functions = program.plant.host_functions()
         self.library.set_plant(*(ctypes.c_void_p(function.address) for function in self._functions))
         for name, table in program.buffers.tables.items():
@@ -196,4 +198,4 @@ def _run_bytes(plant: DevicePlant) -> int:
     """Return the size of the struct `RunState` of `run.cuh`."""
     states, actions, seen = len(plant.plant.state_names), len(plant.plant.action_names), plant.observed
     episode = 8 * (states + 2) + -(-4 * (2 * seen + actions + 6) // 8) * 8
-    return 2 * episode + 8 * (actions + 3) + 16
+    return 2 * episode + 8 * (actions + 3) + 8

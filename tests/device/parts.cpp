@@ -30,7 +30,10 @@ static Buffer buffer(const ReplaySettings* settings, char* base, unsigned member
 void replay_begin(const ReplaySettings* settings, char* base, unsigned member) { buffer(settings, base, member).begin(); }
 void replay_end(const ReplaySettings* settings, char* base, unsigned member) { buffer(settings, base, member).end(); }
 void replay_store(const ReplaySettings* settings, char* base, unsigned member, int count, const float* rows) {
-    for (int i = 0; i < count; ++i) buffer(settings, base, member).store(rows + 3 * i);
+    for (int i = 0; i < count; ++i) {
+        buffer(settings, base, member).choose();
+        buffer(settings, base, member).store(rows + 3 * i);
+    }
 }
 void replay_draw(const ReplaySettings* settings, char* base, unsigned member, float progress, unsigned end, unsigned* idx,
                  double* probability, float* weight) {

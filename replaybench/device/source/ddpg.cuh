@@ -9,11 +9,15 @@
 #pragma once
 #include "networks.cuh"
 
-template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION, 4> {
+#ifndef SIDE_A
+#define SIDE_A 3
+#define SIDE_B 2
+#endif
+template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B), JOIN = Shape::ACTION_LAYER;
     using Samples = Batch<Shape, 0>;
-    using Actor = typename Squashed<Shape, Shape::ACTION, 4>::Actor;
-    using Critic = Network<Shape::OBSERVATION, A, JOIN, 1, typename Shape::Critic, 4>;
+    using Actor = typename Squashed<Shape, Shape::ACTION>::Actor;
+    using Critic = Network<Shape::OBSERVATION, A, JOIN, 1, typename Shape::Critic>;
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
     CONSTANT int NOISE = 0, SMOOTH = 0, NA = Actor::HIDDEN, NC = Critic::HIDDEN;
 
@@ -61,13 +65,13 @@ template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION, 4> {
             return [=](int a, int s, float4 value) { quad(out + a * STRIDE + s) = tanh_exact(value); };
         };
         unrolled<0, STEPS>([&](auto at) {
-            constexpr int NOW = decltype(at)::value;
+            constexpr int NOW = decltype(at)::value, BESIDE = NOW < NA ? SIDE_A : SIDE_B;
             PHASE(thread) {
                 Shares shares(thread);
-                actor_t.template step<NOW>(shares, squashed(pi_target));
-                actor.template step<NOW>(shares, squashed(pi));
-                critic.template step<NOW>(shares, [=](int, int s, float4 value) { quad(q + s) = value; });
-                critic_t.template step<target_layer(NOW)>(shares, [&](int, int s, float4 q_t) {
+                actor_t.template step<NOW, BESIDE>(shares, squashed(pi_target));
+                actor.template step<NOW, BESIDE>(shares, squashed(pi));
+                critic.template step<NOW, BESIDE>(shares, [=](int, int s, float4 value) { quad(q + s) = value; });
+                critic_t.template step<target_layer(NOW), BESIDE>(shares, [&](int, int s, float4 q_t) {
                     const float value[4] = {q_t.x, q_t.y, q_t.z, q_t.w};
                     for (int b = s; b < s + 4; ++b) {
                         const float delta = batch.reward[b] + batch.discount[b] * value[b - s] - q[b];
@@ -75,8 +79,8 @@ template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION, 4> {
                         d_q[b] = -2.0f / B * batch.weight[b] * delta;
                     }
                 });
-                critic_errors.template step<NOW - NC>(shares);
-                if constexpr (A == 1) actor_errors.template step<NOW - NA>(shares);
+                critic_errors.template step<NOW - NC, BESIDE>(shares);
+                if constexpr (A == 1) actor_errors.template step<NOW - NA, BESIDE>(shares);
                 if constexpr (NOW == 0) {
                     critic_errors.begin(shares);
                     actor_errors.begin(shares);

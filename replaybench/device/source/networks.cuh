@@ -36,10 +36,9 @@ struct Shares {
     }
 };
 
-// Sizes of a network; JOINED numbers (the action) join the input of layer JOIN after its other inputs; -1: none do. BESIDE: how
-// many networks' layers share a phase.
-template <int INPUTS, int JOINED, int JOIN, int OUTPUTS_, class Hidden, int BESIDE_ = 1> struct Network {
-    CONSTANT int HIDDEN = Hidden::COUNT, OUTPUTS = OUTPUTS_, JOINS = JOIN, BESIDE = BESIDE_;
+// Sizes of a network; JOINED numbers (the action) join the input of layer JOIN after its other inputs; -1: none do.
+template <int INPUTS, int JOINED, int JOIN, int OUTPUTS_, class Hidden> struct Network {
+    CONSTANT int HIDDEN = Hidden::COUNT, OUTPUTS = OUTPUTS_, JOINS = JOIN;
     static_assert(HIDDEN > 0, "networks without hidden layers run on the CPU only");
     static FOLDED int units(int layer) { return layer < HIDDEN ? Hidden::of(layer) : OUTPUTS; }
     static FOLDED int own(int layer) { return layer ? Hidden::of(layer - 1) : INPUTS; }
@@ -72,9 +71,9 @@ FOLDED int units_of_thread(int units, int items, int most) {
 // Sums of weight * value, for UNITS units and all samples; terms(s, add) calls add(k, values of four samples) for each term,
 // store(unit, s, sum) receives the result. Sixteen threads have sixteen successive units, the next sixteen the same units
 // and the next four samples: a warp reads sixteen successive weights and two quads of each input, without conflicts.
-template <class Net, int B, int UNITS, int UNIT_STEP, int TERM_STEP, int BIAS, class Terms, class Store>
+template <int BESIDE, int B, int UNITS, int UNIT_STEP, int TERM_STEP, int BIAS, class Terms, class Store>
 DEVICE void products(Shares& shares, const float* weights, Terms terms, Store store) {
-    constexpr int QUADS = (B + 3) / 4, U = units_of_thread(UNITS, QUADS * Net::BESIDE, 4), PART = (UNITS + U - 1) / U;
+    constexpr int QUADS = (B + 3) / 4, U = units_of_thread(UNITS, QUADS * BESIDE, 4), PART = (UNITS + U - 1) / U;
     shares(rounded_up(PART, 16) * QUADS, [=](int item) {
         const int unit = item / 16 / QUADS * 16 + item % 16, s = item / 16 % QUADS * 4;
         if (unit >= PART) return;
@@ -125,8 +124,9 @@ template <class Net, int B> struct Forward {
         return k < Net::inputs(L) ? joined + (k - Net::own(L)) * STRIDE : ones;
     }
 
-    // Layer L, if there is one: relu(W x + b), or the outputs: then(output, s, values of four samples).
-    template <int L, class Then> METHOD void step(Shares& shares, Then&& then) const {
+    // Layer L, if there is one: relu(W x + b), or the outputs: then(output, s, values of four samples). BESIDE layers like it
+    // share the phase.
+    template <int L, int BESIDE = 1, class Then> METHOD void step(Shares& shares, Then&& then) const {
         if constexpr (L >= 0 && L <= H) {
             constexpr int COLUMNS = Net::columns(L), OWN = Net::own(L), INPUTS = Net::inputs(L);
             const float* const w = weights + Net::offset(L);
@@ -137,7 +137,7 @@ template <class Net, int B> struct Forward {
             } else {
                 const float *const own = input<L>(0), *const more = joined;
                 float* const out = hidden(L);
-                products<Net, B, Net::units(L), 1, COLUMNS, INPUTS * COLUMNS>(
+                products<BESIDE, B, Net::units(L), 1, COLUMNS, INPUTS * COLUMNS>(
                     shares, w,
                     [=](int s, auto&& add) {
 #pragma unroll 8
@@ -228,14 +228,14 @@ template <class Net, int B> struct Backward {
         float* const to = const_cast<float*>(seed);
         if constexpr (SINGLE) shares(Net::last(), [=](int k) { to[k] = w[k * Net::columns(H)]; });
     }
-    // Step K = 0 ... STEPS - 1: errors of the next lower hidden layer.
-    template <int K> METHOD void step(Shares& shares) const {
+    // Step K = 0 ... STEPS - 1: errors of the next lower hidden layer. BESIDE layers like it share the phase.
+    template <int K, int BESIDE = 1> METHOD void step(Shares& shares) const {
         if constexpr (K >= 0 && K < STEPS) {
             constexpr int L = STEPS - K;
             const auto above = of<L>();
             const float* const h = pass.hidden(L - 1);
             float* const out = errors + Net::row(L - 1) * STRIDE;
-            products<Net, B, Net::own(L), Net::columns(L), 1, -1>(
+            products<BESIDE, B, Net::own(L), Net::columns(L), 1, -1>(
                 shares, pass.weights + Net::offset(L),
                 [=](int s, auto&& add) {
 #pragma unroll 8
@@ -452,9 +452,9 @@ struct LearnerSettings {
 };
 
 // A policy whose first outputs become actions by tanh.
-template <class Shape, int OUTPUTS_, int BESIDE = 1> struct Squashed {
+template <class Shape, int OUTPUTS_> struct Squashed {
     CONSTANT int OUTPUTS = OUTPUTS_;
-    using Actor = Network<Shape::OBSERVATION, 0, -1, OUTPUTS, typename Shape::Actor, BESIDE>;
+    using Actor = Network<Shape::OBSERVATION, 0, -1, OUTPUTS, typename Shape::Actor>;
     static METHOD void act(const float* hot, const float* observation, float* output, float* scratch) {
         act_with<Actor>(hot, observation, scratch, output);
     }

@@ -127,9 +127,11 @@ template <class Rules> struct Replay {
         if constexpr (BY_EXPLORATION) exploration().merge();
     }
 
-    // Offer one experience, a row [WIDTH] in shared memory.
+    // Before `store`: decide where the next experience goes. One thread.
+    METHOD void choose() const { shared.slot = choose_slot(); }
+
+    // Store that experience, a row [WIDTH] in shared memory.
     METHOD void store(const float* row) const {
-        ONCE shared.slot = choose_slot();
         if constexpr (RANKED)
             if (shared.rank >= 0) PHASE(thread) {
                     if (thread >= 32) continue;
@@ -202,7 +204,6 @@ template <class Rules> struct Replay {
             }
         }
         weigh(progress, updates_end);
-        ONCE ++state.updates;
     }
 
     // Use the TD errors [B] of the batch that was drawn last.
@@ -332,6 +333,7 @@ private:
         }
         const double beta = settings.beta_first + (settings.beta_last - settings.beta_first) * progress;
         PHASE(thread) {
+            if (thread == THREADS - 1) ++state.updates;
             if (thread >= B) continue;
             double raw = 1.0, most = 1.0;
             if constexpr (COUNTS) raw = pow(shared.reached[shared.count[thread]] / shared.mean, settings.beta_first);

@@ -25,7 +25,7 @@ struct RunSettings {
 struct RunState {
     Episode<Plant> training, evaluation;
     double process[Plant::ACTIONS], scores, lengths, ended;
-    unsigned explored, updates;
+    unsigned explored;
     int begun;  // the round in which the training episode began
 };
 
@@ -122,7 +122,9 @@ private:
     CONSTANT bool NOISE_STORED = Rules::WIDTH > 2 * Plant::OBSERVED + Plant::ACTIONS + 3;
     METHOD void step(int round) const {
         Learner::act(shared.hot, shared.run.training.observation, shared.output, shared.scratch);
-        ONCE {
+        PHASE(thread) {
+            if (thread == THREADS / 2) buffer().choose();
+            if (thread) continue;
             constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS;
             Episode<Plant>& episode = shared.run.training;
             explore(round < settings.warmup_rounds);
@@ -178,7 +180,7 @@ private:
         const int due = (int)((phase + 1) * settings.updates_per_phase) - (int)(phase * settings.updates_per_phase);
         if (round < settings.warmup_rounds) return;
         if (buffer().state.count == 0) {
-            ONCE shared.run.updates += due, buffer().state.updates += due;
+            ONCE buffer().state.updates += due;
             return;
         }
         const double along = phase / (settings.horizon > 2.0 ? settings.horizon - 1.0 : 1.0);
@@ -187,10 +189,8 @@ private:
         for (int update = 0; update < due; ++update) {
             buffer().draw(progress, end);
             fetch();
-            const unsigned step = shared.run.updates + 1;
-            Learner::update(shared.hot, cold, shared.batch, settings.learner, step, shared.scratch);
+            Learner::update(shared.hot, cold, shared.batch, settings.learner, buffer().state.updates, shared.scratch);
             buffer().annotate(shared.batch.td_error);
-            ONCE shared.run.updates = step;
         }
     }
 
@@ -213,7 +213,7 @@ private:
                 batch.actor_weight[b] = Rules::WEIGHS_ACTOR ? shared.buffer.weight[b] : 1.0f;
             }
             for (int i = thread; i < B * Learner::SMOOTH; i += THREADS)
-                batch.noise[i / B][i % B] = random.normal(Purpose::LEARNING, shared.run.updates, i);
+                batch.noise[i / B][i % B] = random.normal(Purpose::LEARNING, buffer().state.updates, i);
         }
     }
 };
@@ -235,7 +235,7 @@ DEVICE void run_member(const RunSettings& settings, RunShared& shared, char* mem
 
 #ifdef __CUDACC__
 #ifndef BLOCKS  // of a multiprocessor at a time, which bounds registers
-#define BLOCKS (sizeof(RunShared) <= 113 * 1024 ? 2 : 1)
+#define BLOCKS (THREADS <= 256 && sizeof(RunShared) <= 113 * 1024 ? 2 : 1)
 #endif
 extern "C" __global__ void size_of_shared(int* bytes) { *bytes = sizeof(RunShared); }
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
