@@ -1,8 +1,8 @@
 """Check and time cells on a GPU, store the results, and print a table: `python -m benchmarks.device_check`.
 
-It has not run on a GPU yet. It needs `pip install "replaybench[gpu]"` and NVIDIA's driver, and takes less than ten
-minutes; `--only rates figure12` runs some parts. `--host` is a trial of the same source on this processor: small, but
-for the curves, which take about an hour.
+It needs `pip install "replaybench[gpu]"` and NVIDIA's driver, and takes less than ten minutes; `--only rates figure12`
+runs some parts. `--host` is a small trial of the same source on this processor. Part `processor` needs no GPU: it computes
+what `curves` compares with, about 20 minutes of a core.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import ttest_ind
+from scipy.stats import ttest_ind_from_stats
 
 from benchmarks.speed.peers.learn import EPISODES, SETTINGS
 from replaybench.baselines.references import normalise, reference
@@ -38,10 +38,13 @@ from replaybench.device.gpu import check_gpu, machine_code
 from replaybench.device.program import Host
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.envs.ode.plant import OdePlant
 from replaybench.evidence.preset import read_preset
 from replaybench.experiments import device_cell
 from replaybench.experiments.cell import CellRun, run_cell
+from replaybench.experiments.device_cell import DEVICE_CELLS
 from replaybench.experiments.study import Cell, Study
+from replaybench.runtime.provenance import this_code
 
 Row = dict[str, Any]
 PEERS: Final = Path(__file__).parent / "speed" / "peers"
@@ -51,9 +54,13 @@ RATES: Final = (
     *(("FIFO[Uniform]", members) for members in (132, 1024, 4096)),
     *((strategy, 1024) for strategy in ("FULL[PER]", "FIFO[PER]", "TDE[Uniform]", "Expl[Uniform]", "FIFO[PERprop]")),
 )
-CURVES: Final = (
+_STRATEGIES: Final = (
     "FIFO[Uniform]", "FULL[PER]", "TDE[Uniform]", "Expl[PERprop]", "Resv[PER+IS]", "FIFO[Uniform+FIS]",
 )  # fmt: skip
+CURVES: Final = tuple(itertools.product((PendulumDCSC(), Magman()), _STRATEGIES))
+SEEDS: Final = 256
+PROCESSOR: Final = Path(__file__).parent / "results" / "device_curves.json"
+"""What part `processor` has found."""
 MARGIN: Final = 0.02
 """Smallest difference of interest of μ_r."""
 
@@ -126,12 +133,32 @@ def whole_scores(cell: Cell) -> NDArray[np.float64]:
         return run.reward.mean(axis=1)
 
 
+def timed_cell(cell: Cell, folder: str) -> float:
+    """Run a cell into a folder; return the seconds."""
+    began = time.perf_counter()
+    run_cell(cell, Path(folder) / cell.id, "none")
+    return time.perf_counter() - began
+
+
+def curve_study(plant: OdePlant, strategy: str, seeds: int, **changes: Any) -> Study:
+    """Return a study of one curve of `CURVES`."""
+    given: dict[str, Any] = {"plants": (plant.name,), "strategies": (strategy,), "episodes": 100, "greedy_every": 100}
+    return Study(name="curves", seeds=seeds, capacity=5_000, **given, **changes)
+
+
+def summary(plant: OdePlant, scores: NDArray[np.float64]) -> Row:
+    """Return mean and standard deviation over seeds of normalised scores."""
+    found = normalise(scores, reference(plant))
+    return {"mean": float(found.mean()), "sd": float(found.std(ddof=1)), "seeds": len(found)}
+
+
 class Check:
     """The parts of the check; `host` replaces the GPU by this processor and makes everything small."""
 
     def __init__(self, host: bool) -> None:
         self.host = host
-        self.pool = ProcessPoolExecutor(2 if host else 8, multiprocessing.get_context("spawn"))
+        cores = len(os.sched_getaffinity(0))
+        self.pool = ProcessPoolExecutor(min(DEVICE_CELLS, cores), multiprocessing.get_context("spawn"))
 
     def compiling(self) -> Iterable[tuple[str, Row]]:
         """The first kernel, alone; then those of Figure 12, side by side."""
@@ -145,7 +172,7 @@ class Check:
     def rates(self) -> Iterable[tuple[str, Row]]:
         """Member-updates per second, plant and replay included."""
         for strategy, members in RATES[:1] if self.host else RATES:
-            episodes = 8 if self.host else 3000 if strategy.startswith("FIFO") else 1000
+            episodes = 8 if self.host else 400 if strategy.startswith("FULL") else 10_000  # 400: of 7 GB
             yield strategy, advanced(cell_of(strategy, 2 if self.host else members, episodes), SECONDS)
 
     def sac(self) -> Iterable[tuple[str, Row]]:
@@ -154,13 +181,11 @@ class Check:
         yield "SAC, Pendulum-v1", advanced(dataclasses.replace(cell, episodes=2) if self.host else cell, 90.0)
 
     def figure12(self) -> Iterable[tuple[str, Row]]:
-        """Figure 12 at the paper's scale through `run_cell`, files included; references are left out."""
+        """Figure 12 at the paper's scale as a sweep runs it, files included; references are left out."""
         began, cells = time.perf_counter(), self._figure12()
         with tempfile.TemporaryDirectory() as folder:
-            for cell in cells:
-                started = time.perf_counter()
-                run_cell(cell, Path(folder) / cell.id, "none")
-                yield f"{cell.plant} {cell.strategy}", {"seconds": time.perf_counter() - started}
+            for cell, seconds in zip(cells, self.pool.map(timed_cell, cells, itertools.repeat(folder)), strict=True):
+                yield f"{cell.plant} {cell.strategy}", {"seconds": seconds}
         yield "Figure 12", {"seconds": time.perf_counter() - began, "cells": len(cells)}
 
     def jax(self) -> Iterable[tuple[str, Row]]:
@@ -168,32 +193,32 @@ class Check:
         if find_spec("jax") is None:
             yield "plain JAX", {"skipped": "jax is not installed"}
             return
-        for members in (2,) if self.host else (132, 1024, 4096):
+        for members in (2,) if self.host else (1024, 4096):
             words = [sys.executable, f"{PEERS / 'jax_loop.py'}", str(members), "3" if self.host else "50"]
             done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=True)
             yield "plain JAX", {"members": members, **json.loads(done.stdout)}
 
+    def processor(self) -> Iterable[tuple[str, Row]]:
+        """Mean μ_r over all episodes of many seeds on the CPU, with which `curves` compares."""
+        for plant, strategy in CURVES:
+            cells = curve_study(plant, strategy, 8 if self.host else SEEDS, block=SEEDS // 8).cells()
+            yield f"{plant.name} {strategy}", summary(plant, np.concatenate(list(self.pool.map(whole_scores, cells))))
+
     def curves(self) -> Iterable[tuple[str, Row]]:
-        """Mean μ_r over all episodes of 64 seeds beside the CPU's, with p of two one-sided tests."""
-        seeds, episodes, plants = 64, 100, (PendulumDCSC(), Magman())
-        for plant, strategy in itertools.product(plants, CURVES):
-            given: dict[str, Any] = {
-                "plants": (plant.name,),
-                "episodes": episodes,
-                "capacity": 5_000,
-                "greedy_every": episodes,
-            }
-            on_cpu = Study(name="check", strategies=(strategy,), seeds=seeds, block=seeds // 4, **given).cells()
-            waiting = [self.pool.submit(whole_scores, cell) for cell in on_cpu]
-            here = normalise(whole_scores(cell_of(strategy, seeds, **given)), reference(plant))
-            there = normalise(np.concatenate([each.result() for each in waiting]), reference(plant))
+        """The same beside the stored ones of a CPU, with p of two one-sided tests."""
+        stored = {row["what"]: row for row in json.loads(PROCESSOR.read_text())["rows"]}
+        for plant, strategy in CURVES:
+            (cell,) = curve_study(plant, strategy, 8 if self.host else 2 * SEEDS, device="cuda").cells()
+            what, here = f"{plant.name} {strategy}", summary(plant, whole_scores(cell))
+            there = stored[what]
+            sides = [(row["mean"], row["sd"], row["seeds"]) for row in (here, there)]
+            (mean, *spread), other = sides
             p = max(
-                ttest_ind(here + MARGIN, there, equal_var=False, alternative="greater").pvalue,
-                ttest_ind(here - MARGIN, there, equal_var=False, alternative="less").pvalue,
+                ttest_ind_from_stats(mean + MARGIN, *spread, *other, equal_var=False, alternative="greater").pvalue,
+                ttest_ind_from_stats(mean - MARGIN, *spread, *other, equal_var=False, alternative="less").pvalue,
             )
-            error = np.hypot(here.std(ddof=1), there.std(ddof=1)) / seeds**0.5
-            means = {"device": float(here.mean()), "cpu": float(there.mean()), "standard_error": float(error)}
-            yield f"{plant.name} {strategy}", {**means, "p_equal": float(p)}
+            error = float(np.hypot(*(sd / seeds**0.5 for _, sd, seeds in sides)))
+            yield what, {**here, "cpu": there["mean"], "standard_error": error, "p_equal": float(p)}
 
     def _figure12(self) -> list[Cell]:
         small = {"seeds": 2, "episodes": 10, "capacity": 500}
@@ -204,13 +229,14 @@ class Check:
 
 def main() -> None:
     """Run the parts in order; a part that fails does not stop the others."""
-    order = ("compiling", "rates", "figure12", "sac", "jax", "curves")
+    order = ("compiling", "rates", "figure12", "sac", "jax", "curves", "processor")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", action="store_true", help="a small trial on this processor")
-    parser.add_argument("--only", nargs="+", choices=order, default=order, help="parts to run")
+    parser.add_argument("--only", nargs="+", choices=order, default=order[:-1], help="parts to run")
     parser.add_argument("--out", type=Path, default=Path("device_check.json"), help="the file of results")
     options = parser.parse_args()
-    check, found = Check(options.host), {"device": "this processor" if options.host else graphics_card(), "rows": []}
+    own = options.host or options.only == ["processor"]
+    check, found = Check(options.host), {"device": this_code().processor if own else graphics_card(), "rows": []}
     if options.host:
         device_cell.GPU = lambda program, number: Host(program)  # type: ignore[assignment,misc]
     for name in options.only:
