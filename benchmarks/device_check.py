@@ -1,8 +1,8 @@
 """Check and time cells on a GPU, store the results, and print a table: `python -m benchmarks.device_check`.
 
 It needs `pip install "replaybench[gpu]"` and NVIDIA's driver, and takes less than ten minutes; `--only rates figure12`
-runs some parts. `--host` is a small trial of the same source on this processor. Part `processor` needs no GPU: it computes
-what `curves` compares with, about 20 minutes of a core.
+runs some parts. `--host` is a small trial of the same source on this processor. Part `processor` needs no GPU: it
+computes what `curves` compares with, in about 20 minutes of a core.
 """
 
 from __future__ import annotations
