@@ -122,21 +122,45 @@ template <class Get, class T> DEVICE int lower_bound(int count, T wanted, Get ge
     }
     return low;
 }
-template <int LANES, class T, class Get> DEVICE int lane_lower_bound(int thread, int count, T wanted, Get get) {
+// SEARCHES of them at once share the waiting.
+template <int LANES, int SEARCHES, class T, class Get>
+DEVICE void lane_lower_bounds(int thread, const int (&counts)[SEARCHES], const T (&wanted)[SEARCHES], Get get,
+                              int (&found)[SEARCHES]) {
 #ifdef __CUDACC__
     const int lane = thread % LANES, first = thread % 32 - lane;
-    int low = 0;
-    while (__any_sync(0xffffffffu, low < count)) {
-        const int apart = (count - low + LANES - 1) / LANES, at = low + lane * apart;
-        const unsigned less = __ballot_sync(0xffffffffu, at < count && get(at) < wanted) >> first;
-        const int passed = __popc(less & (unsigned)((1ull << LANES) - 1));
-        count = passed * apart + low < count ? passed * apart + low : count;
-        low = passed ? low + (passed - 1) * apart + 1 : count;
+    int end[SEARCHES];
+    bool open = false;
+#pragma unroll
+    for (int k = 0; k < SEARCHES; ++k) found[k] = 0, end[k] = counts[k], open |= end[k] > 0;
+    while (__any_sync(0xffffffffu, open)) {
+        int apart[SEARCHES];
+        bool less[SEARCHES];
+#pragma unroll
+        for (int k = 0; k < SEARCHES; ++k) {
+            apart[k] = (end[k] - found[k] + LANES - 1) / LANES;
+            const int at = found[k] + lane * apart[k];
+            less[k] = at < end[k] && get(at) < wanted[k];
+        }
+        open = false;
+#pragma unroll
+        for (int k = 0; k < SEARCHES; ++k) {
+            const unsigned votes = __ballot_sync(0xffffffffu, less[k]) >> first;
+            const int passed = __popc(votes & (unsigned)((1ull << LANES) - 1)), next = found[k] + passed * apart[k];
+            end[k] = next < end[k] ? next : end[k];
+            found[k] = passed ? found[k] + (passed - 1) * apart[k] + 1 : end[k];
+            open |= found[k] < end[k];
+        }
     }
-    return low;
 #else
-    return thread % LANES ? 0 : lower_bound(count, wanted, get);
+    for (int k = 0; k < SEARCHES; ++k) found[k] = thread % LANES ? 0 : lower_bound(counts[k], wanted[k], get);
 #endif
+}
+template <int LANES, class T, class Get> DEVICE int lane_lower_bound(int thread, int count, T wanted, Get get) {
+    const int counts[1] = {count};
+    const T one[1] = {wanted};
+    int found[1];
+    lane_lower_bounds<LANES, 1>(thread, counts, one, get, found);
+    return found[0];
 }
 
 DEVICE float4& quad(float* row) { return *reinterpret_cast<float4*>(row); }

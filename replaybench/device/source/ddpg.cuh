@@ -9,10 +9,6 @@
 #pragma once
 #include "networks.cuh"
 
-#ifndef SIDE_A
-#define SIDE_A 3
-#define SIDE_B 2
-#endif
 template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
     CONSTANT int A = Shape::ACTION, B = Shape::BATCH, STRIDE = sample_stride(B), JOIN = Shape::ACTION_LAYER;
     using Samples = Batch<Shape, 0>;
@@ -65,7 +61,7 @@ template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
             return [=](int a, int s, float4 value) { quad(out + a * STRIDE + s) = tanh_exact(value); };
         };
         unrolled<0, STEPS>([&](auto at) {
-            constexpr int NOW = decltype(at)::value, BESIDE = NOW < NA ? SIDE_A : SIDE_B;
+            constexpr int NOW = decltype(at)::value, BESIDE = NOW < NA ? 3 : 2;
             PHASE(thread) {
                 Shares shares(thread);
                 actor_t.template step<NOW, BESIDE>(shares, squashed(pi_target));

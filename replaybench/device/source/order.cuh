@@ -90,15 +90,17 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
                 const Entry old = before == ABSENT ? 0 : entry_of(before, BY_AGE ? ~memory.serial[slot] : slot);
                 const Entry now = after == ABSENT ? ~(Entry)0 : entry_of(after, BY_AGE ? ~(unsigned)serial_of(c) : slot);
                 const int place = lane_lower_bound<LANES>(thread, before == ABSENT ? 0 : added, old, item);
-                const int died = lane_lower_bound<LANES>(thread, before == ABSENT ? 0 : length, old, entry);
-                const int at = lane_lower_bound<LANES>(thread, after == ABSENT ? 0 : length, now, entry);
+                const int lengths[2] = {before == ABSENT ? 0 : length, after == ABSENT ? 0 : length};
+                const Entry both[2] = {old, now};
+                int found[2];
+                lane_lower_bounds<LANES, 2>(thread, lengths, both, entry, found);
                 if (thread % LANES || c >= count) continue;
                 Change& mine = shared.changes[c];
-                mine = {now, after == ABSENT ? ABSENT : at, slot, ABSENT, ABSENT};
+                mine = {now, after == ABSENT ? ABSENT : found[1], slot, ABSENT, ABSENT};
                 if (slot != ABSENT) memory.bits[slot] = after;
                 if (before == ABSENT) continue;
                 if (place < added && shared.items[place].entry == old) mine.removed = place;
-                else mine.died = died;
+                else mine.died = found[0];
             }
         }
         PerThread<Kept> moving;

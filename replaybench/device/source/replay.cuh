@@ -76,6 +76,7 @@ template <class Rules> struct Replay {
     CONSTANT bool BY_TD = Rules::RETENTION == Retention::TDE || Rules::SAMPLING == Sampling::PER;
     CONSTANT bool BY_EXPLORATION = Rules::RETENTION == Retention::EXPL;
     CONSTANT bool PRIORITIES = Rules::SAMPLING == Sampling::PERPROP, COUNTS = Rules::WEIGHTING == Weighting::FIS;
+    CONSTANT bool WAITS = BY_TD && !RANKED;  // nobody asks for ranks before the next update
     using ByTD = Order<Rules::RETENTION == Retention::TDE, B, Rules::ROOM>;
     using ByExploration = Order<true, 1, Rules::ROOM>;
     struct Nothing {};
@@ -88,6 +89,8 @@ template <class Rules> struct Replay {
         double probability[B];
         typename If<COUNTS, double[TAILS]>::type reached;
         unsigned idx[B], live[B], slot;
+        unsigned waiting[WAITS ? B : 1];  // new experiences that are not in the order yet
+        int waiters;
         int rank;  // at which the experience to be overwritten is, or -1
         int edges[Rules::SAMPLING == Sampling::PER ? B + 1 : 1], edges_for, lifetime;
         float weight[B], priority[PRIORITIES ? B : 1];
@@ -116,13 +119,14 @@ template <class Rules> struct Replay {
 
     // At the start of a launch: what lies in shared memory begins empty. Phases: 3
     METHOD void begin() const {
-        ONCE shared.edges_for = shared.lifetime = -1;
+        ONCE shared.edges_for = shared.lifetime = -1, shared.waiters = 0;
         if constexpr (BY_TD) td().begin();
         if constexpr (BY_EXPLORATION) exploration().begin();
     }
 
     // At the end of a launch: bring what lies in shared memory into global memory. Phases: 4
     METHOD void end() const {
+        if constexpr (WAITS) admit();
         if constexpr (BY_TD) td().merge();
         if constexpr (BY_EXPLORATION) exploration().merge();
     }
@@ -144,7 +148,7 @@ template <class Rules> struct Replay {
         const bool stored = slot != ABSENT;
         const auto mine = [=](int) { return slot; };
         const auto numbered = [=](int) { return number; };
-        if constexpr (BY_TD)
+        if constexpr (BY_TD && !WAITS)
             if (stored) td().change(1, mine, [](int) { return 0x7f800000u; }, numbered);
         if constexpr (BY_EXPLORATION)
             if (stored) exploration().change(1, mine, [=](int) { return key_bits(row[Rules::EXPLORATION_AT]); }, numbered);
@@ -157,7 +161,14 @@ template <class Rules> struct Replay {
             state.count += slot == state.count;
             if constexpr (COUNTS) at<unsigned short>(settings.replays)[slot] = 0;
             if constexpr (PRIORITIES) leaf()[slot] = state.largest;
+            if constexpr (WAITS) {
+                bool known = false;
+                for (int k = 0; k < shared.waiters; ++k) known |= shared.waiting[k] == slot;
+                if (!known) shared.waiting[shared.waiters++] = slot;
+            }
         }
+        if constexpr (WAITS)
+            if (shared.waiters == B) admit();
         if constexpr (PRIORITIES)
             if (stored) sum_up(1, mine);
     }
@@ -166,6 +177,7 @@ template <class Rules> struct Replay {
     // the run, 0 to 1.
     METHOD void draw(float progress, unsigned updates_end) const {
         const int count = state.count;
+        if constexpr (WAITS) admit();
         if constexpr (Rules::SAMPLING == Sampling::PER) {
             if (count >= B && shared.edges_for != count) {
                 const double* const sums = settings.sampling_sums;
@@ -239,6 +251,14 @@ template <class Rules> struct Replay {
     }
 
 private:
+    // Bring those that wait into the order, as never replayed.
+    METHOD void admit() const {
+        const int count = shared.waiters;
+        if (count == 0) return;
+        td().change(count, [=](int c) { return shared.waiting[c]; }, [](int) { return 0x7f800000u; }, [](int) { return 0u; });
+        ONCE shared.waiters = 0;
+    }
+
     // The slot of a new experience, ABSENT for none; or `shared.rank`, for retention by rank in a full buffer.
     METHOD unsigned choose_slot() const {
         shared.rank = -1;
