@@ -67,11 +67,12 @@ def _schedules() -> str:
                 for short in ("", "compressed")
             ]
             rows.append([plant.removeprefix("Mujoco"), f"{one} − {other}", *(f"{text}, p {p}" for text, p in found)])
+    size = runs("sun2020-fig3").replace("episodes", "iterations")
     caption = (
-        f"SAC, {runs('sun2020-fig3').replace('episodes', 'iterations')} of 1000 steps. Differences in the return of the last tenth of training, "
-        "exploration included: means of paired seeds with 95 % BCa intervals, p of sign-flip tests, uncorrected. AER "
-        "and Annealed have the paper's λ₀ and α for each plant. Both columns have the same runs of uniform and "
-        "prioritised replay, which have no schedule."
+        f"SAC, {size} of 1000 steps. Differences in the return of the last tenth of training, exploration included: "
+        "means of paired seeds with 95 % BCa intervals, p of sign-flip tests, uncorrected. AER and Annealed have the "
+        "paper's λ₀ and α for each plant. Both columns have the same runs of uniform and prioritised replay, which "
+        "have no schedule."
     )
     headings = ("plant", "difference", "λ falls over 2.5·10⁶ steps, as in the paper", "λ falls to 1 within the run")
     return captioned(caption, table(headings, rows))
