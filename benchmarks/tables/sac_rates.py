@@ -1,4 +1,4 @@
-"""SAC on HalfCheetah with AER, ERE and PER, by learning rate."""
+"""SAC on locomotion with AER, ERE and PER, by learning rate and schedule."""
 
 from __future__ import annotations
 
@@ -10,30 +10,80 @@ from benchmarks.tables.stored import Cell, cell, runs
 from benchmarks.tables.text import captioned, difference, number, table
 
 STUDY: Final = "sac-rates"
-PUBLISHED: Final = {
-    "FIFO[Annealed]": "sun2020-fig6compressed",
-    "FIFO[AER]": "sun2020-fig6compressed",
-    "FIFO[ERE(phase=1000)]": "wang2019-table1compressed",
-    "FIFO[PERprop]": "sun2020-fig3compressed",
-}
-"""Where the runs at the papers' rate are, with those of uniform replay on the same seeds."""
+ANNEALED, AER, ERE, PER, UNIFORM = (
+    "FIFO[Annealed]",
+    "FIFO[AER]",
+    "FIFO[ERE(phase=1000)]",
+    "FIFO[PERprop]",
+    "FIFO[Uniform]",
+)
+HOPPER: Final = "(first=4.0, alpha=1.0)"
+"""λ₀ and α of AER on Hopper, as in the paper."""
+ROWS: Final = (
+    ("3e-4", "papers'", {ANNEALED: "sun2020-fig6", AER: "sun2020-fig6", ERE: "wang2019-table1"}),
+    (
+        "3e-4",
+        "within the run",
+        {ANNEALED: "sun2020-fig6compressed", AER: "sun2020-fig6compressed", ERE: "wang2019-table1compressed"},
+    ),
+    ("3e-4", "none", {PER: "sun2020-fig3"}),
+    ("1e-3", "within the run", dict.fromkeys((ANNEALED, AER, ERE), STUDY)),
+    ("1e-3", "none", {PER: STUDY}),
+)
+"""Learning rate, schedule, and where the runs of each strategy are, with those of uniform replay on the same seeds."""
+COMPARISONS: Final = ((AER, UNIFORM, "fig3"), (AER, PER, "fig3"), (ANNEALED, UNIFORM, "fig6"), (AER, ANNEALED, "fig6"))
 
 
 def texts() -> dict[str, str]:
     rows = []
-    for rate, studies in (("3e-4, the papers'", PUBLISHED), ("1e-3", dict.fromkeys(PUBLISHED, STUDY))):
+    for rate, schedule, studies in ROWS:
         for strategy, study in studies.items():
-            mine, plain = (_cheetah(study, name).final for name in (strategy, "FIFO[Uniform]"))
+            mine, plain = (_final(study, name) for name in (strategy, UNIFORM))
             means = [number(float(np.mean(returns)), 0) for returns in (plain, mine)]
-            rows.append([rate, strategy, *means, *difference(mine, plain, digits=0)])
+            rows.append([rate, schedule, strategy, *means, *difference(mine, plain, digits=0)])
     caption = (
         f"{runs(STUDY)} of 1000 steps on HalfCheetah; at 3e-4 the runs of the papers' figures, "
-        "where ERE has the FIFO[Uniform] of its own study, with other seeds. Return: mean over seeds of the last tenth "
-        "of training. Differences of paired seeds with BCa intervals, p of sign-flip tests, uncorrected."
+        "where ERE has the FIFO[Uniform] of its own study, with other seeds. The papers' schedules take 2.5·10⁶ (λ) "
+        "and 3·10⁶ steps (η). Return: mean over seeds of the last tenth of training. Differences of paired seeds with "
+        "BCa intervals, p of sign-flip tests, uncorrected."
     )
-    headings = ("learning rate", "strategy", "return, FIFO[Uniform]", "its return", "difference [95 %]", "p")
-    return {"sac.rates": captioned(caption, table(headings, rows)), "sac.slow": rows[0][2], "sac.fast": rows[-1][2]}
+    headings = ("learning rate", "schedule", "strategy", f"return, {UNIFORM}", "its return", "difference [95 %]", "p")
+    return {
+        "sac.rates": captioned(caption, table(headings, rows)),
+        "sac.slow": rows[0][3],
+        "sac.fast": rows[-1][3],
+        "sac.schedules": _schedules(),
+    }
 
 
-def _cheetah(study: str, strategy: str) -> Cell:
-    return cell(study, plant="MujocoHalfCheetah", strategy=strategy)
+def _schedules() -> str:
+    """Compare AER, its learning rates alone, uniform and prioritised replay with long and short schedules."""
+    rows = []
+    for plant in ("MujocoHalfCheetah", "MujocoHopper"):
+        for one, other, figure in COMPARISONS:
+            names = [_of(plant, strategy) for strategy in (one, other)]
+            found = [
+                difference(*(_final(f"sun2020-{figure}{short}", name, plant) for name in names), digits=0)
+                for short in ("", "compressed")
+            ]
+            rows.append([plant.removeprefix("Mujoco"), f"{one} − {other}", *(f"{text}, p {p}" for text, p in found)])
+    size = runs("sun2020-fig3").replace("episodes", "iterations")
+    caption = (
+        f"SAC, {size} of 1000 steps. Differences in the return of the last tenth of training, exploration included: "
+        "means of paired seeds with 95 % BCa intervals, p of sign-flip tests, uncorrected. AER and Annealed have the "
+        "paper's λ₀ and α for each plant. Both columns have the same runs of uniform and prioritised replay, which "
+        "have no schedule."
+    )
+    headings = ("plant", "difference", "λ falls over 2.5·10⁶ steps, as in the paper", "λ falls to 1 within the run")
+    return captioned(caption, table(headings, rows))
+
+
+def _of(plant: str, strategy: str) -> str:
+    """Return a strategy with the paper's parameters for a plant."""
+    own = plant == "MujocoHopper" and strategy in (AER, ANNEALED)
+    return f"{strategy.removesuffix(']')}{HOPPER}]" if own else strategy
+
+
+def _final(study: str, strategy: str, plant: str = "MujocoHalfCheetah") -> np.ndarray:
+    found: Cell = cell(study, plant=plant, strategy=strategy)
+    return found.final
