@@ -206,7 +206,7 @@ class Check:
             yield f"{plant.name} {strategy}", summary(plant, np.concatenate(list(self.pool.map(whole_scores, cells))))
 
     def curves(self) -> Iterable[tuple[str, Row]]:
-        """The same beside the stored ones of a CPU, with p of two one-sided tests."""
+        """The same on the GPU, compared with the stored ones of a CPU, with p of two one-sided tests."""
         stored = {row["what"]: row for row in json.loads(PROCESSOR.read_text())["rows"]}
         for plant, strategy in CURVES:
             (cell,) = curve_study(plant, strategy, 8 if self.host else 2 * SEEDS, device="cuda").cells()

@@ -144,6 +144,7 @@ def main(script: str, sections: Sections, prog: str | None = None) -> None:
     parser.add_argument("section", nargs="*", help=", ".join(sections))
     parser.add_argument("--note", default="", help="what else is to be said of this run, stored with it")
     parser.add_argument("--dry", action="store_true", help="store nothing")
+    parser.add_argument("--file", default=Path(script).stem, help="name of the stored file, for a further processor")
     chosen = parser.parse_args()
     for word in chosen.section:
         if not any(word in (name, *name.split(":")) for name in sections):
@@ -159,4 +160,4 @@ def main(script: str, sections: Sections, prog: str | None = None) -> None:
         seconds = time.perf_counter() - began
         print(f"[{name}: {seconds:.0f} s]", file=sys.stderr, flush=True)
         if not chosen.dry:
-            store((FOLDER / script).with_suffix(".json"), name, made, seconds, found)
+            store(FOLDER / f"{chosen.file}.json", name, made, seconds, found)

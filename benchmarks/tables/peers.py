@@ -9,6 +9,7 @@ from benchmarks.tables.text import number, significant, table, wrapped
 def texts() -> dict[str, str]:
     return {
         "peers": measured("bench_peers", compared(rows_of("bench_peers"))),
+        "peers-avx512": measured("bench_peers_avx512", compared(rows_of("bench_peers_avx512"))),
         **_values(),
         "peers-solved": measured("bench_solved", _solved()),
         "roofline": measured("roofline", _roofline()),
@@ -63,16 +64,21 @@ def _roofline() -> str:
 
 
 def _values() -> dict[str, str]:
-    """Return the ratios to Stable-Baselines3 at two sizes of SAC, and the range of those to RLtools."""
+    """Return the ratios to Stable-Baselines3 at two sizes of SAC, and the ranges of those to RLtools."""
     rows = rows_of("bench_peers")
     sac = {
         (row["at"]["units"], row["at"]["batch"]): row["ratio"]
         for row in rows
         if row["rival"] == "Stable-Baselines3" and row["what"].startswith("SAC")
     }
-    rltools = [row["ratio"] for row in rows if row["rival"] == "RLtools"]
+    ranges = {
+        name: [row["ratio"] for row in rows_of(script) if row["rival"] == "RLtools"]
+        for name, script in (("rltools", "bench_peers"), ("rltools-avx512", "bench_peers_avx512"))
+    }
     return {
         "peers.sb3-64": significant(sac[64, 64]),
         "peers.sb3-256": significant(sac[256, 256]),
-        "peers.rltools": f"{significant(min(rltools))} to {significant(max(rltools))}",
+        **{
+            f"peers.{name}": f"{significant(min(found))} to {significant(max(found))}" for name, found in ranges.items()
+        },
     }

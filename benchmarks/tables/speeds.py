@@ -27,8 +27,37 @@ def texts() -> dict[str, str]:
         "speed-growth": _growth(),
         "speed-files": measured("bench_files", compared(rows_of("bench_files"))),
         "speed-memory": _memory(),
+        **_gpu(),
         **_bytes(),
         **_values(),
+    }
+
+
+def _gpu() -> dict[str, str]:
+    """Return the rates on a GPU, of whole cells and of launches alone, and what else `device_check` has measured."""
+    stored = json.loads((RESULTS / "device_check.json").read_text(encoding="utf-8"))
+    rows = {(row["part"], row["what"], row.get("members")): row for row in stored["rows"]}
+
+    def rate(part: str, what: str, members: int | None = None) -> float:
+        return float(rows.get((part, what, members), {}).get("member_updates_per_second", math.nan)) / 1e6
+
+    cells = dict.fromkeys((what, members) for part, what, members in rows if part in ("rates", "launches"))
+    shown = [
+        [what, number(members, 0), *(significant(rate(part, what, members)) for part in ("rates", "launches"))]
+        for what, members in cells
+    ]
+    headings = ("cell", "members", "whole cell, million member-updates a second", "launches alone")
+    together = rate("at once", "with the service") / rate("at once", "without the service")
+    return {
+        "speed-gpu": captioned(
+            f"Measured {stored['at']} on {stored['device']}, {stored['cores']} cores.", table(headings, shown)
+        ),
+        "gpu.rate": f"{significant(rate('rates', 'FIFO[Uniform]', 1024))} million",
+        "gpu.per": significant(rate("rates", "FULL[PER]", 1024) / rate("rates", "FIFO[Uniform]", 1024)),
+        "gpu.first": f"{significant(rows['compiling', 'first kernel', None]['seconds'])} s",
+        "gpu.kernels": f"{significant(rows['compiling', 'kernels of Figure 12', None]['seconds'])} s",
+        "gpu.figure12": f"{number(rows['figure12', 'Figure 12', None]['seconds'], 0)} s",
+        "gpu.service": f"{significant(together)} times",
     }
 
 

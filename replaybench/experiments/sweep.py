@@ -103,11 +103,9 @@ def run_sweep(
             store = _Store(folder, todo, points, display)
             try:
                 store.share_finished()
-                if cluster is None and study.device == "cpu":
-                    run_locally(workers, jobs, display.advance, store)
-                elif cluster is None:  # references need the processor alone
-                    for count, stops in ((workers, False), (min(workers, DEVICE_CELLS), True)):
-                        run_locally(count, [job for job in jobs if job.stops is stops], display.advance, store)
+                if cluster is None:
+                    count = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
+                    run_locally(count, jobs, display.advance, store)
                 else:
                     run_on_cluster(cluster, jobs, display.advance, store)
             except Interrupted as interruption:

@@ -184,7 +184,7 @@ def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     study = small_study(strategies=strategies, device="cuda", **usual)
     console = Console(quiet=True)
     found = sweep.run_sweep(study, tmp_path / "run", 9, None, checkpoint_seconds=60.0, console=console)
-    assert calls == [(9, [False]), (8, [True, True])]
+    assert calls == [(8, [False, True, True])]
     assert found.data.sizes["seed"] == 3
     assert np.isfinite(found.data["mu_final"]).all()
     scores = tmp_path / "run" / "cells" / study.cells()[0].id / "scores.h5"

@@ -61,13 +61,13 @@ template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
             return [=](int a, int s, float4 value) { quad(out + a * STRIDE + s) = tanh_exact(value); };
         };
         unrolled<0, STEPS>([&](auto at) {
-            constexpr int NOW = decltype(at)::value, BESIDE = NOW < NA ? 3 : 2;
+            constexpr int NOW = decltype(at)::value, TOGETHER = NOW < NA ? 3 : 2;
             PHASE(thread) {
                 Shares shares(thread);
-                actor_t.template step<NOW, BESIDE>(shares, squashed(pi_target));
-                actor.template step<NOW, BESIDE>(shares, squashed(pi));
-                critic.template step<NOW, BESIDE>(shares, [=](int, int s, float4 value) { quad(q + s) = value; });
-                critic_t.template step<target_layer(NOW), BESIDE>(shares, [&](int, int s, float4 q_t) {
+                actor_t.template step<NOW, TOGETHER>(shares, squashed(pi_target));
+                actor.template step<NOW, TOGETHER>(shares, squashed(pi));
+                critic.template step<NOW, TOGETHER>(shares, [=](int, int s, float4 value) { quad(q + s) = value; });
+                critic_t.template step<target_layer(NOW), TOGETHER>(shares, [&](int, int s, float4 q_t) {
                     const float value[4] = {q_t.x, q_t.y, q_t.z, q_t.w};
                     for (int b = s; b < s + 4; ++b) {
                         const float delta = batch.reward[b] + batch.discount[b] * value[b - s] - q[b];
@@ -75,8 +75,8 @@ template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
                         d_q[b] = -2.0f / B * batch.weight[b] * delta;
                     }
                 });
-                critic_errors.template step<NOW - NC, BESIDE>(shares);
-                if constexpr (A == 1) actor_errors.template step<NOW - NA, BESIDE>(shares);
+                critic_errors.template step<NOW - NC, TOGETHER>(shares);
+                if constexpr (A == 1) actor_errors.template step<NOW - NA, TOGETHER>(shares);
                 if constexpr (NOW == 0) {
                     critic_errors.begin(shares);
                     actor_errors.begin(shares);

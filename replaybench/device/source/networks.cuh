@@ -71,9 +71,9 @@ FOLDED int units_of_thread(int units, int items, int most) {
 // Sums of weight * value, for UNITS units and all samples; terms(s, add) calls add(k, values of four samples) for each term,
 // store(unit, s, sum) receives the result. Sixteen threads have sixteen successive units, the next sixteen the same units
 // and the next four samples: a warp reads sixteen successive weights and two quads of each input, without conflicts.
-template <int BESIDE, int B, int UNITS, int UNIT_STEP, int TERM_STEP, int BIAS, class Terms, class Store>
+template <int TOGETHER, int B, int UNITS, int UNIT_STEP, int TERM_STEP, int BIAS, class Terms, class Store>
 DEVICE void products(Shares& shares, const float* weights, Terms terms, Store store) {
-    constexpr int QUADS = (B + 3) / 4, U = units_of_thread(UNITS, QUADS * BESIDE, 4), PART = (UNITS + U - 1) / U;
+    constexpr int QUADS = (B + 3) / 4, U = units_of_thread(UNITS, QUADS * TOGETHER, 4), PART = (UNITS + U - 1) / U;
     shares(rounded_up(PART, 16) * QUADS, [=](int item) {
         const int unit = item / 16 / QUADS * 16 + item % 16, s = item / 16 % QUADS * 4;
         if (unit >= PART) return;
@@ -124,9 +124,9 @@ template <class Net, int B> struct Forward {
         return k < Net::inputs(L) ? joined + (k - Net::own(L)) * STRIDE : ones;
     }
 
-    // Layer L, if there is one: relu(W x + b), or the outputs: then(output, s, values of four samples). BESIDE layers like it
+    // Layer L, if there is one: relu(W x + b), or the outputs: then(output, s, values of four samples). TOGETHER layers like it
     // share the phase.
-    template <int L, int BESIDE = 1, class Then> METHOD void step(Shares& shares, Then&& then) const {
+    template <int L, int TOGETHER = 1, class Then> METHOD void step(Shares& shares, Then&& then) const {
         if constexpr (L >= 0 && L <= H) {
             constexpr int COLUMNS = Net::columns(L), OWN = Net::own(L), INPUTS = Net::inputs(L);
             const float* const w = weights + Net::offset(L);
@@ -137,7 +137,7 @@ template <class Net, int B> struct Forward {
             } else {
                 const float *const own = input<L>(0), *const more = joined;
                 float* const out = hidden(L);
-                products<BESIDE, B, Net::units(L), 1, COLUMNS, INPUTS * COLUMNS>(
+                products<TOGETHER, B, Net::units(L), 1, COLUMNS, INPUTS * COLUMNS>(
                     shares, w,
                     [=](int s, auto&& add) {
 #pragma unroll 8
@@ -228,14 +228,14 @@ template <class Net, int B> struct Backward {
         float* const to = const_cast<float*>(seed);
         if constexpr (SINGLE) shares(Net::last(), [=](int k) { to[k] = w[k * Net::columns(H)]; });
     }
-    // Step K = 0 ... STEPS - 1: errors of the next lower hidden layer. BESIDE layers like it share the phase.
-    template <int K, int BESIDE = 1> METHOD void step(Shares& shares) const {
+    // Step K = 0 ... STEPS - 1: errors of the next lower hidden layer. TOGETHER layers like it share the phase.
+    template <int K, int TOGETHER = 1> METHOD void step(Shares& shares) const {
         if constexpr (K >= 0 && K < STEPS) {
             constexpr int L = STEPS - K;
             const auto above = of<L>();
             const float* const h = pass.hidden(L - 1);
             float* const out = errors + Net::row(L - 1) * STRIDE;
-            products<BESIDE, B, Net::own(L), Net::columns(L), 1, -1>(
+            products<TOGETHER, B, Net::own(L), Net::columns(L), 1, -1>(
                 shares, pass.weights + Net::offset(L),
                 [=](int s, auto&& add) {
 #pragma unroll 8
