@@ -106,10 +106,11 @@ class GPU:
     def fetch(self, *places: slice, members: int | None = None) -> None:
         """Copy these places of the memory of the first `members` from the GPU; everything and all if not given."""
         for first, buffer in self._held.items():
-            block = self.program.memory[first : first + self.at_once][
-                : None if members is None else max(0, members - first)
-            ]
-            for where in (places or (slice(0, block.shape[1]),)) if len(block) else ():
+            count = self.at_once if members is None else min(self.at_once, members - first)
+            if count <= 0:
+                continue
+            block = self.program.memory[first : first + count]
+            for where in places or (slice(0, block.shape[1]),):
                 self._copy_back(buffer, block[:, where], where.start)
 
     def push(self) -> None:

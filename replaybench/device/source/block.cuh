@@ -111,8 +111,7 @@ template <int LANES, class Term> DEVICE auto lane_sum(int thread, int count, Ter
 #endif
 }
 
-// How many of get(0) <= ... <= get(count - 1) are less than `wanted`; LANES neighbouring threads search together, because each
-// look into global memory takes long. As with lane_sum, every thread of the phase must call it, and the first one receives it.
+// How many of get(0) <= ... <= get(count - 1) are less than `wanted`.
 template <class Get, class T> DEVICE int lower_bound(int count, T wanted, Get get) {
     int low = 0;
     while (low < count) {
@@ -122,7 +121,8 @@ template <class Get, class T> DEVICE int lower_bound(int count, T wanted, Get ge
     }
     return low;
 }
-// SEARCHES of them at once share the waiting.
+// The same by LANES neighbouring threads, because each look into global memory takes long; SEARCHES of them share the waiting.
+// As with lane_sum, every thread of the phase must call it, and the first one receives the numbers.
 template <int LANES, int SEARCHES, class T, class Get>
 DEVICE void lane_lower_bounds(int thread, const int (&counts)[SEARCHES], const T (&wanted)[SEARCHES], Get get,
                               int (&found)[SEARCHES]) {

@@ -74,7 +74,7 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
     }
 
     // Move slot_of(c), 0 <= c < count, to bits_of(c): from absence, or into absence (ABSENT). Slots differ; ABSENT as slot
-    // is no change. With BY_AGE, serial_of(c) is the serial number that the caller writes afterwards. Phases: 3, or 5.
+    // is no change. With BY_AGE, serial_of(c) is the serial number that the caller writes afterwards. Phases: 3, and those of merge.
     template <class SlotOf, class BitsOf, class SerialOf>
     METHOD void change(int count, SlotOf slot_of, BitsOf bits_of, SerialOf serial_of) {
         if (shared.added + count > ROOM || shared.died + count > ROOM) merge();
