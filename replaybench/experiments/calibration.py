@@ -45,7 +45,7 @@ _FLOPS: Final = 2e10
 _STEP: Final = 2e-6, 1e-4
 """Assumed seconds of a step of one member: of plants given by equations, and of others."""
 _ON_DEVICE: Final = 5e12, 1e-8
-"""The same two on a GPU, below the rates of a prototype on one H100; cells on a device are not tried."""
+"""The same two on a GPU, as one H200 had them with 1,024 members; cells on a device are not tried."""
 
 
 class Estimate(NamedTuple):
