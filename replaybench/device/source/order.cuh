@@ -30,7 +30,7 @@ struct OrderMemory {
 // MOST: changes at a time; ROOM: added items, and dead entries, between two merges.
 template <bool BY_AGE, int MOST, int ROOM> struct Order {
     static_assert(MOST <= THREADS && ROOM >= 2 * MOST && ROOM % THREADS == 0);
-    CONSTANT int EACH = ROOM / THREADS, LANES = 16, CHUNK = 32;
+    CONSTANT int EACH = ROOM / THREADS, LANES = 16, CHUNK = 32, AHEAD = 8;
     struct Item {
         Entry entry;
         unsigned at, slot;  // at: number of entries of the run before it
@@ -161,16 +161,27 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
             }
             PHASE(thread) {
                 const int end = start + THREADS * CHUNK < length ? start + THREADS * CHUNK : length;
-#pragma unroll 4
-                for (int p = start + thread; p < end; p += THREADS) {
-                    const int chunk = (p - start) / CHUNK;
-                    int gone = shared.gone[chunk], come = shared.come[chunk];
-                    if (gone != shared.gone[chunk + 1] || come != shared.come[chunk + 1]) {
-                        gone = dead_before(p), come = come_before(p);
-                        if (gone < died && shared.dead[gone] == (unsigned)p) continue;
+                for (int first = start + thread; first < end; first += AHEAD * THREADS) {
+                    Entry entries[AHEAD];  // all are asked for before the first is written
+                    unsigned slots[AHEAD];
+#pragma unroll
+                    for (int k = 0; k < AHEAD; ++k) {
+                        const int p = first + k * THREADS < end ? first + k * THREADS : first;
+                        entries[k] = memory.run[from][p];
+                        if constexpr (BY_AGE) slots[k] = memory.run_slots[from][p];
                     }
-                    memory.run[1 - from][p - gone + come] = memory.run[from][p];
-                    if constexpr (BY_AGE) memory.run_slots[1 - from][p - gone + come] = memory.run_slots[from][p];
+#pragma unroll
+                    for (int k = 0; k < AHEAD; ++k) {
+                        const int p = first + k * THREADS, chunk = (p - start) / CHUNK;
+                        if (p >= end) continue;
+                        int gone = shared.gone[chunk], come = shared.come[chunk];
+                        if (gone != shared.gone[chunk + 1] || come != shared.come[chunk + 1]) {
+                            gone = dead_before(p), come = come_before(p);
+                            if (gone < died && shared.dead[gone] == (unsigned)p) continue;
+                        }
+                        memory.run[1 - from][p - gone + come] = entries[k];
+                        if constexpr (BY_AGE) memory.run_slots[1 - from][p - gone + come] = slots[k];
+                    }
                 }
             }
         }
