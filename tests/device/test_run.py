@@ -123,7 +123,10 @@ def test_a_members_run_does_not_depend_on_the_others(strategy: str, config: Any)
     np.testing.assert_array_equal(together.program.memory[2], alone.program.memory[0])
 
 
-@pytest.mark.parametrize(("strategy", "config"), [*RUNS[1:4], RUNS[5]])
+@pytest.mark.parametrize(
+    ("strategy", "config"),
+    [RUNS[2], *(pytest.param(*run, marks=pytest.mark.slow) for run in (RUNS[1], RUNS[3], RUNS[5]))],
+)
 def test_a_run_does_not_depend_on_the_order_of_threads(strategy: str, config: Any) -> None:
     forward, backward = (Run(strategy, [1], config) for _ in range(2))
     backward.host.library = host_library(backward.program.source, reverse=True)

@@ -249,7 +249,7 @@ def drawn_learner(seed: int) -> Learner:
     return kind(config, setting(s, a))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 def test_random_shapes_and_any_order_of_threads(seed: int) -> None:
     """Results equal the compiled learner's, and do not depend on the number of threads nor on their order."""
     learner = drawn_learner(seed)

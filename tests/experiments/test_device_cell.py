@@ -48,7 +48,10 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_cell, "GPU", lambda program, number: Host(program))
 
 
-STRATEGIES = ("FIFO[Uniform]", "TDE[PER+IS]", "Expl[PERprop]", "FULL[Uniform+FIS]")
+STRATEGIES = (
+    "TDE[PER+IS]",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("FIFO[Uniform]", "Expl[PERprop]", "FULL[Uniform+FIS]")),
+)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
