@@ -134,26 +134,6 @@ def test_forward_and_backward_equal_autograd(shape: LSTMShape, segments: int, st
         np.testing.assert_allclose(network.gradient[m], torch_gradient(network, theirs), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("reach", [1, 3, 6])
-def test_no_gradient_flows_through_the_burn_in(reach: int) -> None:
-    """Histories longer than the reach, and shorter ones, to which all of theirs counts."""
-    steps, segments = 6, 9
-    network, length = make(LSTMShape(2, units=8)), lengths(segments, steps)
-    x, initial = normal(segments, steps, 2), normal(segments, network.shape.state_size)
-    d_out = normal(segments, 8)
-    tape, theirs = network.tape(segments, steps, reach), to_torch(network, 0)
-    run(network, 0, tape, x, length, initial)
-    lstm_backward(network.network, 0, tape, length, d_out)
-    for b in range(segments):
-        series, first = torch.tensor(x[b, : length[b]])[:, None], max(0, length[b] - reach)
-        state = states(network, initial[b : b + 1])
-        with torch.no_grad():
-            state = theirs(series[:first], state)[1] if first else state
-        expected, _ = theirs(series[first:], state)
-        expected[-1, 0].backward(torch.tensor(d_out[b]))
-    np.testing.assert_allclose(network.gradient[0], torch_gradient(network, theirs), rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("bias", [1.0, -4.0])
 def test_first_weights_are_small_and_forget_gates_begin_as_told(bias: float) -> None:
     stream = Stream(1, range(M), "initialisation")
