@@ -183,6 +183,25 @@ def test_an_episode_that_begins_leaves_the_others_as_they_are(config: Exploratio
     np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) -> None:
+    """Also from the middle of an episode, by another population's object."""
+    members = range(3)
+    exploration, other = (
+        start(config, members),
+        make_exploration(config, LearnerSetting(TASK, 1, members), small_actor(members)),
+    )
+    run(exploration, members)
+    for name, array in other.state_dict().items():
+        array[...] = exploration.state_dict()[name]
+    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
+    for one, two in zip(
+        exploration.disturb(policy, observation)[:2], other.disturb(policy, observation)[:2], strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(run(exploration, members, 4), run(other, members, 4))
+
+
 def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
     """χ² on (π̃ − π) / σ with a false-alarm rate of 1e-6; the noise of two episodes is uncorrelated."""
     members = range(50)

@@ -74,7 +74,7 @@ def strategies(draw: st.DrawFn) -> Strategy:
 
 
 @given(strategies())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
     assert parse(str(strategy)) == strategy
     assert str(parse(str(strategy))) == str(strategy)
