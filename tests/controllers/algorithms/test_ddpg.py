@@ -114,6 +114,7 @@ def with_cloning(peer: PeerTD3, alpha: float) -> None:
     vars(peer.critic)["q1_forward"] = climbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [None, 2.5, 0.1])
 def test_update_of_td3_equals_stable_baselines3(alpha: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64 with the same smoothing noise: 1e-9 after 1 update and 1e-6 after 100."""

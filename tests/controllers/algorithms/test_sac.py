@@ -63,6 +63,7 @@ def beside_peer(
     return ours, peer, pairs, update
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [None, 0.2])
 def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, temperature: float | None) -> None:
     """In float64 with the same samples, learned and fixed temperature: 1e-9 after 1 update and 1e-6 after 100."""
