@@ -265,7 +265,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(empty_cache: Path) -> None:
 
 
 class NoGrid(Walk):
-    grid_nodes = ()
+    grid_nodes = ()  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(

@@ -659,9 +659,8 @@ def test_buffers_and_tables_are_written_for_other_programs(
 
 
 def test_keys_of_a_study_are_changed_by_set(tmp_path: Path, capsys: Capsys) -> None:
-    words = ("sweep", "demo", "--dry-run", "--no-measure", "--output", tmp_path / "x")
-    words = (*words, "--set", "noise=0.05", "learner.DDPG.tau=0.5")
-    assert call(*words, "plants=Magman", "episodes=20") == 0
+    words = ("sweep", "demo", "--dry-run", "--no-measure", "--output", tmp_path / "x", "--set", "noise=0.05")
+    assert call(*words, "learner.DDPG.tau=0.5", "plants=Magman", "episodes=20") == 0
     told = capsys.readouterr().out
     assert "0.05" in told
     assert "Pendulum" not in told
