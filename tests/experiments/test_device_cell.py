@@ -49,10 +49,9 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 STRATEGIES = ("FIFO[Uniform]", "TDE[PER+IS]", "Expl[PERprop]", "FULL[Uniform+FIS]")
-SOME = (*STRATEGIES[1::2], *(pytest.param(each, marks=pytest.mark.slow) for each in STRATEGIES[::2]))
 
 
-@pytest.mark.parametrize("strategy", SOME)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In launches of one round, what is the same in launches of up to two."""
     cell, rounds = cell_of(strategy, seeds=2, episodes=20), list[int]()
