@@ -51,17 +51,19 @@ from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec
 
 STRATEGIES = "replay/strategies"
+ORACLE = f"{STRATEGIES}/test_strategy.py {STRATEGIES}/test_notation.py"
+"""The naive buffer with which all draws are compared, and the refusals of wrong parameters."""
 REFERENCES = "baselines/test_references.py"
 SLOW = f"tests/{REFERENCES}::test"
 FILES = {  # name, which stays when files move and draws the places: what is broken, and the tests that are to notice
-    "replay/retention": (f"{STRATEGIES}/retention.py", f"{STRATEGIES}/test_retention.py"),
-    "replay/sampling": (f"{STRATEGIES}/uniform.py", f"{STRATEGIES}/test_sampling.py"),
-    "replay/ranked": (f"{STRATEGIES}/prioritised.py", f"{STRATEGIES}/test_prioritised.py"),
-    "replay/proportional": (f"{STRATEGIES}/prioritised.py", f"{STRATEGIES}/test_prioritised.py"),
-    "replay/recency": (f"{STRATEGIES}/recent.py", f"{STRATEGIES}/test_sampling.py"),
-    "replay/attention": (f"{STRATEGIES}/attentive.py", f"{STRATEGIES}/test_sampling.py"),
-    "replay/weights": (f"{STRATEGIES}/weighting.py", f"{STRATEGIES}/test_weighting.py"),
-    "replay/entry": (f"{STRATEGIES}/entry.py", f"{STRATEGIES}/test_entry.py"),
+    "replay/retention": (f"{STRATEGIES}/retention.py", f"{STRATEGIES}/test_retention.py {ORACLE}"),
+    "replay/sampling": (f"{STRATEGIES}/uniform.py", ORACLE),
+    "replay/ranked": (f"{STRATEGIES}/prioritised.py", f"{STRATEGIES}/test_sampling.py {ORACLE}"),
+    "replay/proportional": (f"{STRATEGIES}/prioritised.py", f"{STRATEGIES}/test_sampling.py {ORACLE}"),
+    "replay/recency": (f"{STRATEGIES}/recent.py", f"{STRATEGIES}/test_sampling.py {ORACLE}"),
+    "replay/attention": (f"{STRATEGIES}/attentive.py", f"{STRATEGIES}/test_sampling.py {ORACLE}"),
+    "replay/weights": (f"{STRATEGIES}/weighting.py", f"{STRATEGIES}/test_weighting.py {ORACLE}"),
+    "replay/entry": (f"{STRATEGIES}/entry.py", f"{STRATEGIES}/test_entry.py {ORACLE}"),
     "replay/traces": ("replay/storage/traces.py", "replay/test_storage.py"),
     "controllers/exploration": ("controllers/interface/noise.py", "controllers/test_exploration.py"),
     "controllers/gaussian_noise": ("controllers/interface/noise.py", "controllers/test_exploration.py"),

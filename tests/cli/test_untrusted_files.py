@@ -148,7 +148,12 @@ def forge(folder: Path, old: str, new: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("Pendulum", BROKEN), ("DDPG", "evil.py:Foo"), ("FULL[Uniform]", "FULL[evil.py:Foo]")]
+    ("old", "new"),
+    [
+        ("Pendulum", BROKEN),
+        pytest.param("DDPG", "evil.py:Foo", marks=pytest.mark.slow),
+        pytest.param("FULL[Uniform]", "FULL[evil.py:Foo]", marks=pytest.mark.slow),
+    ],
 )
 def test_commands_that_read_run_no_code_of_a_run_folder(
     old: str, new: str, run: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys

@@ -7,12 +7,11 @@ from named streams.
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-
-import pytest
 
 PACKAGE = Path(__file__).parents[2] / "replaybench"
 EXAMPLES = PACKAGE / "examples"
@@ -33,10 +32,15 @@ def package(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0]
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imports(path: Path) -> set[str]:
     """Every module a file imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -45,15 +49,12 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [file for file in FILES if file.parent != PACKAGE], ids=str)
-def test_imports_point_one_way(path: Path) -> None:
-    for module in imports(path):
-        parts = module.split(".")
-        if parts[0] == "replaybench" and len(parts) > 1:
-            assert parts[1] in MAY_IMPORT[package(path)], f"{path} imports {module}"
-
-
-def test_the_walk_sees_the_packages() -> None:
+def test_imports_point_one_way() -> None:
+    for path in FILES:
+        for module in imports(path):
+            parts = module.split(".")
+            if parts[0] == "replaybench" and len(parts) > 1 and path.parent != PACKAGE:
+                assert parts[1] in MAY_IMPORT[package(path)], f"{path} imports {module}"
     assert {package(file) for file in FILES} >= MAY_IMPORT.keys()
     assert any("replaybench.envs.population" in imports(file) for file in FILES if package(file) == "experiments")
 
@@ -66,7 +67,7 @@ def test_descriptions_and_results_cannot_be_changed() -> None:
     """Strategies, settings and studies are hashed, compared and shared: every data class is frozen."""
     found = 0
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and node.name not in COUNTED_UP:
                 made = [ast.unparse(one) for one in node.decorator_list if "dataclass" in ast.unparse(one)]
                 found += len(made)
@@ -77,28 +78,22 @@ def test_descriptions_and_results_cannot_be_changed() -> None:
 GENERATORS = {"Generator", "SeedSequence", "PCG64", "SFC64"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_no_global_randomness(path: Path) -> None:
-    """No `random`, no `torch.manual_seed`, no `numpy.random` beyond explicitly seeded generators."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert "random" not in imports(path)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            text = ast.unparse(node)
-            if text.startswith(("np.random.", "numpy.random.")):
-                assert text.split(".")[2].split("(")[0] in GENERATORS, f"{path}: {text}"
-            assert not text.endswith("manual_seed"), f"{path}: {text}"
+def test_no_global_randomness_and_no_trusted_files() -> None:
+    """No `random`, no `torch.manual_seed`, no `numpy.random` beyond explicitly seeded generators; no pickle, no eval.
 
-
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_files_are_never_trusted(path: Path) -> None:
-    """No pickle, no eval: `exec` only where compiled plant kernels are made from the package's own template."""
-    text = path.read_text(encoding="utf-8")
-    assert not imports(path) & {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id != "eval"
-            assert node.func.id != "exec" or path.relative_to(PACKAGE).as_posix() in _FROM_TEMPLATES
+    `exec` only where compiled plant kernels are made from the package's own template.
+    """
+    for path in FILES:
+        refused = {"random", "pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+        assert not imports(path) & refused, path
+        for node in nodes(path):
+            if isinstance(node, ast.Attribute):
+                assert node.attr != "manual_seed", path
+                if ast.unparse(node.value) in ("np.random", "numpy.random"):
+                    assert node.attr in GENERATORS, f"{path}: {ast.unparse(node)}"
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id != "eval", path
+                assert node.func.id != "exec" or path.relative_to(PACKAGE).as_posix() in _FROM_TEMPLATES, path
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
@@ -117,7 +112,7 @@ MODULES = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): fil
 def files_imported(path: Path) -> set[Path]:
     """Every other file of the package that a file imports, anywhere in it: lazily, or for types only, too."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names = [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -31,7 +31,8 @@ every_learner = pytest.mark.parametrize("learner", [*LEARNERS, *VARIANTS])
 
 
 def cell_of(learner: str, strategy: str = "FULL[PER+IS]") -> Cell:
-    return learner_cell(learner, strategy, VARIANTS.get(learner))
+    soon = {"warmup_episodes": 1} if getattr(load_learner(learner)[1], "warmup_episodes", 0) > 1 else {}
+    return learner_cell(learner, strategy, {**soon, **VARIANTS.get(learner, {})})
 
 
 @pytest.mark.parametrize("learner", LEARNERS.own)

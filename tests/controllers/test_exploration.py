@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from scipy.stats import chi2, chisquare, kstest, norm, truncnorm
+from scipy.stats import chi2, norm, truncnorm
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config
@@ -328,34 +328,6 @@ def make(name: str, members: range, warming_up: bool = True) -> Any:
 def explored(agent: Any, observation: np.ndarray, steps: int) -> np.ndarray:
     everyone = np.ones(len(observation), np.bool_)
     return np.stack([agent.explore(observation, everyone).action for _ in range(steps)])
-
-
-@each
-def test_actions_are_uniform_and_independent(name: str) -> None:
-    """Kolmogorov–Smirnov over all; χ² over cells of both dimensions and of successive steps: false alarms 1 in 1000."""
-    actions = explored(make(name, range(5)), OBSERVATION, 4000)
-    assert actions.dtype == np.float32
-    assert kstest(actions.ravel(), "uniform", args=(-1, 2)).pvalue > 1e-3
-    for one, other in (
-        (actions[..., 0], actions[..., 1]),
-        (actions[:-1:2, :, 0], actions[1::2, :, 0]),
-        (actions[:, 0], actions[:, 1]),
-    ):
-        cells = np.histogram2d(one.ravel(), other.ravel(), bins=8, range=[(-1, 1), (-1, 1)])[0]
-        assert chisquare(cells.ravel()).pvalue > 1e-3
-
-
-@each
-def test_a_members_actions_are_its_own(name: str) -> None:
-    """Bit for bit alone or with others; members that wait draw nothing."""
-    together = explored(make(name, range(5)), OBSERVATION, 6)
-    np.testing.assert_array_equal(together[:, 3:4], explored(make(name, range(3, 4)), OBSERVATION[3:4], 6))
-    waited = make(name, range(5))
-    for _ in range(3):
-        waited.explore(OBSERVATION, np.arange(5) != 3)
-    late = explored(waited, OBSERVATION, 3)
-    np.testing.assert_array_equal(late[:, 3], together[:3, 3])
-    np.testing.assert_array_equal(late[:, 2], together[3:, 2])
 
 
 @each

@@ -14,6 +14,8 @@ import pytest
 from peers import B, S
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from replaybench.controllers.interface.agent import (
     LearnerSetting,
     NormaliseConfig,
@@ -130,6 +132,35 @@ def batch(seed: int) -> Any:
     return drawn
 
 
+WEIGHED: dict[str, tuple[Any, Any]] = {
+    "DDPG": (DDPG, DDPGConfig()),
+    "TD3": (TD3, TD3Config(batch_size=B, policy_delay=1)),
+    "TD3+BC": (TD3BC, TD3BCConfig(batch_size=B, policy_delay=1)),
+    "SAC": (SAC, SACConfig(batch_size=B)),
+    "SAC, first version": (SAC, SACConfig(version="first", temperature=0.2, batch_size=B)),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_weights_of_samples_reach_their_own_losses(name: str) -> None:
+    """Importance weights scale what is fitted to targets, actor weights the actor and the temperature."""
+    kind, config = WEIGHED[name]
+    for zeroed, of_actor, of_others in (
+        ("weight", False, True),
+        ("actor_weight", True, False),
+        ("rate_factor", True, True),
+    ):
+        agent, drawn = kind(config, LearnerSetting(peers.TASK, 0, range(1))), peers.batch(1, 0)
+        learned = {**agent.networks, **({"temperature": agent.log_temperature} if kind is SAC else {})}
+        before = {name: network.parameters.copy() for name, network in learned.items()}
+        getattr(drawn, zeroed)[:] = 0.0
+        agent.update(drawn)
+        for name, network in learned.items():
+            still = of_actor if name in ("actor", "temperature") else of_others
+            fixed = name == "temperature" and config.temperature is not None
+            assert np.array_equal(network.parameters, before[name]) == (still or fixed), (zeroed, name)
+
+
 def learner(config: NormaliseConfig, reward_scale: float = 0.01) -> DDPG:
     task = peers.TASK._replace(reward_scale=reward_scale)
     return DDPG(DDPGConfig(normalise=config), LearnerSetting(task, 0, range(M), dtype=np.float64))
@@ -240,18 +271,6 @@ def test_the_page_says_the_same() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "learners.md").read_text(encoding="utf-8")
     for name, words in SETTING_WORDS.items():
         assert f"| `{name}` | {words} |" in page
-
-
-def test_one_dimension_spans_both_ends() -> None:
-    np.testing.assert_allclose(ActionLevels(5, 1).table, [[-1.0], [-0.5], [0.0], [0.5], [1.0]])
-
-
-def test_all_combinations_appear_once() -> None:
-    table = ActionLevels(3, 4).table
-    assert table.shape == (81, 4)
-    assert table.dtype == np.float32
-    assert len(np.unique(table, axis=0)) == 81
-    assert set(np.unique(table)) == {-1.0, 0.0, 1.0}
 
 
 @pytest.mark.parametrize(("levels", "actions", "fits"), [(10, 3, True), (11, 3, False), (2, 9, True), (2, 10, False)])

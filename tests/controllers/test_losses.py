@@ -12,9 +12,9 @@ from scipy.stats import norm
 
 from replaybench.controllers.algorithms.naf import AdvantageForm, action_values, means, output_size
 from replaybench.controllers.algorithms.sac import sample, sample_backward
-from replaybench.controllers.algorithms.segments import correction, project, retrace, traces, truncated_weights
+from replaybench.controllers.algorithms.segments import project
 from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
-from replaybench.controllers.losses.temporal_difference import Experiences, bootstrap, outcome, targets, td_error
+from replaybench.controllers.losses.temporal_difference import Experiences, outcome, targets
 
 RNG = np.random.Generator(np.random.PCG64(3))
 MEAN, MU_MEAN = RNG.normal(size=(2, 6, 2))
@@ -139,18 +139,6 @@ def values(outputs: np.ndarray, action: np.ndarray, form: AdvantageForm) -> tupl
     return q, d_q
 
 
-def test_value_and_slopes_are_those_by_hand() -> None:
-    """V = 10, m = (1, −1), L = [[e⁰, 0], [3, e^log 2]], a = (2, 1): e = (1, 2), u = Lᵀe = (1 + 6, 4), |u|² = 65.
-
-    With c = ½: Q = 10 − 32.5; ∂Q/∂m = L u = (7, 3 · 7 + 2 · 4 = 29); ∂Q/∂L = −e uᵀ = −(7; 14, 8), and the slopes of
-    exp at the diagonal are 1 and 2.
-    """
-    outputs = np.array([[10, 1, -1, 0, 3, np.log(2)]])
-    q, d_q = values(outputs, np.array([[2.0, 1.0]]), AdvantageForm(0.5, False, False))
-    np.testing.assert_allclose(q, [-22.5])
-    np.testing.assert_allclose(d_q, [[1, 7, 29, -7, -14, -16]])
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_values_are_the_formula_and_gradients_finite_differences(form: AdvantageForm) -> None:
     rng = np.random.Generator(np.random.PCG64(0))
@@ -168,13 +156,6 @@ def test_values_are_the_formula_and_gradients_finite_differences(form: Advantage
         step[:, k] = 1e-6
         difference = values(outputs + step, action, form)[0] - values(outputs - step, action, form)[0]
         np.testing.assert_allclose(d_q[:, k], difference / 2e-6, rtol=1e-6, atol=1e-7)
-
-
-def test_the_mean_is_the_best_action() -> None:
-    rng = np.random.Generator(np.random.PCG64(1))
-    outputs, form = rng.normal(size=(4, output_size(2))), AdvantageForm(0.5, True, False)
-    q, _ = values(outputs, np.tanh(outputs[:, 1:3]), form)
-    np.testing.assert_array_equal(q, outputs[:, 0])
 
 
 def test_softplus_neither_overflows_nor_hides_nan() -> None:
@@ -195,22 +176,6 @@ def experiences() -> Experiences:
         actor_weight=one, rate_factor=one[0], mu_mean=nothing, mu_log_sigma=nothing,
         reward_factor=np.array([0.5, 2.0]), discount=0.75,
     )  # fmt: skip
-
-
-def test_a_step_that_goes_on_bootstraps_and_a_last_one_does_not() -> None:
-    """2 + ¾ · 8 = 8, less 5 is 3; at the end 2 − 5 = −3."""
-    assert bootstrap(2.0, 0.75, 8.0) == 8.0
-    assert td_error(5.0, 2.0, 0.75, 8.0) == 3.0
-    assert td_error(5.0, 2.0, 0.0, 8.0) == -3.0
-
-
-@pytest.mark.parametrize(("member", "first", "second"), [(0, (2.0, 0.75), (3.0, 0.0)), (1, (8.0, 0.75), (12.0, 0.0))])
-def test_rewards_are_scaled_by_the_members_own_factor(
-    member: int, first: tuple[float, float], second: tuple[float, float]
-) -> None:
-    x = experiences()
-    assert outcome(x, member, 0, np.float32) == first
-    assert outcome(x, member, 1, np.float32) == second
 
 
 def test_targets_are_those_of_all_samples() -> None:
@@ -235,62 +200,6 @@ def test_kernels_are_the_same_for_columns_of_rows_and_for_copies() -> None:
     assert [outcome(columns, m, b, np.float32) for m in range(2) for b in range(2)] == [
         outcome(copies, m, b, np.float32) for m in range(2) for b in range(2)
     ]
-
-
-R, Q, V = np.array([1.0, 2.0]), np.array([0.5, 0.25]), np.array([0.3, 0.4])
-
-
-def returns(trace: float, q: np.ndarray = Q, v: np.ndarray = V) -> np.ndarray:
-    """Two steps with γ = 0.5 that continue with V(x_2) = 3."""
-    out = np.empty(2)
-    retrace(R, q, v, np.full(2, trace), 3.0, 0.5, out)
-    return out
-
-
-def test_two_steps_by_hand() -> None:
-    # Q_ret(1) = 2 + 0.5·3 = 3.5; Q_ret(0) = 1 + 0.5·(0.8·(3.5 − 0.25) + 0.4) = 2.5, with trace 1 1 + 0.5·3.65 = 2.825.
-    np.testing.assert_allclose(returns(0.8), [2.5, 3.5])
-    np.testing.assert_allclose(returns(1.0), [2.825, 3.5])
-    # Importance sampling: 1 + 0.5·0.8·3.5 = 2.4; discounted return: 1 + 0.5·3.5 = 2.75.
-    np.testing.assert_allclose(returns(0.8, np.zeros(2), np.zeros(2)), [2.4, 3.5])
-    np.testing.assert_allclose(returns(1.0, np.zeros(2), np.zeros(2)), [2.75, 3.5])
-
-
-def test_without_traces_retrace_is_a_one_step_target() -> None:
-    trace = np.empty(2)
-    traces(np.array([0.7, -0.7]), 1.0, 0.0, trace)
-    np.testing.assert_array_equal(trace, 0.0)
-    np.testing.assert_allclose(returns(0.0), [1 + 0.5 * 0.4, 2 + 0.5 * 3.0])
-
-
-def test_traces_and_weights_by_hand() -> None:
-    log_rho, out = np.log([4.0, 0.25, 2.0]), np.empty(3)
-    traces(log_rho, 0.5, 1.0, out)
-    np.testing.assert_allclose(out, [1.0, 0.5, 1.0])
-    truncated_weights(log_rho, 3.0, 0.0, out)
-    np.testing.assert_allclose(out, [3.0, 0.25, 2.0])
-    # Products of what is left: 2, 0.25·2 = 0.5, 4·0.5 = 2.
-    truncated_weights(log_rho, 1.5, 1.0, out)
-    np.testing.assert_allclose(out, [1.5, 0.5, 1.5])
-    # [1 − 5/10]₊ and [1 − 5/4]₊.
-    assert correction(10.0, 5.0) == pytest.approx(0.5)
-    assert correction(4.0, 5.0) == 0.0
-    assert correction(4.0, np.inf) == 0.0
-
-
-def test_truncation_and_correction_add_up_to_the_importance_weight() -> None:
-    """min(c, ρ) + ρ [1 − c/ρ]₊ = ρ: what makes eq. 7 unbiased."""
-    for rho in (0.1, 1.0, 4.9, 5.1, 80.0):
-        weight = np.empty(1)
-        truncated_weights(np.log([rho]), 5.0, 0.0, weight)
-        assert weight[0] + rho * correction(rho, 5.0) == pytest.approx(rho)
-
-
-def test_projection_by_hand() -> None:
-    # g = (3, 1), k = (1, 0), δ = 2: kᵀg − δ = 1, z = (2, 1).
-    g = np.array([3.0, 1.0])
-    project(g, np.array([1.0, 0.0]), 2.0)
-    np.testing.assert_allclose(g, [2.0, 1.0])
 
 
 @pytest.mark.parametrize("seed", range(6))

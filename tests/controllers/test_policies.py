@@ -41,27 +41,22 @@ def stored(learner: str, folder: Path) -> tuple[Learner, Path]:
 
 
 @every_learner
-def test_a_loaded_policy_predicts_what_its_learner_does(learner: str, tmp_path: Path) -> None:
-    agent, path = stored(learner, tmp_path)
-    expected = agent.policy(np.broadcast_to(STATES, (3, *STATES.shape)).copy())
-    for member in range(3):
-        policy = replaybench.load_policy(path, member)
-        actions, state = policy.predict(STATES, deterministic=True)
-        np.testing.assert_array_equal(actions, expected[member])
-        assert state is None
-        single, _ = policy.predict(STATES[7])
-        np.testing.assert_allclose(single, expected[member, 7], rtol=1e-5, atol=1e-6)
-        assert single.shape == (A,)
-        drawn, _ = policy.predict(STATES, deterministic=False)
-        assert drawn.shape == actions.shape
-        assert np.isfinite(drawn).all()
-    assert not np.array_equal(expected[0], expected[1])
-
-
-@every_learner
-def test_as_a_module_it_acts_alike(learner: str, tmp_path: Path) -> None:
+def test_single_observations_samples_and_a_module_agree_with_the_learner(learner: str, tmp_path: Path) -> None:
     agent, path = stored(learner, tmp_path)
     expected = agent.policy(np.broadcast_to(STATES, (3, *STATES.shape)).copy())[1]
+    policy = replaybench.load_policy(path, 1)
+    greedy, state = policy.predict(STATES, deterministic=True)
+    np.testing.assert_array_equal(greedy, expected)
+    assert state is None
+    single, _ = policy.predict(STATES[7])
+    np.testing.assert_allclose(single, expected[7], rtol=1e-5, atol=1e-6)
+    assert single.shape == (A,)
+    drawn = np.stack([policy.predict(STATES, deterministic=False)[0] for _ in range(2)])
+    assert drawn.shape == (2, *greedy.shape)
+    assert np.isfinite(drawn).all()
+    if learner in ("SAC", "V-RACER", "ACER"):
+        assert not np.array_equal(drawn[0], drawn[1])
+        assert not np.array_equal(drawn[0], greedy)
     found = load_torch_policy(path, 1)(torch.from_numpy(STATES))
     np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
@@ -79,15 +74,6 @@ def test_a_policy_over_a_plants_choices_is_loaded_as_one(learner: str, tmp_path:
     np.testing.assert_array_equal(load_torch_policy(path, 1)(torch.from_numpy(STATES)).numpy(), expected)
     assert set(expected[:, 0]) <= {-1.0, 1.0}
     assert set(expected[:, 1]) <= {-1.0, 0.0, 1.0}
-
-
-def test_stochastic_policies_sample(tmp_path: Path) -> None:
-    for learner in ("SAC", "V-RACER", "ACER"):
-        policy = replaybench.load_policy(stored(learner, tmp_path)[1])
-        greedy = policy.predict(STATES, deterministic=True)[0]
-        drawn = np.stack([policy.predict(STATES, deterministic=False)[0] for _ in range(2)])
-        assert not np.array_equal(drawn[0], drawn[1]), learner
-        assert not np.array_equal(drawn[0], greedy), learner
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -320,19 +320,6 @@ def test_golden_two_steps() -> None:
     np.testing.assert_allclose(replay.traces.view("q_ret")[0, :2], [12.7, 20], rtol=1e-6)
 
 
-def test_with_all_weights_at_least_1_it_is_the_n_step_return() -> None:
-    replay, rule = make()
-    reward, value = np.arange(1.0, 9.0), np.linspace(-3, 3, 8)
-    for t in range(8):
-        add(replay, reward[t], value[t], "truncated" if t == 7 else "", 7.0)
-    renew(replay, rule, range(8), value, np.linspace(1, 2, 8), 7.0)
-    for t in range(8):
-        discounts = GAMMA ** np.arange(8 - t)
-        expected = discounts @ (SCALE * reward[t:]) + GAMMA ** (8 - t) * 7.0
-        assert replay.traces is not None
-        assert replay.traces.view("q_ret")[0, t] == pytest.approx(expected, rel=1e-6)
-
-
 def test_after_termination_nothing_follows() -> None:
     replay, rule = make()
     add(replay, 2, 3, "terminated")

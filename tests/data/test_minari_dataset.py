@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -219,32 +218,6 @@ def test_no_damage_gives_a_traceback(root: Path, monkeypatch: pytest.MonkeyPatch
         read_dataset(folder)
     except UserError as error:
         assert "\n" not in str(error)
-
-
-FULL_DISK = """
-import resource, sys
-import numpy as np
-from pathlib import Path
-from gymnasium.spaces import Box
-from replaybench.runtime.errors import UserError
-from replaybench.data.logs.minari_dataset import Episode, write_dataset
-arrays = np.ones((2001, 9), np.float32), np.ones((2000, 1), np.float32), np.ones(2000, np.float32)
-episode = Episode(*arrays, *np.zeros((2, 2000), bool), {})
-spaces = Box(-1, 1, (9,), np.float32), Box(-1, 1, (1,), np.float32)
-resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-try:
-    write_dataset(Path(sys.argv[1]) / "a" / "rig-v0", "a/rig-v0", [episode] * 3, *spaces, None, {})
-except UserError as error:
-    sys.exit(str(error))
-"""
-
-
-def test_a_full_disk_is_one_line(root: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(root)], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "no room to write" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not list((root / "a").iterdir())
 
 
 def test_a_link_to_a_pipe_is_not_opened(root: Path) -> None:

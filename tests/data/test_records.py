@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -412,11 +413,16 @@ def test_a_process_that_met_a_damaged_record_ends_in_order(tmp_path: Path) -> No
 
 
 FULL_DISK = """
-import pathlib, resource, sys, numpy as np
+import pathlib, resource, sys, numpy as np, xarray as xr
+from gymnasium.spaces import Box
+from replaybench.data.logs.minari_dataset import Episode, write_dataset
 from replaybench.data.policy_file import write_policy
 from replaybench.data.record import write_record
+from replaybench.experiments.results_file import write_results
 from replaybench.runtime.errors import UserError
 path = pathlib.Path(sys.argv[1])
+steps = np.ones((200_001, 9), np.float32), np.ones((200_000, 1), np.float32), np.ones(200_000, np.float32)
+episode = Episode(*steps, *np.zeros((2, 200_000), bool), {})
 write_record(path, "buffer", {}, {"a": np.zeros(3)})
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
@@ -431,16 +437,21 @@ except UserError as error:
     [
         "write_record(path, 'buffer', {}, {'a': np.zeros((4, 100_000))})",
         "write_policy(path, {'a': np.zeros(1 << 20)}, {})",
+        "write_results(path, xr.Dataset({'reward': ('x', np.random.default_rng(0).random(500_000))}))",
+        "write_dataset(path.parent / 'a-v0', 'a-v0', [episode], Box(-1, 1, (9,)), Box(-1, 1, (1,)), None, {})",
     ],
-    ids=["HDF5", "safetensors"],
+    ids=["HDF5", "safetensors", "netCDF", "Minari"],
 )
 def test_running_out_of_room_inside_a_library(write: str, tmp_path: Path) -> None:
-    """The operating system stops a real writer at 1 MB; the line names the file, the old file stays."""
+    """The operating system stops a real writer at 1 MB; the line names the file, the old file stays.
+
+    The HDF5 library crashes at exit when it cannot write what it holds, so results are written to memory first.
+    """
     path = tmp_path / "full.h5"
     words = [sys.executable, "-c", FULL_DISK.replace("WRITE", write), str(path)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"no room to write {path}: free some disk space")
+    assert re.match(rf"no room to write {tmp_path}\S+: free some disk space[^\n]*\n$", done.stderr)
     assert read_record(path)[1]["a"].shape == (3,)
     assert [entry.name for entry in tmp_path.iterdir()] == ["full.h5"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,9 @@ def test_a_broken_sampling_is_reported(promise: str, tmp_path: Path) -> None:
 
 
 def test_sound_strategies_keep_every_promise() -> None:
-    names = [f"{name}[Uniform]" for name in RETENTIONS] + [f"FIFO[{name}]" for name in SAMPLINGS]
+    """Each retention, sampling and weighting at least once; `tests/contracts` has all their combinations."""
+    pairs = zip(cycle(RETENTIONS), cycle(SAMPLINGS), range(max(len(RETENTIONS), len(SAMPLINGS))), strict=False)
+    names = [f"{retention}[{sampling}]" for retention, sampling, _ in pairs]
     names += [f"FIFO[PER+{name}]" for name in WEIGHTINGS]
     for text in (*names, "Drop(0.3)*Synth(action=0.2)*Resv[PER]", "FIFO(40)[Uniform]", "FIFO[ERE(phase=7)]"):
         assert not broken(checked(STRATEGY, Case(parse(text)))), text

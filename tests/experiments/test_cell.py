@@ -299,16 +299,6 @@ def test_random_are_the_actions_of_the_rounds_before_the_first_update(learner: s
         assert not np.isin(actions[count:], expected).any()
 
 
-@each
-def test_without_warm_up_nothing_is_random(learner: str) -> None:
-    run = CellRun(warm_up_cell(learner, 1, warm_up=0))
-    run.advance()
-    uniform = Stream(0, [0], "warm-up")
-    np.testing.assert_array_equal(run.agent.state_dict()["warm_up_stream"][:1], uniform.state)
-    expected = (2.0 * uniform.uniform(2 * STEPS) - 1.0).astype(np.float32)
-    assert not np.isin(actions_of(run, 0), expected).any()
-
-
 def first_episode() -> CellRun:
     study = small_study(strategies=("Expl[Uniform]",), seeds=2, episodes=2, capacity=500)
     run = CellRun(study.cells()[0])

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from cells import assert_equal_files
+from commands import Capsys, Patch, call, refused
 from distributed import Client
 
 from replaybench.data.record import read_header
@@ -197,19 +198,22 @@ def test_a_killed_worker_costs_only_its_own_cell(longer_study: Path, whole: Path
     assert_same(whole, folder)
 
 
-def test_a_second_sweep_in_the_same_folder_is_refused(longer_study: Path, tmp_path: Path) -> None:
+def test_a_second_sweep_in_the_same_folder_is_refused(longer_study: Path, tmp_path: Path, capsys: Capsys) -> None:
     folder = RunFolder(tmp_path / "run")
     with folder.locked():
-        done = run(longer_study, "--output", folder.path)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "another sweep is working in" in done.stderr
+        assert "another sweep is working in" in refused(capsys, "sweep", longer_study, "--output", folder.path)
 
 
-def test_a_finished_sweep_runs_nothing_again(longer_study: Path, whole: Path) -> None:
-    stamps = {path: path.stat().st_mtime_ns for path in whole.glob("cells/*/*")}
-    assert run(longer_study, "--output", whole).returncode == 0
-    assert {path: path.stat().st_mtime_ns for path in whole.glob("cells/*/*")} == stamps
+def test_a_finished_sweep_runs_nothing_again(longer_study: Path, tmp_path: Path, monkeypatch: Patch) -> None:
+    """Here a short one by two workers, without figures."""
+    monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", lambda *_: [])
+    stamps: list[dict[Path, int]] = []
+    for _ in range(2):
+        words = ("sweep", longer_study, "--episodes", 10, "--output", tmp_path / "run", "--workers", 2)
+        assert call(*words) == 0
+        stamps.append({path: path.stat().st_mtime_ns for path in tmp_path.glob("run/cells/*/*")})
+    assert len(stamps[0]) >= 2 * 4, "two of the strategies never fill their buffers: they are one cell"
+    assert stamps[0] == stamps[1]
 
 
 class Cluster(NamedTuple):
@@ -315,7 +319,7 @@ def leave(report: Report) -> None:
     ("end", "message"),
     [
         (die, r"died 3 times at the same task \(SIGKILL\), probably for lack of memory"),
-        (leave, r"ended 3 times at the same task \(exit status 5\); its output"),
+        pytest.param(leave, r"ended 3 times at the same task \(exit status 5\); its output", marks=pytest.mark.slow),
     ],
 )
 def test_a_task_that_ends_its_worker_every_time_is_one_line(end: Callable[[Report], None], message: str) -> None:
@@ -343,7 +347,12 @@ run_locally(1, [Job("x", print, ())], print, print)
 @pytest.mark.parametrize(
     ("script", "said", "told"),
     [
-        (SWEEP, 0, "the script calls replaybench.sweep as it is imported, and workers import it; put the call under"),
+        pytest.param(
+            SWEEP,
+            0,
+            "the script calls replaybench.sweep as it is imported, and workers import it; put the call under",
+            marks=pytest.mark.slow,
+        ),
         (TASK, 3, "a worker process ended 3 times before it began (exit status 1); its output is above; a script"),
     ],
 )

@@ -197,6 +197,7 @@ def test_saved_files_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
         ({"strategy": "Expl(1.2)[Uniform]"}, "distance from the policy"),
         ({"strategy": "FIFO[PER+IS]", "feedback": ["td_error", "phase"]}, "needs importance weights in the learner"),
         ({"strategy": "Synth(state=0.1)*FIFO[Uniform]", "feedback": FEEDBACK}, "leave Synth out"),
+        ({"strategy": "FIFO[Uniform+ReFER-1]", "feedback": FEEDBACK}, "the learner's gradients.*leave ReFER out"),
         ({"strategy": "Drop*FIFO[Uniform]"}, "needs the control rate"),
         ({"feedback": ["td_eror"]}, "did you mean td_error"),
         ({"optimize_memory_usage": True}, "optimize_memory_usage=False"),

@@ -95,7 +95,7 @@ def test_without_results_there_are_no_figures(tmp_path: Path) -> None:
 
 
 def test_a_long_legend_stays_below_the_caption(tmp_path: Path) -> None:
-    strategies = tuple(f"FIFO[PER({index / 40})]" for index in range(1, 31))
+    strategies = tuple(f"FIFO[PER({index / 40})]" for index in range(1, 17))
     with style():
         figure = learning_curves(plant_results(tmp_path, strategies=strategies, seeds=1))
         figure.draw_without_rendering()

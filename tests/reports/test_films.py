@@ -76,7 +76,7 @@ def test_a_policy_keeps_its_state_within_an_episode() -> None:
         given.append(state)
         return observation[:, :3], (state or 0) + 1
 
-    list(shots(Scene(make_plant("MujocoHopper"), 125.0, 0.0, (), 0, 1000, 200), predict))
+    list(shots(Scene(make_plant("MujocoHopper"), 125.0, 0.0, (), 0, 1000, 200), predict, 50))
     begins = [step for step, state in enumerate(given) if state is None]
     assert len(begins) > 1, "an episode begins with an empty state"
     assert given == [step - max(begin for begin in begins if begin <= step) or None for step in range(len(given))]

@@ -381,6 +381,7 @@ def test_a_second_process_compiles_nothing(folder: Path) -> None:
     assert second == {**first, "compiled": 0}
 
 
+@pytest.mark.slow
 def test_edits_in_any_file_are_noticed(folder: Path) -> None:
     first = run_plant(folder)
     # A constant two files away, of the same length, written within the same second

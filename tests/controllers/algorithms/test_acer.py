@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import segment_batches
 import torch
-from cells import small_study, updates_of
+from cells import advanced, small_cell, updates_of
 from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
 from torch.distributions import Categorical, kl_divergence
 
 from replaybench.controllers.algorithms.acer import ACER, ACERConfig
 from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen, probabilities
-from replaybench.controllers.interface.agent import Actions, LearnerSetting, NormaliseConfig, Task
-from replaybench.experiments.cell import CellRun
+from replaybench.controllers.interface.agent import Actions, LearnerSetting, Task
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import next_normal
 
@@ -35,9 +34,6 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, np.ndarr
     mean = 0.3 * normal(A)
     return {"observation": normal(S), "action": mean + 0.3 * normal(A), "reward": normal(1),
             "next_observation": normal(S), "behaviour_mean": mean}  # fmt: skip
-
-
-batch = partial(segments, draw)
 
 
 def normal(mean: torch.Tensor, sigma: float) -> torch.distributions.Distribution:
@@ -136,45 +132,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_gradients_are_those_of_algorithm_3(variant: str) -> None:
-    """All networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
-    config = ACERConfig(**SMALL, **VARIANTS[variant], truncate_at=1.2, delta=0.1)
-    agent, drawn = ACER(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64)), batch(1, 0, np.float64)
-    agent.average.parameters += 0.05 * np.random.Generator(np.random.PCG64(1)).normal(
-        size=agent.average.parameters.shape
-    )
-    expected = algorithm3(agent, drawn)
-    td_error = agent.update(drawn)["td_error"]
-    np.testing.assert_allclose(td_error[0], expected["error"], atol=1e-12)
-    for name, network in agent.networks.items():
-        scale = np.abs(expected[name]).max()
-        assert scale > 0 or (name == "advantage" and config.trajectory_weights)
-        np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
-
-
-def learn(steps: int) -> Any:
-    config = ACERConfig(**{**SMALL, "segment": steps})
-    return segment_batches.learn(ACER(config, LearnerSetting(TASK, 0, range(8))), draw)
-
-
-def test_padding_has_no_influence() -> None:
-    """Three more steps of padding only move the places of sums, and what stands in the padding does nothing at all."""
-    short, long = learn(K), learn(K + 3)
-    for name, array in short.state_dict().items():
-        # A constant added to A leaves Q̃ as it is: the gradient of A's last bias is rounding, which Adam makes large.
-        used = np.s_[:, :-1] if name.startswith("advantage") else np.s_[...]
-        np.testing.assert_allclose(array[used], long.state_dict()[name][used], rtol=1e-5, atol=1e-7, err_msg=name)
-    segment_batches.check_padding(lambda: ACER(ACERConfig(**SMALL), LearnerSetting(TASK, 0, range(1))), draw)
-
-
-def test_the_average_policy_follows_slowly() -> None:
-    agent = ACER(ACERConfig(**SMALL, average=0.9), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
-    before = agent.average.parameters.copy()
-    agent.update(batch(2, 0, np.float64))
-    np.testing.assert_allclose(agent.average.parameters, 0.9 * before + 0.1 * agent.policy_network.parameters)
-
-
 def test_metrics_by_hand() -> None:
     """One own step of two: D_KL = (φ − μ)²/2σ²; where a = φ and μ lies 2σ away in one dimension, ρ = e² > 5."""
     agent = ACER(ACERConfig(segment=2, batch_size=2), LearnerSetting(Task(S, 1, 0.9, 1.0), 0, range(1)))
@@ -187,27 +144,6 @@ def test_metrics_by_hand() -> None:
     found = agent.metrics({"observation": x, "action": action, "behaviour_mean": mean})
     np.testing.assert_allclose(found["kl"], 2.0, rtol=1e-5)
     np.testing.assert_allclose(found["ratio_truncated"], 1.0)
-
-
-def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
-    def make(normalise: NormaliseConfig) -> ACER:
-        setting = LearnerSetting(TASK, 0, range(2), dtype=np.float64)
-        return ACER(ACERConfig(**SMALL, normalise=normalise), setting)
-
-    segment_batches.check_normalised(make, draw)
-
-
-def test_without_replay_it_learns_on_policy() -> None:
-    """A3C: one update per episode on its own segments, in which ρ = 1 until the policy moves."""
-    settings = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": True, "trust_region": False}
-    study = small_study(
-        learners=("ACER",), strategies=("FIFO[PER]",), seeds=2, episodes=4, capacity=600, greedy_every=2,
-        learner={"ACER": settings},
-    )  # fmt: skip
-    run = CellRun(study.cells()[0])
-    for _ in range(2):
-        run.advance()
-    assert updates_of(run) == 2
 
 
 LEVELS = 3
@@ -225,9 +161,6 @@ def draw_discrete(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str,
         "reward": rng.normal(size=(*shape, 1)), "next_observation": rng.normal(size=(*shape, S)),
         "behaviour": rng.dirichlet(np.ones(N), shape), "choice": rng.integers(N, size=(*shape, 1)),
     }  # fmt: skip
-
-
-batch_discrete = partial(segments, draw_discrete)
 
 
 def algorithm2(agent: ACERDiscrete, drawn: Any) -> dict[str, np.ndarray]:
@@ -280,26 +213,91 @@ DISCRETE_VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def disturbed(config: ACERDiscreteConfig) -> ACERDiscrete:
-    """A learner in float64 whose average policy differs from its policy."""
-    agent = ACERDiscrete(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
-    rng = np.random.Generator(np.random.PCG64(1))
-    agent.average.parameters += 0.2 * rng.normal(size=agent.average.parameters.shape)
-    return agent
+class Kind(NamedTuple):
+    learner: Any
+    config: Any
+    small: dict[str, Any]
+    draw: segment_batches.Draw
+    algorithm: Callable[[Any, Any], dict[str, np.ndarray]]
+    variants: dict[str, dict[str, Any]]
+
+    def make(self, members: int = 1, dtype: type[np.floating] = np.float32, **settings: Any) -> Any:
+        return self.learner(
+            self.config(**{**self.small, **settings}), LearnerSetting(TASK, 0, range(members), dtype=dtype)
+        )
 
 
-@pytest.mark.parametrize("variant", DISCRETE_VARIANTS)
-def test_gradients_are_those_of_algorithm_2(variant: str) -> None:
-    """Both networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
-    config = ACERDiscreteConfig(**SMALL_DISCRETE, truncate_at=1.2, delta=0.1, **DISCRETE_VARIANTS[variant])
-    agent, drawn = disturbed(config), batch_discrete(1, 0, np.float64)
-    expected = algorithm2(agent, drawn)
+KINDS = {
+    "ACER": Kind(ACER, ACERConfig, SMALL, draw, algorithm3, VARIANTS),
+    "ACER-discrete": Kind(
+        ACERDiscrete, ACERDiscreteConfig, SMALL_DISCRETE, draw_discrete, algorithm2, DISCRETE_VARIANTS
+    ),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "variant"), [(name, variant) for name, kind in KINDS.items() for variant in kind.variants]
+)
+def test_gradients_are_those_of_algorithms_2_and_3(kind: str, variant: str) -> None:
+    """All networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
+    made = KINDS[kind]
+    agent = made.make(dtype=np.float64, truncate_at=1.2, delta=0.1, **made.variants[variant])
+    apart = 0.05 if kind == "ACER" else 0.2
+    agent.average.parameters += apart * np.random.Generator(np.random.PCG64(1)).normal(
+        size=agent.average.parameters.shape
+    )
+    drawn = segments(made.draw, 1, 0, np.float64)
+    expected = made.algorithm(agent, drawn)
     td_error = agent.update(drawn)["td_error"]
     np.testing.assert_allclose(td_error[0], expected["error"], atol=1e-12)
     for name, network in agent.networks.items():
         scale = np.abs(expected[name]).max()
-        assert scale > 0
+        assert scale > 0 or (name == "advantage" and agent.config.trajectory_weights)
         np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
+
+
+@each_kind
+def test_padding_has_no_influence(kind: Kind) -> None:
+    """Three more steps of padding only move the places of sums, and what stands in the padding does nothing at all."""
+    short, long = (segment_batches.learn(kind.make(8, segment=steps), kind.draw) for steps in (K, K + 3))
+    rtol, atol = (1e-5, 1e-7) if kind.learner is ACER else (0.0, 0.0)  # probabilities have no such sums
+    for name, array in short.state_dict().items():
+        # A constant added to A leaves Q̃ as it is: the gradient of A's last bias is rounding, which Adam makes large.
+        used = np.s_[:, :-1] if name.startswith("advantage") else np.s_[...]
+        np.testing.assert_allclose(array[used], long.state_dict()[name][used], rtol=rtol, atol=atol, err_msg=name)
+    segment_batches.check_padding(kind.make, kind.draw)
+
+
+@each_kind
+def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers(kind: Kind) -> None:
+    segment_batches.check_normalised(lambda normalise: kind.make(2, np.float64, normalise=normalise), kind.draw)
+
+
+def test_the_average_policy_follows_slowly() -> None:
+    agent = KINDS["ACER"].make(2, np.float64, average=0.9)
+    before = agent.average.parameters.copy()
+    agent.update(segments(draw, 2, 0, np.float64))
+    np.testing.assert_allclose(agent.average.parameters, 0.9 * before + 0.1 * agent.policy_network.parameters)
+
+
+A3C = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": True, "trust_region": False}
+
+
+@pytest.mark.parametrize(
+    ("learner", "settings", "updates"),
+    [
+        ("ACER", A3C, 1),
+        ("ACER-discrete", {"replays_per_experience": 4.0}, 5),
+        ("ACER-discrete", {"replays_per_experience": 0.0}, 1),
+    ],
+)
+def test_an_update_on_policy_precedes_those_on_replayed_segments(
+    learner: str, settings: dict[str, Any], updates: int
+) -> None:
+    """4 replays of an episode in 10 segments of 20 are 4 updates; without replay it is A3C."""
+    run = advanced(small_cell(learners=(learner,), seeds=1, episodes=2, learner={learner: settings}))
+    assert updates_of(run) == 2 * updates
 
 
 def test_probabilities_survive_large_logits_and_pass_nan() -> None:
@@ -308,20 +306,6 @@ def test_probabilities_survive_large_logits_and_pass_nan() -> None:
     np.testing.assert_allclose(pi[0], [1, 0])
     np.testing.assert_allclose(log_pi[0], [0, -1000])
     assert np.isnan(pi[1]).all()
-
-
-def learn_discrete(steps: int) -> Any:
-    config = ACERDiscreteConfig(**{**SMALL_DISCRETE, "segment": steps})
-    return segment_batches.learn(ACERDiscrete(config, LearnerSetting(TASK, 0, range(8))), draw_discrete)
-
-
-def test_padding_has_no_influence_on_discrete_actions() -> None:
-    """Three more steps of padding leave every number as it is, and so does what stands in the padding."""
-    short, long = learn_discrete(K), learn_discrete(K + 3)
-    for name, array in short.state_dict().items():
-        np.testing.assert_array_equal(array, long.state_dict()[name], err_msg=name)
-    make = partial(ACERDiscrete, ACERDiscreteConfig(**SMALL_DISCRETE), LearnerSetting(TASK, 0, range(1)))
-    segment_batches.check_padding(make, draw_discrete)
 
 
 def test_choices_follow_the_probabilities() -> None:
@@ -361,27 +345,6 @@ def test_value_and_metrics_by_hand() -> None:
     np.testing.assert_array_equal(found["ratio_truncated"], 1.0)
 
 
-def test_a_discrete_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
-    def make(normalise: NormaliseConfig) -> ACERDiscrete:
-        setting = LearnerSetting(TASK, 0, range(2), dtype=np.float64)
-        return ACERDiscrete(ACERDiscreteConfig(**SMALL_DISCRETE, normalise=normalise), setting)
-
-    segment_batches.check_normalised(make, draw_discrete)
-
-
 def test_too_many_actions_are_refused_before_anything_runs() -> None:
     with pytest.raises(UserError, match="set levels to at most 5"):
         ACERDiscrete.check(ACERDiscreteConfig(), Actions("Magman", 4), False)
-
-
-@pytest.mark.parametrize(("replays", "updates"), [(4.0, 5), (0.0, 1)])
-def test_an_update_on_policy_precedes_those_on_replayed_segments(replays: float, updates: int) -> None:
-    """4 replays of an episode in 10 segments of 20 are 4 updates; without replay it is A3C."""
-    study = small_study(
-        learners=("ACER-discrete",), seeds=1, episodes=2, learner={"ACER-discrete": {"replays_per_experience":
-        replays}},
-    )  # fmt: skip
-    run = CellRun(study.cells()[0])
-    for _ in range(2):
-        run.advance()
-    assert updates_of(run) == 2 * updates

@@ -63,6 +63,7 @@ def beside_peer(
     return ours, peer, pairs, update
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [None, 0.2])
 def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, temperature: float | None) -> None:
     """In float64 with the same samples, learned and fixed temperature: 1e-9 after 1 update and 1e-6 after 100."""
@@ -154,36 +155,6 @@ def test_first_version_equals_automatic_differentiation() -> None:
         for network, net in [*((ours.networks[name], theirs[name]) for name in theirs), (ours.targets["value"], slow)]:
             known = np.concatenate([leaf.detach().numpy().ravel() for leaf in net.leaves])
             np.testing.assert_allclose(network.parameters[0], known, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("config", [SACConfig(batch_size=B), FIRST], ids=["present", "first"])
-def test_weights_reach_their_own_losses(config: SACConfig) -> None:
-    """Importance weights scale what is fitted to targets, actor weights the actor and the temperature."""
-    for zeroed, still in (
-        ("weight", {"critic1", "critic2", "value"}),
-        ("actor_weight", {"actor", "temperature"}),
-        ("rate_factor", {"actor", "temperature", "critic1", "critic2", "value"}),
-    ):
-        agent, drawn = SAC(config, LearnerSetting(TASK, 0, range(1))), batch(1, 0)
-        learned = {**agent.networks, "temperature": agent.log_temperature}
-        before = {name: network.parameters.copy() for name, network in learned.items()}
-        getattr(drawn, zeroed)[:] = 0.0
-        agent.update(drawn)
-        fixed = {"temperature"} if config.temperature else set()
-        for name, network in learned.items():
-            assert np.array_equal(network.parameters, before[name]) == (name in still | fixed), (zeroed, name)
-
-
-def test_the_temperature_follows_the_entropy() -> None:
-    """Too little entropy raises the temperature, too much lowers it (eq. 18)."""
-    for log_std, rises in ((-5.0, True), (0.0, False)):
-        agent = SAC(SACConfig(batch_size=B, actor_rate=1e-12), LearnerSetting(TASK, 0, range(2)))
-        actor = agent.networks["actor"]
-        actor.parameters[:] = 0.0
-        weights(actor, 2)[1][:, A:] = log_std
-        for update in range(3):
-            agent.update(batch(2, update))
-        assert ((agent.metrics({})["temperature"] > 1.0) == rises).all()
 
 
 def test_explored_actions_are_samples_of_the_policy() -> None:

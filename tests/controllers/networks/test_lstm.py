@@ -134,26 +134,6 @@ def test_forward_and_backward_equal_autograd(shape: LSTMShape, segments: int, st
         np.testing.assert_allclose(network.gradient[m], torch_gradient(network, theirs), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("reach", [1, 3, 6])
-def test_no_gradient_flows_through_the_burn_in(reach: int) -> None:
-    """Histories longer than the reach, and shorter ones, to which all of theirs counts."""
-    steps, segments = 6, 9
-    network, length = make(LSTMShape(2, units=8)), lengths(segments, steps)
-    x, initial = normal(segments, steps, 2), normal(segments, network.shape.state_size)
-    d_out = normal(segments, 8)
-    tape, theirs = network.tape(segments, steps, reach), to_torch(network, 0)
-    run(network, 0, tape, x, length, initial)
-    lstm_backward(network.network, 0, tape, length, d_out)
-    for b in range(segments):
-        series, first = torch.tensor(x[b, : length[b]])[:, None], max(0, length[b] - reach)
-        state = states(network, initial[b : b + 1])
-        with torch.no_grad():
-            state = theirs(series[:first], state)[1] if first else state
-        expected, _ = theirs(series[first:], state)
-        expected[-1, 0].backward(torch.tensor(d_out[b]))
-    np.testing.assert_allclose(network.gradient[0], torch_gradient(network, theirs), rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("bias", [1.0, -4.0])
 def test_first_weights_are_small_and_forget_gates_begin_as_told(bias: float) -> None:
     stream = Stream(1, range(M), "initialisation")
@@ -283,6 +263,7 @@ class InTorch:
         return np.concatenate([part.numpy().ravel() for part in parts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 def test_gradients_of_ddpg_equal_autograd(start: Any) -> None:
     config = DDPGConfig(actor_hidden=(4,), critic_hidden=(7, 3), critic_rate=1e-30, batch_size=B, memory=memory(start))
@@ -306,6 +287,7 @@ def test_gradients_of_ddpg_equal_autograd(start: Any) -> None:
     np.testing.assert_allclose(agent.actor.gradient[0], of_actor, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 def test_gradients_of_vracer_equal_autograd(start: Any) -> None:
     config = VRACERConfig(hidden=(6,), batch_size=B, memory=memory(start))
@@ -341,26 +323,22 @@ def acted(agent: Any, steps: int, active: NDArray[np.bool_] | None = None) -> tu
     return seen, [agent.explore(observation, everyone) for observation in seen]
 
 
-LEARNERS = {
-    "DDPG": lambda start="stored", members=2: DDPG(
-        DDPGConfig(batch_size=B, memory=memory(start), exploration=GaussianNoise()),
-        LearnerSetting(TASK, 0, range(members)),
-    ),
-    "NAF": lambda start="stored", members=2: NAF(
-        NAFConfig(batch_size=B, memory=memory(start), exploration=GaussianNoise()),
-        LearnerSetting(TASK, 0, range(members)),
-    ),
-    "V-RACER": lambda start="stored", members=2: VRACER(
-        VRACERConfig(batch_size=B, memory=memory(start)), LearnerSetting(TASK, 0, range(members))
-    ),
-}
+EXPLORING = {"exploration": GaussianNoise()}
+LEARNERS: dict[str, Any] = {
+    "DDPG": (DDPG, DDPGConfig, EXPLORING), "NAF": (NAF, NAFConfig, EXPLORING), "V-RACER": (VRACER, VRACERConfig, {}),
+}  # fmt: skip
 every_learner = pytest.mark.parametrize("learner", LEARNERS)
+
+
+def remembering(learner: str, start: Any = "stored", members: int = 2) -> Any:
+    kind, config, settings = LEARNERS[learner]
+    return kind(config(batch_size=B, memory=memory(start), **settings), LearnerSetting(TASK, 0, range(members)))
 
 
 @every_learner
 def test_a_replayed_step_is_judged_as_when_it_was_collected(learner: str) -> None:
     """Windows of one step and of more, from the memory that is stored with their first."""
-    agent: Any = LEARNERS[learner](members=1)
+    agent = remembering(learner, members=1)
     seen, explored = acted(agent, B + 2)
     extras = {name: np.stack([one.extras[name][0] for one in explored]) for name in explored[0].extras}
     first = np.arange(B)
@@ -382,7 +360,7 @@ def test_a_replayed_step_is_judged_as_when_it_was_collected(learner: str) -> Non
 
 @every_learner
 def test_memory_moves_once_a_step_and_is_cleared_at_the_start_of_an_episode(learner: str) -> None:
-    agent: Any = LEARNERS[learner]()
+    agent = remembering(learner)
     seen, explored = acted(agent, 3)
     np.testing.assert_array_equal(explored[0].extras["memory"], 0)
     assert explored[1].extras["memory"].all()
@@ -401,7 +379,7 @@ def test_memory_moves_once_a_step_and_is_cleared_at_the_start_of_an_episode(lear
 @every_learner
 @pytest.mark.parametrize("start", STARTS)
 def test_evaluation_has_a_memory_of_its_own(learner: str, start: Any) -> None:
-    agent: Any = LEARNERS[learner](start)
+    agent = remembering(learner, start)
     seen, explored = acted(agent, 4)
     kept = {name: array.copy() for name, array in agent.state_dict().items()}
     means = [np.clip(one.extras["behaviour_mean"], -1, 1) for one in explored]
@@ -418,7 +396,7 @@ def test_evaluation_has_a_memory_of_its_own(learner: str, start: Any) -> None:
 
 
 def test_a_policy_by_itself_remembers() -> None:
-    agent: Any = LEARNERS["V-RACER"](members=1)
+    agent = remembering("V-RACER", members=1)
     seen, explored = acted(agent, 3)
     policy, state = Policy(agent, {}), None
     for observation, one in zip(seen, explored, strict=True):
@@ -436,7 +414,7 @@ def test_a_policy_by_itself_remembers() -> None:
 @every_learner
 def test_what_is_recorded_is_remembered_by_who_learns_from_it(learner: str) -> None:
     """In the place of what the recording learner remembered, which means nothing to another's networks."""
-    recorder, agent = LEARNERS[learner](), LEARNERS[learner]()
+    recorder, agent = remembering(learner), remembering(learner)
     seen, explored = acted(recorder, 4)
     agent.start_episode(0, np.ones(2, np.bool_))
     for time, observation in enumerate(seen):

@@ -316,13 +316,3 @@ def test_nan_passes_forward_and_backward(activation: int, dtype: type[np.floatin
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(values)), [2, 35])
     activate_backward(error, np.full(37, 0.5, dtype), activation)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(error)), [2, 35])
-
-
-@pytest.mark.parametrize("activation", range(len(ACTIVATIONS)), ids=ACTIVATIONS)
-def test_derivatives_equal_finite_differences(activation: int) -> None:
-    x = np.linspace(-3, 3, 100)
-    low, here, high, slope = x - 1e-6, x.copy(), x + 1e-6, np.full(100, 2.0)
-    for values in (low, here, high):
-        activate(values, activation)
-    activate_backward(slope, here, activation)
-    np.testing.assert_allclose(slope, (high - low) / 1e-6, rtol=1e-7, atol=1e-8)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaybench.replay.sb3.buffer import FEEDBACK, check_feedback
 from replaybench.replay.strategies.attentive import AER
 from replaybench.replay.strategies.entry import Drop, Synth
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
@@ -75,7 +74,7 @@ def strategies(draw: st.DrawFn) -> Strategy:
 
 
 @given(strategies())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
     assert parse(str(strategy)) == strategy
     assert str(parse(str(strategy))) == str(strategy)
@@ -145,13 +144,10 @@ def test_parts_and_their_parameters_become_a_strategy() -> None:
     assert parse("FIFO[ERE+PER]").sampling == EREPER(priorities=PERprop())
     assert parse("FIFO[ERE+PER]").weights == IS(0.6, 0.6, normalise=True, all_networks=True)
     assert parse("FIFO[ERE]").weights is None
+    assert str(Strategy(TDE(1), PER(1))) == "TDE[PER(1.0)]"
     assert parse("Drop(0.5)*Synth(0.1, 0.2, 0.3)*FIFO[Uniform]") == Strategy(
         FIFO(), Uniform(), None, Drop(0.5), Synth(0.1, 0.2, 0.3)
     )
-
-
-def test_equal_strategies_read_alike() -> None:
-    assert str(Strategy(TDE(1), PER(1))) == str(Strategy(TDE(1.0), PER(1.0))) == "TDE[PER(1.0)]"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +208,19 @@ def test_equal_strategies_read_alike() -> None:
         ("FIFO[Uniform+ReFER(kl=1)]", "kl of ReFER must be mu_pi or pi_mu, not '1'"),
         ("FIFO[Uniform+ReFER-1(beta=1)]", "unknown parameter of ReFER-1"),
         ("FIFO[Uniform+ReFER-1(1, 2, 3)]", "takes 2 parameter"),
+        *((f"FIFO[ERE({wrong})]", "ERE") for wrong in ("0.0", "1.1", "nan", "last=0.0", "c_min=0", "phase=1")),
+        *((f"FIFO[AER({wrong})]", "AER") for wrong in ("0.5", "inf", "alpha=0.0", "alpha=1.5")),
+        *((f"FIFO[{wrong})]", "finite number") for wrong in ("PER(inf", "PERprop(-1", "PERprop(nan")),
+        *((f"FIFO[PERprop(epsilon={wrong})]", "finite number above 0") for wrong in ("0.0", "inf")),
+        *((f"{wrong})[Uniform]", "α must be") for wrong in ("TDE(-1", "TDE(nan", "Expl(inf")),
+        *((f"TDE(segments={wrong})[Uniform]", "segments") for wrong in ("0", "2.5", "all")),
+        *((f"FIFO[PER+{wrong})]", "[0, 1]") for wrong in ("IS(1.2", "IS(0.5, -0.1", "FIS(2.0")),
+        ("Drop(1.0)*FIFO[Uniform]", "[0, 1)"),
+        ("Drop(-0.1)*FIFO[Uniform]", "[0, 1)"),
+        ("Synth*FIFO[Uniform]", "e.g. Synth(state=0.1)"),
+        ("Synth(state=1.5)*FIFO[Uniform]", "probability"),
+        ("Synth(state=0.6, action=0.6)*FIFO[Uniform]", "sum lies in (0, 1]"),
+        ("Synth(state=0.6, refresh=2)*FIFO[Uniform]", "refresh is a probability"),
     ],
 )
 def test_errors_are_one_line_with_the_remedy(text: str, words: str) -> None:
@@ -249,8 +258,3 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 def test_a_divergence_that_is_none_is_refused() -> None:
     with pytest.raises(UserError, match="kl is mu_pi or pi_mu, not reverse"):
         ReFER(kl="reverse")  # type: ignore[arg-type]
-
-
-def test_stable_baselines_has_no_learner_for_it() -> None:
-    with pytest.raises(UserError, match="ReFER changes the learner's gradients.*leave ReFER out"):
-        check_feedback(parse("FIFO[Uniform+ReFER-1]"), FEEDBACK)

@@ -395,31 +395,3 @@ def test_a_parameter_that_is_text_is_told(tmp_path: Path) -> None:
         match="mode of .*own.py:Mine is of a type that no strategy .*; declare a number, a bool or a Literal$",
     ):
         parse(f"{tmp_path / 'own.py'}:Mine(mode=slow)[Uniform]")
-
-
-def attend(replay: Replay) -> Context:
-    """An update at the end of a run, when the range of ERE is the whole buffer and λ of AER is 1."""
-    return Context(progress=1.0, state=np.ones((len(replay.count), 2), np.float32))
-
-
-def test_exploration_reaches_the_buffer_and_decides() -> None:
-    """Of the authors' code: the magnitude never arrived, so that `expl` discarded by chance."""
-    replay = make("Expl(100.0, segments=none)[Uniform]", capacity=10)
-    for number in range(10):
-        fill(replay, 1, number, exploration=10 - number)
-    np.testing.assert_array_equal(replay.columns.column("exploration")[0, :, 0], 10 - np.arange(10.0))
-    fill(replay, 1, 10, exploration=5.5)
-    assert sorted(replay.columns.column("exploration")[0, :, 0]) == [2, 3, 4, 5, 5.5, 6, 7, 8, 9, 10]
-
-
-@pytest.mark.parametrize("sampling", ["PER", "PERprop", "ERE(1.0)+PER"])
-def test_a_new_experience_is_drawn_soon(sampling: str) -> None:
-    """Of other libraries: initial priorities of 0 or 1 among large ones. Here it is in the next batch or two."""
-    replay = make(f"FULL[{sampling}]", capacity=101, batch=32)
-    fill(replay, 100)
-    for _ in range(30):
-        batch = replay.sample(attend(replay))
-        error = np.where(batch.idx == 7, 1e6, 1e-3).astype(np.float32)
-        replay.annotate(batch, {"td_error": error})
-    fill(replay, 1)
-    assert 100 in np.concatenate([replay.sample(attend(replay)).idx[0].copy() for _ in range(2)])
