@@ -510,15 +510,14 @@ def test_unknown_names_offer_the_nearest() -> None:
 
 
 def test_a_missing_file_is_told_with_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runs" / "demo").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    told = {
-        path: str(no_such_file(Path(path))) for path in ("runs/dmeo/a.h5", "log.csv", "../none/a", f"{tmp_path}/rums")
-    }
+    here = tmp_path / "here"  # with no neighbours
+    (here / "runs" / "demo").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    told = {path: str(no_such_file(Path(path))) for path in ("runs/dmeo/a.h5", "log.csv", "../none/a", f"{here}/rums")}
     assert told["runs/dmeo/a.h5"].endswith("a.h5; did you mean runs/demo?")
     assert told["log.csv"].endswith("log.csv; this folder has no 'log.csv'")
     assert told["../none/a"].endswith("../none/a; .. has no 'none'")
-    assert told[f"{tmp_path}/rums"].endswith(f"did you mean {tmp_path}/runs?")
+    assert told[f"{here}/rums"].endswith(f"did you mean {here}/runs?")
     assert str(no_such_file(Path())) == ". is a folder; name a file"
     assert str(no_such_file(Path("runs"))) == "runs is a folder; name a file"
     assert str(no_such_file(Path("/"))) == "/ is a folder; name a file"
