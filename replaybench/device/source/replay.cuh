@@ -136,14 +136,15 @@ template <class Rules> struct Replay {
 
     // Store that experience, a row [WIDTH] in shared memory.
     METHOD void store(const float* row) const {
-        if constexpr (RANKED)
-            if (shared.rank >= 0) PHASE(thread) {
-                    if (thread >= 32) continue;
-                    unsigned found;
-                    if constexpr (BY_EXPLORATION) found = exploration().select(thread, shared.rank);
-                    else found = td().select(thread, shared.rank);
-                    if (thread == 0) shared.slot = found;
-                }
+        if constexpr (RANKED) {
+            PHASE(thread) {
+                if (thread >= 32 || shared.rank < 0) continue;
+                unsigned found;
+                if constexpr (BY_EXPLORATION) found = exploration().select(thread, shared.rank);
+                else found = td().select(thread, shared.rank);
+                if (thread == 0) shared.slot = found;
+            }
+        }
         const unsigned slot = shared.slot, number = state.collected + 1;
         const bool stored = slot != ABSENT;
         const auto mine = [=](int) { return slot; };
