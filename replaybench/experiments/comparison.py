@@ -320,18 +320,18 @@ def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
     """Return in one sentence how the best strategy compares with the baseline, the study's first if not given.
 
     Differences are means over all conditions in which both were run; p values are corrected for the number of
-    strategies (Holm 1979). A learner's strategies are compared with that learner's baseline.
+    strategies (Holm 1979). A learner's strategies are compared with that learner's baseline. Learners are compared in
+    the same way if there is one strategy.
     """
-    base, conditions = baseline_of(data, baseline), np.prod([data.sizes[axis] for axis in ("noise", "frequency")])
+    axis: Axis = "learner" if data.sizes["strategy"] == 1 < data.sizes["learner"] else "strategy"
+    base, conditions = baseline_of(data, baseline, axis), np.prod([data.sizes[name] for name in ("noise", "frequency")])
     plants = _plants(data)
     on_scale = all((scaled(one) | ~runs_there(one).any(["learner", "strategy", "seed"])).all() for one in plants)
     if not on_scale and len(plants) * conditions > 1:
         return "No verdict over all conditions: some have no μ_r, so their scores are not comparable."
-    scores = np.stack(
-        [final_scores(one).transpose("strategy", "learner", ..., "seed").values for one in plants], axis=2
-    )
-    scores = scores.reshape(data.sizes["strategy"], -1, data.sizes["seed"])
-    names = [str(name) for name in data["strategy"].values]
+    scores = np.stack([final_scores(one).transpose(axis, ..., "seed").values for one in plants], axis=1)
+    scores = scores.reshape(data.sizes[axis], -1, data.sizes["seed"])
+    names = [str(name) for name in data[axis].values]
     first = scores[names.index(base)]
     found: list[tuple[str, Effect, int]] = []
     for name, mine in zip(names, scores, strict=True):
@@ -340,7 +340,7 @@ def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
         if name != base and effect is not None and effect.n:
             found.append((name, effect, int(both.sum())))
     if not found:
-        return f"No verdict: no other strategy was run under the same conditions as {base}."
+        return f"No verdict: no other {axis} was run under the same conditions as {base}."
     chances = holm([float(flipped(effect.differences)) for _, effect, _ in found])
     (name, effect, count), chance = max(zip(found, chances, strict=True), key=lambda each: each[0][1].estimate)
     low, high = effect.interval()
@@ -350,7 +350,7 @@ def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
     word = word if chance < SIGNIFICANT else "not significantly different"
     over = f", mean over {count} conditions" if count > 1 else ""
     return (
-        f"The best strategy next to {base} is {name}, {word}: {measure} differs by {effect.estimate:+.3g}{ends} "
+        f"The best {axis} next to {base} is {name}, {word}: {measure} differs by {effect.estimate:+.3g}{ends} "
         f"(p = {p_text(chance)}, n = {effect.n}{over})."
     ).replace("p = <", "p <")
 

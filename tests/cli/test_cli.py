@@ -783,6 +783,10 @@ def test_a_verdict_names_the_best_strategy_and_its_significance(run: Path) -> No
     assert "FULL[PER], significantly better: μ_final differs by +0.25 (p = 0.004, n = 9, mean over 2" in better
     assert "significantly worse: μ_final differs by -0.25" in verdict(many, "FULL[PER]")
     assert verdict(many.isel(strategy=[0])).startswith("No verdict")
+    learners = many.isel(strategy=0, learner=0, drop=True).expand_dims(strategy=["FIFO[Uniform]"])
+    both = xr.concat([learners, learners.assign(mu_final=learners["mu_final"] - 0.125)], "learner")
+    both = both.assign_coords(learner=["DDPG", "TD3"]).transpose(*data["mu_final"].dims, ...)
+    assert "learner next to DDPG is TD3, significantly worse: μ_final differs by -0.125" in verdict(both)
     many["reference_dp"][:] = np.nan
     assert "no μ_r" in verdict(many)
 
