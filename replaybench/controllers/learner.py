@@ -242,7 +242,7 @@ class Learner:
         raise NotImplementedError
 
     def policy_form(self) -> PolicyHead:
-        """Return how the greedy action is computed from a network."""
+        """Return the network that computes the greedy action, and how the action follows from its outputs."""
         raise NotImplementedError
 
     def value(self, observation: AnyFloats) -> AnyFloats:

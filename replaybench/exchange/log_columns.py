@@ -263,7 +263,7 @@ Missing = Literal["refuse", "drop", "interpolate"]
 
 
 def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArray[np.bool_]:
-    """Return whether a step from each row, bool `[T]`, is complete, with the states in the next row."""
+    """Return, for each row, whether its assigned cells and the states of the next row are not empty, bool `[T]`."""
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
     here = np.logical_and.reduce(list(finite.values()))
     seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])

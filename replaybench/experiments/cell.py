@@ -1,8 +1,8 @@
-"""Run one cell from its first episode, or from its checkpoint, to its files.
+"""Run one cell, from its beginning or from its checkpoint, and write its files.
 
-A cell writes only into its own folder: `checkpoint.h5` while it runs; then `buffer.h5`, `policy.safetensors` and
-`snapshots.h5`; and last `scores.h5`, which marks a complete cell. All are written atomically, so a cell can be killed
-at any time and continues with the numbers of an uninterrupted run.
+A cell writes into its own folder only. While it runs it writes `checkpoint.h5`. At the end it writes `buffer.h5`,
+`policy.safetensors`, `snapshots.h5`, and last `scores.h5`, which marks a complete cell. Every file is written
+atomically, so a cell can be killed at any time. It then continues with the numbers of an uninterrupted run.
 """
 
 from __future__ import annotations

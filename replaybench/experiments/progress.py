@@ -91,7 +91,7 @@ def line(new: Event) -> str:
 
 
 class JournalFile:
-    """Writes the journal."""
+    """The journal file of a sweep, open for appending events."""
 
     def __init__(self, path: Path) -> None:
         # A link is not followed: the folder may come from a stranger.
@@ -106,7 +106,7 @@ class JournalFile:
         self._file.write(line(new).encode())
 
     def touch(self) -> None:
-        """Renew the file's time, unless the file server is away."""
+        """Set the file's modification time to now; do nothing if the file server does not respond."""
         with contextlib.suppress(OSError):
             os.utime(self._file.fileno())
 
@@ -116,7 +116,7 @@ class JournalFile:
 
 
 class JournalReader:
-    """Reads a growing journal."""
+    """A reader of a sweep's journal file, which may grow while it is read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -155,7 +155,7 @@ class _Store:
             write_solved(self._folder, cell.fingerprint, cell.frequency, solved)
 
     def share_finished(self) -> None:
-        """Share the results of cells that an earlier sweep finished."""
+        """Copy the results of the cells that an earlier sweep finished to the cells with the same runs."""
         for key in self._twins.keys() - self._open:
             self._share(key)
 

@@ -351,7 +351,7 @@ class Replay:
         return [part for part in (*parts, self.traces) if part]
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`: the next draws are identical.
+        """Restore a `state_dict`; the next draws are those that the saved buffer would make.
 
         Raises:
             ValueError: the arrays are inconsistent; kernels do not check bounds and would read beyond them.

@@ -110,7 +110,12 @@ class DDPG(Learner):
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
-        """Update critic and actor; annotate `td_error` `[M·U, B]` (eq. 4, before updates) and, if known, `rho`."""
+        """Update critic and actor.
+
+        Returns:
+            `td_error`, the δ before each update (eq. 4), and with a behaviour density the importance weight `rho`;
+            `[M·U, B]` each.
+        """
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
         _update(self._actor, self._critic, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
@@ -122,7 +127,10 @@ def _update(
     actor: TrainState, critic: TrainState, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float,
     first: int, delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member, counting updates from `first`; the symbols are those of equations 4 to 6."""
+    """Update every member's critic (eq. 4 and 5) and actor (eq. 6), counting updates from `first`.
+
+    The suffix `_tm1` stands for step t − 1, the sample; `_t` for step t, its successor.
+    """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type
     pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)

@@ -170,7 +170,11 @@ def _update(
     net: TrainState, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float, first: int,
     delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Updates of every member, counted from `first`: ½ δ², and ReF-ER's mixture (eq. 10) if behaviours are known."""
+    """Update every member, counting updates from `first`.
+
+    The loss is ½ δ². With Rule 2 of ReF-ER it is mixed with the divergence from the behaviour (Novati & Koumoutsakos
+    2019, eq. 10).
+    """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = net.network.parameters.dtype, net.network.parameters.dtype.type
     outputs, nothing = np.empty((batch, 1 + actions + actions * (actions + 1) // 2), dtype), np.empty((batch, 0), dtype)

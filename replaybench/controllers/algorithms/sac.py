@@ -290,11 +290,12 @@ def update_first(
     temperature: float,
     stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by the first version (Haarnoja et al. 2018a, Algorithm 1), from number `first`.
+    """Update every member by the first version of SAC, with a value network, counting updates from `first`.
 
-    Equations 5, 7 and 12, with the lesser critic in 5 and 12. All gradients are taken at the weights before the update.
-    The temperature has the place of the paper's reward scale. Wang & Ross (2019) and Sun et al. (2020) measure their
-    replay strategies on this version.
+    It is Algorithm 1 of Haarnoja et al. (2018a) with the losses of equations 5 (value), 7 (critics) and 12 (policy). In
+    5 and 12 the value of an action is the smaller of both critics'. All gradients are taken at the weights before the
+    update. Instead of scaling rewards as in the paper, the temperature scales the entropy. Wang & Ross (2019) and Sun
+    et al. (2020) test their replay strategies with this version.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type

@@ -125,7 +125,7 @@ class VRACER(Learner):
         ended: NDArray[np.bool_],
         active: NDArray[np.bool_],
     ) -> Mapping[str, AnyFloats]:
-        """Return the traces `truncated`, and `q_ret`, which is used where an episode ends; `[M, 1]`."""
+        """Return the initial traces `[M, 1]`: `truncated`, and `q_ret`, which is used only if the episode ends."""
         super().on_step(reward, successor, terminated, ended, active)
         self.first_value.update(reward, terminated, ended, active)
         return self._last_return(reward, successor, terminated, ended)
