@@ -81,11 +81,11 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         if path.is_file():
             try:
                 header, arrays = read_record(path, "scores")
-                stints = read_sessions(path, header.facts)
+                sessions = read_sessions(path, header.facts)
             except UserError as error:
                 raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
             _add_arrays(data, cell, point, path, arrays)
-            _add_origin(data, block, stints, shared_from(header.facts))
+            _add_origin(data, block, sessions, shared_from(header.facts))
     for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
         data["discount"].loc[{"plant": cell.plant, "learner": cell.learner, "frequency": cell.frequency}] = cell.gamma
     add_references(data, references)
@@ -158,17 +158,17 @@ def _add_arrays(
         data.variables[name].values[point][runs, columns] = arrays[name]
 
 
-def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[ComputeSession], shared: str) -> None:
+def _add_origin(data: xr.Dataset, block: tuple[int, ...], sessions: Sequence[ComputeSession], shared: str) -> None:
     """Add the origin of a cell; time and memory only if it was computed, not for `shared` runs."""
     data.variables["shared_from"].values[block] = shared
     if not shared:
-        data.variables["seconds"].values[block] = sum(stint.seconds for stint in stints)
-        known = [stint.memory for stint in stints if stint.memory is not None]
+        data.variables["seconds"].values[block] = sum(session.seconds for session in sessions)
+        known = [session.memory for session in sessions if session.memory is not None]
         data.variables["memory"].values[block] = max(known, default=np.nan)
-    codes = [stint.code for stint in stints]
+    codes = [session.code for session in sessions]
     commits = [f"{code.commit or 'unknown'}{'-dirty' * bool(code.dirty)}" for code in codes]
     listed = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}
-    for name, values in {"started": [stints[0].started], **listed}.items():
+    for name, values in {"started": [sessions[0].started], **listed}.items():
         data.variables[name].values[block] = ", ".join(dict.fromkeys(values))
 
 

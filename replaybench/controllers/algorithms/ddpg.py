@@ -76,11 +76,11 @@ class DDPGConfig(Settings):
 class DDPG(Learner):
     """M independent actor-critic pairs with target networks.
 
-    ReF-ER needs Gaussian exploration. Far-policy samples then add nothing to the critic's gradient, and to the actor's
-    only the penalty of Rule 2 (Novati & Koumoutsakos 2019, eq. 10; Rule 1 clips both gradients, section 4).
+    ReF-ER needs Gaussian exploration. With Rule 1, far-policy samples add nothing to the critic's gradient, and to the
+    actor's gradient only the penalty of Rule 2 (Novati & Koumoutsakos 2019, section 4 and eq. 10).
     """
 
-    several_at_once = True
+    supports_chunks = True
     supports_refer = True
 
     def __init__(self, config: DDPGConfig, setting: LearnerSetting) -> None:
@@ -94,20 +94,20 @@ class DDPG(Learner):
         if config.l2_form == "weights":
             decay["penalised"] = self.critic.weights()
         self.adams["critic"] = self.adams["critic"]._replace(**decay)
-        self._actor, self._critic = map(self.learned, shapes)
+        self._actor, self._critic = map(self.train_state, shapes)
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        return self.memory.evaluate("actor", self.seen(observation), state)
+        return self.memory.evaluate("actor", self.normalised(observation), state)
 
     policy = mean
 
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         return PolicyHead(self.actor, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return Q(s, π(s)) `[M, N]`."""
-        seen = self.seen(observation)
-        return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
+        normalised = self.normalised(observation)
+        return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
         """Update critic and actor.
