@@ -73,7 +73,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
         disk = int(kept * sum(sizes)) + sum(others for _, others in needs)
         tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
     if todo:
-        points = {cell.kind[:-1] for cell in cells}
+        points = {cell.grid_point for cell in cells}
         disk += _FIGURE_BYTES[0] * len({cell.plant for cell in cells}) + _FIGURE_BYTES[1] * len(points)
     # While a cell runs, its checkpoint holds its buffer too.
     most = disk + sum(sizes[:workers])
@@ -143,9 +143,9 @@ def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[C
     groups: dict[str, list[Cell]] = {}
     changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
     for cell in cells:
-        if cell.kind not in changes:
-            changes[cell.kind] = _without_retention(cell, contents_only)
-        groups.setdefault(dataclasses.replace(cell, **changes[cell.kind]).id, []).append(cell)
+        if cell.configuration not in changes:
+            changes[cell.configuration] = _without_retention(cell, contents_only)
+        groups.setdefault(dataclasses.replace(cell, **changes[cell.configuration]).id, []).append(cell)
     return list(groups.values())
 
 
@@ -181,9 +181,9 @@ def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
     """Return a value of each cell, computed once for cells that differ in their seeds only."""
     known: dict[Any, T] = {}
     for cell in cells:
-        if cell.kind not in known:
-            known[cell.kind] = value(cell)
-    return [known[cell.kind] for cell in cells]
+        if cell.configuration not in known:
+            known[cell.configuration] = value(cell)
+    return [known[cell.configuration] for cell in cells]
 
 
 _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"), ("first_random", "last_random"))
@@ -192,7 +192,7 @@ _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"),
 
 def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     """Return a line for each reason why cells of a study are pointless."""
-    points = list({cell.kind[:-1]: cell for cell in cells}.values())
+    points = list({cell.grid_point: cell for cell in cells}.values())
     found = [line for cell in points for line in _in_vain(cell) or _unfaded(cell)]
     found += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]
     found = list(dict.fromkeys(found))

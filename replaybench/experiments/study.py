@@ -371,9 +371,14 @@ class Cell:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
-    def kind(self) -> tuple[str | float, ...]:
-        """Equal for cells of one study that differ only in their seeds."""
-        return self.plant, self.learner, self.strategy, self.noise, self.frequency, self.members
+    def grid_point(self) -> tuple[str | float, ...]:
+        """Place in the study's grid; the blocks of seeds of one point have the same."""
+        return self.plant, self.learner, self.strategy, self.noise, self.frequency
+
+    @property
+    def configuration(self) -> tuple[str | float, ...]:
+        """Equal for cells of one study that differ only in their seeds, not in the number of these."""
+        return *self.grid_point, self.members
 
     @property
     def label(self) -> str:

@@ -152,7 +152,7 @@ def _cell_table(name: str, todo: Plan, folder: RunFolder) -> FittedTable:
     title += f", {len(todo.shared)} of the same runs as others" if todo.shared else ""
     points: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in todo.cells:
-        points.setdefault(cell.kind[:-1], []).append(cell)
+        points.setdefault(cell.grid_point, []).append(cell)
     further = len(points) - _PLAN_ROWS
     caption = f"… and {further} further grid points" if further > 0 else ""
     table = FittedTable(_PLAN_HEADINGS, _NAMES, _PLAN_RIGHT, _PLAN_DROPPABLE, title=title, caption=caption)
