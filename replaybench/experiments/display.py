@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from replaybench.baselines.references import Reference
 from replaybench.data.record import open_record
 from replaybench.data.run_folder import RunFolder
-from replaybench.experiments.cells import cells_of
+from replaybench.experiments.cell_lookup import cells_of
 from replaybench.experiments.progress import (
     LINE_SECONDS,
     Event,

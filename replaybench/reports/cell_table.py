@@ -15,7 +15,7 @@ from replaybench.data.record import open_record, read_header
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.plant import describe_steps
 from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
-from replaybench.experiments.cells import cells_of
+from replaybench.experiments.cell_lookup import cells_of
 from replaybench.experiments.plan import Plan, check_room, plan, plan_warnings
 from replaybench.experiments.schedule import horizon
 from replaybench.experiments.study import Cell, Study, last_episodes
