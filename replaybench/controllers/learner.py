@@ -99,7 +99,7 @@ class Learner:
         traces: the rule for numbers that are derived along stored episodes; None if there are none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         supports_chunks: whether `update` accepts the batches of several updates at once; see `Batch`. Not inherited.
-        warmup_episodes: number of episodes, or rounds of steps, before the first update.
+        warmup_episodes: number of episodes, or iterations, before the first update.
         warming_up: whether the current episode is one of these; the training loop sets it.
         discrete: whether actions are chosen from a finite set.
         supports_refer: whether ReF-ER is supported.

@@ -231,7 +231,7 @@ def _table(cell: Cell, part: str = "") -> str:
 def _in_vain(cell: Cell) -> list[str]:
     learner, config = load_learner(cell.learner)
     settings: Any = build(config, cell.settings, f"settings of {cell.learner}")
-    counted = "rounds" if cell.update_every else "episodes"
+    counted = "iterations" if cell.update_every else "episodes"
     warm_up = getattr(settings, "warmup_episodes", 0)
     if warm_up >= cell.episodes:
         return [
@@ -264,7 +264,7 @@ def _unfaded(cell: Cell) -> list[str]:
     over = noise.get("decay_episodes") or 0
     if not fades or over <= 2 * cell.episodes:
         return []
-    counted = "rounds" if cell.update_every else "episodes"
+    counted = "iterations" if cell.update_every else "episodes"
     return [
         f"{cell.learner} explores nearly as much at the end as at the beginning: that fades over {over} {counted}, the "
         f"run has {cell.episodes}; set decay_episodes in {_table(cell, part)} to {max(1, cell.episodes // 3)}, a third"

@@ -244,9 +244,9 @@ def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
         dataclasses.replace(first, fingerprint="0").make_plant()
 
 
-def test_the_last_episodes_are_a_hundred_or_a_tenth_of_the_rounds() -> None:
-    assert [last_episodes(count, rounds=False) for count in (3000, 101, 100, 60, 1)] == [100, 100, 100, 60, 1]
-    assert [last_episodes(count, rounds=True) for count in (3000, 60, 19, 5)] == [300, 6, 1, 1]
+def test_the_last_episodes_are_a_hundred_or_a_tenth_of_the_iterations() -> None:
+    assert [last_episodes(count, iterations=False) for count in (3000, 101, 100, 60, 1)] == [100, 100, 100, 60, 1]
+    assert [last_episodes(count, iterations=True) for count in (3000, 60, 19, 5)] == [300, 6, 1, 1]
 
 
 def made(**changes: Any) -> Study:

@@ -40,7 +40,7 @@ class SACConfig(Settings):
     `version = "first"` has a value network, whose target network gives the targets. `temperature` is the weight α of
     the entropy; None learns it towards the entropy −A, from `first_temperature` on. The first version has a fixed one,
     0.2 in units of the scaled reward in the studies of replay that use it. In the first `warmup_episodes` episodes
-    (rounds of steps, if updates follow steps) actions are uniformly random and nothing is learned.
+    (iterations, if updates follow steps) actions are uniformly random and nothing is learned.
     """
 
     version: Literal["present", "first"] = "present"

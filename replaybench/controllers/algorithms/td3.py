@@ -30,7 +30,7 @@ class TD3Config(Settings):
     The paper has 400-300 units, batches of 100 and one update per step for tasks with far more dimensions. It explores
     with white noise of 0.1, with which half of the learners fail on the pendulum; the default is the correlated process
     of the 2018 benchmarks. `smoothing` is the standard deviation of the noise in the target's action. In the first
-    `warmup_episodes` episodes (rounds of steps, if updates follow steps) actions are uniformly random and nothing is
+    `warmup_episodes` episodes (iterations, if updates follow steps) actions are uniformly random and nothing is
     learned.
     """
 

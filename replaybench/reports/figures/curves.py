@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CROWDED: Final = 6
 """With more series than this, bands would hide each other: other series are grey lines, or without bands."""
-EPISODE_LABELS: Final = ("training episode", "round of training")
+EPISODE_LABELS: Final = ("training episode", "training iteration")
 FLOOR: Final = -0.5
 """μ_r of early episodes may be far below; views of curves begin here unless curves end lower."""
 _RESAMPLES: Final = 1000
