@@ -60,7 +60,7 @@ class Journal:
         self._rewards: dict[str, list[float]] = {}
 
     def round(self, key: str, state: Round, of: int) -> Event | None:
-        """Return the event of a cell's round, with the mean reward since its last event; None if that was too recent."""
+        """Return the event of a cell's round, its reward the mean since the last event; None if that was too recent."""
         now = time.monotonic()
         began = self._began.setdefault(key, now)
         rewards = self._rewards.setdefault(key, [])
