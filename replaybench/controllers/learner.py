@@ -232,7 +232,7 @@ class Learner:
         return self.memory.with_memory(self.exploration.disturb(mean, self.normalised(observation)))
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return the actions `[M, N, A]` that exploration disturbs, for observations `[M, N, S]`."""
+        """Return the actions `[M, N, A]` that exploration disturbs; by default those of the policy. See `policy`."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
     def policy(self, observation: AnyFloats, *args: Any, **kwargs: Any) -> AnyFloats:

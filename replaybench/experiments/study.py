@@ -25,8 +25,9 @@ from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
+from replaybench.experiments.bundled import study_file
 from replaybench.experiments.schedule import make_task, with_phases
-from replaybench.experiments.start import Start, study_file
+from replaybench.experiments.start import Start
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.runtime.configuration import (

@@ -23,9 +23,9 @@ from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import SB3
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.evidence.claims_evidence import Evidence
+from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.plan import plan_warnings
-from replaybench.experiments.start import EXAMPLES
 from replaybench.experiments.study import Cell, Study, last_episodes, read_study, reference_cells
 from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.runtime.configuration import build

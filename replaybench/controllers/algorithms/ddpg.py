@@ -96,10 +96,8 @@ class DDPG(Learner):
         self.adams["critic"] = self.adams["critic"]._replace(**decay)
         self._actor, self._critic = map(self.train_state, shapes)
 
-    def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
+    def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         return self.memory.evaluate("actor", self.normalised(observation), state)
-
-    policy = mean
 
     def policy_head(self) -> PolicyHead:
         return PolicyHead(self.actor, 0, self.task.action_size)

@@ -52,8 +52,8 @@ class Pendulum(OdePlant):
     periodic = (True, False)
     positive = ("inertia", "mass", "length", "resistance")
     reward_scale = 0.01
-    # De Bruin et al. (2018) name the method but not its step. The authors' public benchmark takes two steps of 10 ms per
-    # 20 ms sample.
+    # De Bruin et al. (2018) name the method but not its step. The authors' public benchmark takes two steps of 10 ms in
+    # each 20 ms sample.
     max_substep = 0.01
 
     # The swing-up never exceeds 10.1 rad/s: a wider grid would only be coarser at lower speeds.
