@@ -46,9 +46,14 @@ _FIGURE_BYTES: Final = (500_000, 180_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells of a sweep, and what they need; on disk at the end, and the most before.
+    """The cells of a sweep, and the memory and disk that they need.
 
-    `open` cells are computed; `shared` are, by id, the unfinished cells with the same runs as another, and that other.
+    Attributes:
+        cells: all cells of the study.
+        open: those that are still to be computed.
+        shared: by id of each unfinished cell with the same runs as another, that other cell; its results are copied.
+        memory_bytes: largest memory of all workers together.
+        disk_bytes, most_disk_bytes: disk at the end, and the largest while cells run, with checkpoints.
     """
 
     cells: list[Cell]
@@ -121,7 +126,7 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
-    """Return, by id, the unfinished cells with the same runs as another, and that other, finished if possible."""
+    """Return, by id of each unfinished cell with the same runs as another, that other, a finished one if possible."""
     found: dict[str, Cell] = {}
     for group in same_runs(cells):
         finished = {cell.id: (folder.cell(cell.id) / "scores.h5").is_file() for cell in group}
@@ -131,7 +136,7 @@ def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
 
 
 def never_fills(cell: Cell) -> bool:
-    """Return whether a cell's buffers have room for every experience of its run."""
+    """Return whether a cell's buffers can store every experience of its run."""
     segment = int(cell.settings.get("segment", 1))
     episode = cell.steps_per_episode  # of rounds, in which an episode may be as short as a step
     units = (episode if cell.update_every else -(-episode // segment)) * cell.episodes

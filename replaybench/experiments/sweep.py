@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Point = tuple[str, float, float]
-"""A plant, a rate and a noise, which have their references."""
+"""A plant, a rate and a noise: scores at each have references of their own."""
 
 
 class Outcome(NamedTuple):
@@ -73,7 +73,7 @@ def run_sweep(
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
-    """Run a study in local workers, or on the Dask `cluster` at an address, or continue its folder."""
+    """Run a study into a folder, or continue the sweep in it; in local workers, or on a Dask `cluster`, its address."""
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
     if study.device != "cpu" and cluster is None and planned.open:
@@ -168,7 +168,7 @@ class _Store:
 
 
 def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
-    """Compute a cell's references, or read them from the cache; if `shown`, also the surfaces of the solution."""
+    """Return a cell's references, computed or from the cache, and if `shown` the surfaces of dynamic programming."""
     plant = cell.make_plant()
     found = reference(plant, cell.frequency, cell.noise, rule)
     return found, solved_surfaces(plant, cell.frequency, rule) if shown else None
