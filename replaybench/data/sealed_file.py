@@ -2,6 +2,7 @@
 
 A sealed file is a 512-byte head, the content, and a table with the SHA-256 of each 128 KiB block of the content. The
 head holds the length of the content and the SHA-256 of itself and the table, so a change of any bit is detected.
+HDF5's Fletcher-32 filter detects neither every change nor one outside of filtered data.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Compiled kernels, and their machine code on disk.
 
 One process compiles a kernel while others wait. Code is verified before use, and compiled again if it is damaged.
+Numba's own cache would do with less code, but it generates machine code also for functions that only kernels call: a
+first sweep (DDPG, FULL[PER]) then takes 16 to 23 % more CPU time.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 LLVM's vectoriser keeps no sums in registers across the inner loop of a product, so tiles are written out: a few rows ×
 one strip, a fused multiply-add a step and vector. A strip is 128 bytes wide, or 64 or 32 for the rest. The size of a
 tile depends on the registers of the processor. The order of sums does not, so results are equal on all processors.
+Updates of SAC and TD3 run 1.0 to 1.5 times as fast as RLtools' with Intel's MKL (docs/results/speed.md).
 """
 
 from __future__ import annotations
