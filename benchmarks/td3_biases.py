@@ -21,7 +21,7 @@ class TD3BiasesConfig(TD3Config):
 class TD3Biases(TD3):
     """TD3 whose biases are drawn in ±1/√inputs, from the numbers that go unused where they are zero."""
 
-    several_at_once = True
+    supports_chunks = True
 
     def __init__(self, config: TD3BiasesConfig, setting: LearnerSetting) -> None:
         super().__init__(config, setting)

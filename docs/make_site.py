@@ -23,7 +23,7 @@ from benchmarks.tables.marks import markdown
 from replaybench.cli.main import COMMANDS, main
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, plant_class
-from replaybench.experiments.start import EXAMPLES, STUDIES
+from replaybench.experiments.bundled import EXAMPLES, STUDIES
 from replaybench.experiments.study import Study
 
 ROOT = Path(__file__).parents[1]

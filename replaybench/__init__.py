@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from replaybench.envs.ode.plant import OdePlant as OdePlant
     from replaybench.envs.population import PopulationEnv as PopulationEnv
     from replaybench.envs.registry import make_plant as make_plant
-    from replaybench.experiments.cells import load_policy as load_policy
+    from replaybench.experiments.cell_lookup import load_policy as load_policy
     from replaybench.experiments.study import Study as Study
     from replaybench.experiments.study import read_study as read_study
     from replaybench.replay.buffer import Replay as Replay
@@ -41,7 +41,7 @@ _PLACES = {
     "StrategyReplayBuffer": "replay.sb3.buffer:StrategyReplayBuffer",
     "Study": "experiments.study:Study",
     "advise": "api:advise",
-    "load_policy": "experiments.cells:load_policy",
+    "load_policy": "experiments.cell_lookup:load_policy",
     "load_replay": "replay.buffer_file:load_replay",
     "make_plant": "envs.registry:make_plant",
     "open_results": "api:open_results",

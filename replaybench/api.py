@@ -17,7 +17,7 @@ from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import make_plant
 from replaybench.evidence.advice.advise import show
 from replaybench.exchange.offline import Changes
-from replaybench.experiments.cells import find_recording
+from replaybench.experiments.cell_lookup import find_recording
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.study import Study, read_study
 from replaybench.experiments.sweep import Figures, cores, run_sweep

@@ -197,7 +197,7 @@ def recording() -> Iterator[Timing]:
             run_cell(cell, Path(name) / cell.id, "final")  # compiles
         cells = study.cells()
         folders = {cell.id: Path(name) / cell.id for cell in cells}
-        with clocked(CellRun, "advance") as rounds, clocked(Snapshots, "look") as looks:
+        with clocked(CellRun, "advance") as rounds, clocked(Snapshots, "take") as looks:
             began = time.perf_counter()
             for cell in cells:
                 run_cell(cell, folders[cell.id], "final")

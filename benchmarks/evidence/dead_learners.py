@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import replaybench
 from replaybench.data.run_folder import RunFolder
-from replaybench.experiments.cells import cells_of
+from replaybench.experiments.cell_lookup import cells_of
 from replaybench.experiments.results_file import read_results
 from replaybench.experiments.statistics import DEAD_LEVEL
 from replaybench.runtime.provenance import this_code

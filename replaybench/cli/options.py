@@ -358,7 +358,7 @@ def examples(folder: Positional[Path] = Path("examples")) -> int:
     Args:
         folder: New folder to copy them into.
     """
-    from replaybench.experiments.start import copy_examples
+    from replaybench.experiments.bundled import copy_examples
 
     for path in copy_examples(folder):
         print(path)
@@ -371,7 +371,7 @@ def init(file: Positional[Path] = Path("study.toml")) -> int:
     Args:
         file: New file to write.
     """
-    from replaybench.experiments.start import EXAMPLES
+    from replaybench.experiments.bundled import EXAMPLES
     from replaybench.runtime.atomic import write_text
 
     if file.exists():

@@ -87,7 +87,7 @@ def show(
         noise: Of a run folder: the noise of the cell to take; else that of the plant.
         frequency: Of a run folder: the control rate in Hz of the cell to take; without a policy, that of the plant.
     """
-    from replaybench.experiments.cells import find_policy
+    from replaybench.experiments.cell_lookup import find_policy
     from replaybench.reports.films import show as show_film
 
     found = None
@@ -127,7 +127,7 @@ def inspect(
             (path/to/file.py:ClassName).
     """
     from replaybench.cli.console import printing
-    from replaybench.experiments.cells import find_inspected
+    from replaybench.experiments.cell_lookup import find_inspected
     from replaybench.reports.inspection.inspect import show_file
 
     chosen, member = find_inspected(file, member, plant=plant, learner=learner, **cell)
@@ -204,7 +204,7 @@ def export(
     """
     from replaybench.cli.console import make_console
     from replaybench.exchange.commands import show_export
-    from replaybench.experiments.cells import find_recording
+    from replaybench.experiments.cell_lookup import find_recording
 
     chosen, member = find_recording(buffer, member, plant=plant, learner=learner, **cell)
     show_export(make_console(), chosen, dataset, member, plant, output)
@@ -233,7 +233,7 @@ def export_policy(
         learner: Of a run folder: the learner of the cell to take; of a file, needed only where it is one of your own.
     """
     from replaybench.exchange.policy_export import export_policy
-    from replaybench.experiments.cells import find_policy
+    from replaybench.experiments.cell_lookup import find_policy
 
     # Of a file, a learner does not choose a cell: it allows a file of one's own.
     chosen, place = find_policy(policy, member, plant=plant, learner=learner if policy.is_dir() else None, **cell)

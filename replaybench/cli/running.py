@@ -242,7 +242,7 @@ def replay(
     from replaybench.cli.commands import show_replay
     from replaybench.cli.console import make_console
     from replaybench.exchange.offline import Changes
-    from replaybench.experiments.cells import find_recording
+    from replaybench.experiments.cell_lookup import find_recording
 
     file, member = find_recording(
         buffer, None, plant=plant, learner=from_learner, strategy=from_strategy, noise=noise, frequency=frequency,

@@ -1,7 +1,7 @@
 """The base class of learners: networks, normalisation, saving and loading.
 
-A learner's page has its settings, networks, policy and one compiled update. Recurrence, ReF-ER and exploration are
-parts that the base class holds: `memory`, `refer` with `density`, and `exploration`.
+A learner's module has its settings, its networks, its policy and one compiled update. The base class has the parts
+that learners share: `memory` (recurrence), `exploration`, and `refer` with `density` (ReF-ER).
 """
 
 from __future__ import annotations
@@ -85,21 +85,21 @@ class Learner:
         UserError: this learner does not support ReF-ER.
 
     Attributes:
-        networks: kept in policy files, by name.
+        networks: the networks by name; policy files contain them.
         targets: target networks, under the names of the networks that they follow.
         adams: optimisers of networks, and of other learned numbers.
         normaliser: scales observations and rewards, if the settings ask for it.
         memory: state of recurrent networks; empty for feed-forward networks.
-        exploration: turns the policy's actions into those that are tried; a stochastic policy's random numbers.
-        refer, density: rules of ReF-ER, and the density of exploration.
+        exploration: turns the policy's actions into those that are tried, or draws a stochastic policy's actions.
+        refer, density: rules of ReF-ER, and the probability density of the actions that are tried.
         steps: int64 `[1]`, number of updates done.
         fields: widths of further fields to store with each experience ⟨s, a, r, s′⟩.
         segment: number of successive steps that are stored and replayed together.
         window: largest number of steps, ending with a sample, that are replayed with it.
         traces: the rule for numbers that are derived along stored episodes; None if there are none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
-        several_at_once: whether `update` takes batches for several updates; see `Batch`. Not inherited.
-        warmup_episodes: number of episodes, or rounds of steps, before the first update.
+        supports_chunks: whether `update` accepts the batches of several updates at once; see `Batch`. Not inherited.
+        warmup_episodes: number of episodes, or iterations, before the first update.
         warming_up: whether the current episode is one of these; the training loop sets it.
         discrete: whether actions are chosen from a finite set.
         supports_refer: whether ReF-ER is supported.
@@ -108,7 +108,7 @@ class Learner:
 
     segment = 1
     on_policy = False
-    several_at_once = False
+    supports_chunks = False
     warmup_episodes = 0
     warming_up = False
     discrete = False
@@ -125,9 +125,9 @@ class Learner:
     config: Any
 
     def __init_subclass__(cls, **words: Any) -> None:
-        """Reset capability flags, which are not inherited."""
+        """Reset `supports_chunks`, which is not inherited: a subclass may have an `update` of its own."""
         super().__init_subclass__(**words)
-        cls.several_at_once = vars(cls).get("several_at_once", False)
+        cls.supports_chunks = vars(cls).get("supports_chunks", False)
 
     def __init__(
         self,
@@ -159,9 +159,10 @@ class Learner:
         self.memory = Memory(recurrent, self.networks)
         self.window = self.memory.window
         policy = next(iter(shapes))
-        self.exploration = PolicyDraws(setting, task.action_size)
         if hasattr(config, "exploration"):
             self.exploration = make_exploration(config.exploration, setting, self.networks[policy])
+        else:  # the policy itself is stochastic
+            self.exploration = PolicyDraws(setting, task.action_size)
         self.refer = ReFER(setting.refer, members, rates[policy])
         self.density = Density(setting, self.exploration if self.supports_refer else None, self.steps, self.refer)
         self.fields = {**self.density.fields, **self.memory.fields}
@@ -185,8 +186,8 @@ class Learner:
         if refer and hasattr(config, "exploration"):
             need_density(_name(cls), config.exploration)
 
-    def learned(self, name: str, samples: int | None = None) -> TrainState:
-        """Return the arrays that an update of this network uses, for a number of samples or for a batch."""
+    def train_state(self, name: str, samples: int | None = None) -> TrainState:
+        """Return the arrays that an update of a network uses; `samples` per pass, by default those of a batch."""
         network, tape = self.networks[name], self.memory.tape(name, samples or self.batch_size)
         return TrainState(network.network, self.targets.get(name, network).network, self.adams[name], tape)
 
@@ -201,7 +202,7 @@ class Learner:
 
     # Acting
 
-    def seen(self, observation: AnyFloats) -> AnyFloats:
+    def normalised(self, observation: AnyFloats) -> AnyFloats:
         """Return observations `[M, …, S]` normalised, as networks receive them."""
         return self.normaliser.observations(observation)
 
@@ -221,17 +222,17 @@ class Learner:
 
     def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
         """Draw this step's random numbers for the `active` members."""
-        seen = self.seen(observation)
-        self.memory.advance(seen, active)
-        self.exploration.advance(seen, active)
+        normalised = self.normalised(observation)
+        self.memory.advance(normalised, active)
+        self.exploration.advance(normalised, active)
 
     def perturb(self, observation: AnyFloats) -> Explored:
         """Return the result of `explore` for another observation `[M, S]`, without drawing random numbers."""
         mean = self.mean(observation[:, None], self.memory.state)[:, 0]
-        return self.memory.with_memory(self.exploration.disturb(mean, self.seen(observation)))
+        return self.memory.with_memory(self.exploration.disturb(mean, self.normalised(observation)))
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return the actions `[M, N, A]` that exploration disturbs, for observations `[M, N, S]`."""
+        """Return the actions `[M, N, A]` that exploration disturbs; by default those of the policy. See `policy`."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
     def policy(self, observation: AnyFloats, *args: Any, **kwargs: Any) -> AnyFloats:
@@ -241,8 +242,8 @@ class Learner:
         """
         raise NotImplementedError
 
-    def policy_form(self) -> PolicyHead:
-        """Return how the greedy action is computed from a network."""
+    def policy_head(self) -> PolicyHead:
+        """Return the network that computes the greedy action, and how the action follows from its outputs."""
         raise NotImplementedError
 
     def value(self, observation: AnyFloats) -> AnyFloats:
@@ -270,7 +271,7 @@ class Learner:
 
     def remember(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
         """Return the state `[M, N, H]` of recurrent networks after observations `[M, N, S]`."""
-        return self.memory.next(self.seen(observation), state)
+        return self.memory.next(self.normalised(observation), state)
 
     def on_step(
         self,
@@ -290,7 +291,7 @@ class Learner:
         """Process a recorded experience `[M, width]` of another controller; return further fields to store."""
         self.normaliser.observations.update(experience["observation"], active)
         self.normaliser.rewards.update(experience["reward"], active)
-        self.memory.advance(self.seen(experience["observation"]), active)
+        self.memory.advance(self.normalised(experience["observation"]), active)
         remembered = self.memory.remembered()
         self.memory.forget(ended)
         return remembered
@@ -302,8 +303,11 @@ class Learner:
     # Learning
 
     def experiences(self, batch: Batch, first: int = 1) -> Experiences:
-        """Return a batch of single experiences, as kernels receive it, for updates from number `first` (from 1)."""
-        observation, next_observation = self.memory.inputs(batch, self.seen)
+        """Return the arrays of a batch of single experiences that a compiled update takes; see `Experiences`.
+
+        `first` is the number of the first update that the batch is for, from 1.
+        """
+        observation, next_observation = self.memory.inputs(batch, self.normalised)
         updates, scale = self._updates_of(batch), self.normaliser.rewards.factor
         unknown = np.empty((*batch.weight.shape, 0), np.float32)
         known = BEHAVIOUR[1] in self.fields
@@ -318,13 +322,13 @@ class Learner:
         return len(batch.weight) // len(self.setting.members)
 
     def begin_updates(self, batch: Batch) -> int:
-        """Count the updates that a batch is for; return the number of the first of them, from 1."""
+        """Add the updates that a batch is for to `steps`; return the number of the first of them, from 1."""
         first = int(self.steps[0]) + 1
         self.steps += self._updates_of(batch)
         return first
 
     def annotations(self, batch: Batch) -> AnyFloats:
-        """Return an array for one number of each sample, `[M·U, B]`."""
+        """Allocate an array `[M·U, B]` for one number of each sample."""
         return np.empty(batch.weight.shape, self.setting.dtype)
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:

@@ -1,4 +1,4 @@
-"""What replay and learners exchange: batches, and rules of numbers along stored episodes."""
+"""The interface of replay and learners: batches, and rules for numbers along stored episodes (traces)."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class ReplayBatch:
     If the unit of replay is several steps, columns are `[M, B, steps, width]`, and only the first
     `length` `[M, B]` steps of each unit are not zero. The next `sample` overwrites all arrays.
 
-    Drawn for U successive updates at once, it has M·U rows in the place of M: row m·U + u is for update u of member m.
+    A batch for a chunk of U successive updates has M·U rows in the place of M: row m·U + u is for update u of member m.
 
     Attributes:
-        idx, serial: slots and the serial numbers of what they hold, `[M, B]`.
+        idx, serial: slots that were drawn, and the serial numbers of the experiences in them, `[M, B]`.
         probability: chance of each draw float64 `[M, B]`, NaN where it is not known.
         weight, actor_weight: weights of each sample in the critic's and in the actor's loss, float32 `[M, B]`.
         rate_factor: factor on each member's learning rate, float32 `[M]`.
         traces: the stored traces of each sample, float32 `[M, B, K]`; None if the learner has none.
         window: the steps that end with each sample; None if the learner needs single steps only.
-        update, updates_in_phase: index of this batch, or of the first of several, in its phase, and their number.
+        update, updates_in_phase: index of the batch's first update in the update phase, and number of updates in it.
     """
 
     columns: Mapping[str, Floats32]

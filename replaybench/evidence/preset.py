@@ -214,7 +214,7 @@ def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> No
         if needed is None:
             table.add_row(preset.name, figure.figure, figure.shows, f"needs {escape(preset.missing)}", "?", "?")
             continue
-        points = {cell.kind[:-1] for cell in needed.cells}  # blocks of seeds are no cells of their own here
+        points = {cell.grid_point for cell in needed.cells}  # blocks of seeds are no cells of their own here
         what = f"{len(points)} of {study.seeds} seeds"
         takes = _duration(needed.cells, workers, study.reference)
         table.add_row(preset.name, figure.figure, figure.shows, what, takes or "?", gigabytes(needed.memory_bytes))

@@ -51,20 +51,20 @@ class ActorCritic(Learner):
         rates = {"actor": config.actor_rate, "critic": config.critic_rate}
         super().__init__(config, setting, shapes, rates, targets=["actor", "critic"])
         self.actor, self.critic = self.networks.values()
-        self._actor, self._critic = self.learned("actor"), self.learned("critic")
+        self._actor, self._critic = self.train_state("actor"), self.train_state("critic")
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return self.actor(self.seen(observation))
+        return self.actor(self.normalised(observation))
 
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         """Return π as the actor's outputs, for exported policies."""
         return PolicyHead(self.actor, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return Q(s, π(s)) `[M, N]`, for figures."""
-        seen = self.seen(observation)
-        return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
+        normalised = self.normalised(observation)
+        return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Do one update of every critic and actor; return the TD errors `[M, B]`, by which strategies may choose."""

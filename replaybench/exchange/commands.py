@@ -17,7 +17,7 @@ from replaybench.data.logs.text import TextOptions
 from replaybench.data.record import write_record
 from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.registry import is_installed, make_plant
-from replaybench.exchange.log_columns import Missing, claimed, parse_columns
+from replaybench.exchange.log_columns import Missing, parse_columns, reserved_names
 from replaybench.exchange.logs_to_buffer import convert
 from replaybench.exchange.minari_export import chosen_recordings, export_buffer, step_columns
 from replaybench.exchange.minari_import import convert_dataset
@@ -64,7 +64,7 @@ def show_import(
         target = output or (path.with_suffix("") if path.suffix.lower() == ".gz" else path).with_suffix(".h5")
         _check_target(target)
         stated = parse_columns(columns)
-        log = read_log(path, time, missing != "refuse", claimed(plant, stated), options)
+        log = read_log(path, time, missing != "refuse", reserved_names(plant, stated), options)
         arrays, facts, summary = convert(log, plant, stated, frequency, clip_actions, name, missing)
     console.print(summary_table(summary))
     for warning in summary.warnings:

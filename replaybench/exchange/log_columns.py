@@ -1,7 +1,8 @@
 """Columns of a log: signals, time, control rate, episodes and empty cells.
 
-States are interpolated linearly, angles the short way round; an action holds until the next. Rewards and ends are not
-filled, nor cells before the first or after the last sample of a column in a stretch of one episode.
+Empty cells of states are interpolated linearly, those of angles the short way round. An empty cell of an action gets
+the action before. Empty cells of rewards and ends are not filled, nor cells before the first or after the last sample
+of a column in one episode.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
     return mapping
 
 
-def claimed(plant: Plant, columns: Mapping[str, str]) -> set[str]:
-    """Return the names of a plant's signals, and the columns that the user assigned."""
+def reserved_names(plant: Plant, columns: Mapping[str, str]) -> set[str]:
+    """Return the names that cannot mean time: those of a plant's signals, and the columns that the user assigned."""
     return {*plant.state_names, *plant.action_names, *columns.values()}
 
 
@@ -126,7 +127,7 @@ def _stated(
 
 
 def _called(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
-    """Return the column of a name, with or without a unit after it; raise if two fit and neither exactly."""
+    """Return the column of a name, its unit after it or not, or None; raise if several fit and none is exactly it."""
     found = [title for title in titles if _fold(title) == _fold(name)]
     if not found and unit is not None:
         bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
@@ -227,20 +228,21 @@ def _no_rate(log: Log) -> UserError:
     return UserError(f"no column is called time; name it with {how}, or give --frequency")
 
 
-_APART: Final = 10.0
-"""Sample periods to put between episodes, more than make a gap."""
+_EPISODE_GAP: Final = 10.0
+"""Sample periods to insert between episodes; more than `GAP`, from which on samples count as missing."""
 
 
-def set_apart(log: Log, mapping: Mapping[str, str], frequency: float | None, lenient: bool) -> Log:
+def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | None, allow_missing: bool) -> Log:
     """Return a log with a gap in time wherever another episode begins.
 
     Another episode begins where time decreases, where the column `episode` changes, and after a `truncated` row. If
-    `lenient`, rows without an episode are left out, and a lost flag cuts; else both raise `UserError`.
+    `allow_missing`, rows with an empty cell of `episode` are left out, and an episode ends at an empty cell of
+    `truncated`; else both raise `UserError`.
     """
     if log.time is None and (frequency is None or not {EPISODE, TRUNCATED} & mapping.keys()):
         return log
     time = np.arange(log.rows) / (frequency or 1.0) if log.time is None else log.time
-    if EPISODE in mapping and lenient:
+    if EPISODE in mapping and allow_missing:
         numbered = np.isfinite(log.columns[mapping[EPISODE]])
         log, time = log.only(numbered, "belong to no episode"), time[numbered]
     steps = np.diff(time)
@@ -251,10 +253,10 @@ def set_apart(log: Log, mapping: Mapping[str, str], frequency: float | None, len
     if EPISODE in mapping:
         begins |= np.diff(log.column(mapping[EPISODE])) != 0
     if TRUNCATED in mapping:
-        flags = log.columns[mapping[TRUNCATED]] if lenient else log.column(mapping[TRUNCATED])
+        flags = log.columns[mapping[TRUNCATED]] if allow_missing else log.column(mapping[TRUNCATED])
         begins |= flags[:-1] != 0  # or not known
     within = steps[~begins & (steps > 0)]
-    steps[begins] = _APART * (float(np.median(within)) if within.size else 1.0)
+    steps[begins] = _EPISODE_GAP * (float(np.median(within)) if within.size else 1.0)
     return replace(log, time=time[0] + np.append(0.0, steps.cumsum()) if begins.any() else time)
 
 
@@ -263,7 +265,7 @@ Missing = Literal["refuse", "drop", "interpolate"]
 
 
 def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArray[np.bool_]:
-    """Return whether a step from each row, bool `[T]`, is complete, with the states in the next row."""
+    """Return, for each row, whether its assigned cells and the states of the next row are not empty, bool `[T]`."""
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
     here = np.logical_and.reduce(list(finite.values()))
     seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])
@@ -272,7 +274,7 @@ def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArra
 
 
 def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Log:
-    """Return the log with empty cells of states and actions filled; `pieces` are stretches of rows without a gap."""
+    """Return the log with empty cells of states and actions filled, within each of `pieces`, the rows without a gap."""
     columns, filled, longest = dict(log.columns), 0, 0
     angles = dict(zip(plant.state_names, plant.periodic, strict=True))
     ends, stretches = flagged_ends(log, mapping) + 2, list[slice]()
@@ -306,5 +308,5 @@ def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Ite
 
 
 def flagged_ends(log: Log, mapping: Mapping[str, str]) -> NDArray[np.int64]:
-    """Return the rows `[ends]` of steps that ended an episode, or may have: a lost flag (NaN) counts."""
+    """Return the rows of the steps that end an episode; an empty cell of `terminated` counts as an end."""
     return np.flatnonzero(log.columns[mapping["terminated"]] != 0) if "terminated" in mapping else np.empty(0, np.int64)

@@ -25,7 +25,7 @@ from replaybench.exchange.log_columns import (
     flagged_ends,
     interpolated,
     match_columns,
-    set_apart,
+    separate_episodes,
 )
 from replaybench.exchange.recording import Arrays, Summary, member_arrays, recording_facts, summarise
 from replaybench.runtime.arrays import Bools, Floats
@@ -55,36 +55,18 @@ def convert(
     """Turn a log into the arrays (see `member_arrays`) and facts of a buffer file, and a summary.
 
     A row holds the state at its time, and the action, reward and `terminated` of the step to the next row. After the
-    row in which a terminated step ended, a new episode begins. Steps over a gap are left out. Rewards and `terminated`
-    that the log lacks are the plant's functions of the recorded x, u and x', with event 0: a log does not show events
-    between samples (on Magman, collisions then cost nothing). Where the model has events, the summary warns.
+    row in which a terminated step ended, a new episode begins. Steps over a gap are left out. If the log has no rewards
+    or no `terminated`, the plant's functions compute them from the recorded x, u and x', with event 0: a log does not
+    show events between samples (on Magman, collisions then cost nothing). Where the model has events, the summary
+    warns.
     """
     problems = Problems(log.problems)
     mapping = match_columns(log, plant, columns or {}, problems)
-    rows, inferred, lenient = log.rows, frequency is None, missing != "refuse"
+    rows, inferred = log.rows, frequency is None
     if rows < 2:
         problems.append(f"the log has {rows or 'no'} row{'' if rows == 1 else 's'} of data; a step takes two")
         problems.raise_any(log.path, log.notes)
-    with problems.collected():
-        log = set_apart(log, mapping, frequency, lenient)
-    rate = math.nan
-    if log.time is not None or log.time_from in (None, *log.unusable):  # else there is a problem already
-        with problems.collected():
-            rate = control_rate(log, plant, frequency)
-    pieces = [slice(0, log.rows)] if log.time is None or math.isnan(rate) else segments(log.time, rate)
-    if missing == "interpolate":
-        log = interpolated(log, plant, mapping, pieces)
-    starts = np.zeros(log.rows, np.bool_)
-    for piece in pieces:
-        starts[piece.start : max(piece.stop - 1, 0)] = True
-    if lenient:
-        whole = complete_steps(log, plant, mapping)
-        log = replace(
-            log, notes=(*log.notes, *_counted(int((starts & ~whole).sum()), "steps have empty cells: left out"))
-        )
-        starts &= whole
-    if not starts.any():
-        problems.append("the log has no two whole rows after each other; a step takes two")
+    log, rate, starts = _find_steps(log, plant, mapping, frequency, missing, problems)
     state = _states(log, plant, mapping, starts | np.append(False, starts[:-1]), problems)
     action, clipped = _actions(log, plant, mapping, starts, clip_actions, problems)
     for name in OPTIONAL:
@@ -131,6 +113,38 @@ def convert(
     }
     facts = recording_facts(plant, plant_name, rate, None, {"log": log.path.name, "columns": mapping})
     return member_arrays(plant, values, episode), facts, summary
+
+
+def _find_steps(
+    log: Log, plant: Plant, mapping: Mapping[str, str], frequency: float | None, missing: Missing, problems: Problems
+) -> tuple[Log, float, Bools]:
+    """Find the rows from which a step leads to the next row; add reasons why this fails to the `problems`.
+
+    Returns:
+        The log, with gaps in time between episodes and with empty cells as `missing` asks; its control rate [Hz], NaN
+        if it has none; and whether a step starts in each row, bool `[T]`.
+    """
+    allow_missing = missing != "refuse"
+    with problems.collected():
+        log = separate_episodes(log, mapping, frequency, allow_missing)
+    rate = math.nan
+    if log.time is not None or log.time_from in (None, *log.unusable):  # else there is a problem already
+        with problems.collected():
+            rate = control_rate(log, plant, frequency)
+    pieces = [slice(0, log.rows)] if log.time is None or math.isnan(rate) else segments(log.time, rate)
+    if missing == "interpolate":
+        log = interpolated(log, plant, mapping, pieces)
+    starts = np.zeros(log.rows, np.bool_)
+    for piece in pieces:
+        starts[piece.start : max(piece.stop - 1, 0)] = True
+    if allow_missing:
+        complete = complete_steps(log, plant, mapping)
+        left_out = _counted(int((starts & ~complete).sum()), "steps have empty cells: left out")
+        log = replace(log, notes=(*log.notes, *left_out))
+        starts &= complete
+    if not starts.any():
+        problems.append("the log has no two whole rows after each other; a step takes two")
+    return log, rate, starts
 
 
 def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, problems: Problems) -> Floats:
@@ -204,7 +218,7 @@ def _terminations(plant: Plant, x_next: Floats) -> Bools:
 
 
 def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:
-    """Warn of steps in which the plant's model has an event that changes computed rewards or ends."""
+    """Yield a warning if the plant's model has events in some steps, which change computed rewards or ends."""
     lacking = [name for name in OPTIONAL if name not in mapping]
     if not lacking or not isinstance(plant, OdePlant):
         return

@@ -92,7 +92,7 @@ def export_policy(
                 write_torch_program(policy, temporary, about)
             else:
                 temporary.write_bytes(onnx_model(policy, lines, about).SerializeToString())
-    cost, remembered = cost_of(policy.agent.policy_form()), memory_of(policy.agent.policy_form())
+    cost, remembered = cost_of(policy.agent.policy_head()), memory_of(policy.agent.policy_head())
     print(f"policy   {target} ({target.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
     print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
     if origin.plant and made is None:

@@ -102,7 +102,7 @@ class Recording:
         return dict(cell.settings) if cell and mine == theirs else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
-        """Raise `UserError` for a file without the stored fields that a learner needs (widths by name)."""
+        """Raise `UserError` if the file lacks one of the `fields` (width by name) that a learner needs."""
         for name, width in fields.items():
             if self.facts.fields.get(name) != width:
                 raise UserError(

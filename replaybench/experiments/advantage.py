@@ -63,7 +63,12 @@ def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
 
 
 def _furthest(table: Floats, baseline: int) -> tuple[float, int, bool]:
-    """Return the lead of the best row of `table` `[names, S]` over the baseline, its number, and its significance."""
+    """Find the best row of `table` `[names, S]`.
+
+    Returns:
+        Its lead over the row `baseline`, without the bias of selection; its index; whether some row is significantly
+        better than the baseline by more than the smallest effect of interest.
+    """
     beyond = table - table[baseline]
     halves = np.arange(table.shape[1]) % 2
     sizes = [beyond[int(table[:, halves == half].mean(axis=1).argmax()), halves != half].mean() for half in (0, 1)]

@@ -62,7 +62,7 @@ class Estimate(NamedTuple):
     guessed: int
 
     def in_words(self) -> str:
-        """Describe the parts, and whether they are measured or guessed."""
+        """Return the durations of cells, references and compilation as text, with a note if some are guesses."""
         text = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.parts.items() if seconds >= 0.05)
         if self.guessed:
             kinds = f"{self.guessed} kind{'s' * (self.guessed != 1)} of cells"

@@ -1,8 +1,8 @@
-"""Run one cell from its first episode, or from its checkpoint, to its files.
+"""Run one cell, from its beginning or from its checkpoint, and write its files.
 
-A cell writes only into its own folder: `checkpoint.h5` while it runs; then `buffer.h5`, `policy.safetensors` and
-`snapshots.h5`; and last `scores.h5`, which marks a complete cell. All are written atomically, so a cell can be killed
-at any time and continues with the numbers of an uninterrupted run.
+A cell writes into its own folder only. While it runs it writes `checkpoint.h5`. At the end it writes `buffer.h5`,
+`policy.safetensors`, `snapshots.h5`, and last `scores.h5`, which marks a complete cell. Every file is written
+atomically, so a cell can be killed at any time. It then continues with the numbers of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ class CheckpointFacts:
 class CellRun:
     """A running cell and its history.
 
-    It runs in rounds. With updates after each episode, a round is an episode; else it has as many steps as the longest
-    episode, so that at least one episode of each member ends in it. On a device, `advance` runs several rounds at once.
+    It runs in rounds. A round is an episode if updates follow episodes. If updates follow a number of steps, a round is
+    an iteration: as many steps as the longest episode has, so that at least one episode of each member ends in it. On a
+    device, `advance` runs several rounds at once.
 
     Attributes:
         episode: number of finished rounds.
@@ -116,7 +117,7 @@ class CellRun:
             self.device = DeviceCell(cell, self.parts(), make_agent(few, plant))
 
     def parts(self) -> Parts:
-        """Return what a device's program is made of."""
+        """Return the parts of the run from which a device's program is generated."""
         return Parts(self.env.plant, self.agent, self.replay, self.updates_per_phase, self.horizon)
 
     def advance(self) -> None:
@@ -139,7 +140,7 @@ class CellRun:
             self.episodes = training_episode(self.env, self.agent, self.replay, episode)
             self._learn(episode)
         self.reward[:, episode], self.episode_steps[:, episode] = self.episodes.reward, self.episodes.steps
-        self.episodes.forget_tally()
+        self.episodes.forget_scores()
         if (episode + 1) % cell.greedy_every == 0:
             point = episode // cell.greedy_every
             self.reward_greedy[:, point] = run_episode(self.agent.greedy().act, self.evaluation)
@@ -149,21 +150,21 @@ class CellRun:
                     values[:, point] = found[name]
         self.episode += 1
         self._evaluate()
-        self.snapshots.look(self.episode, self.agent, self.replay)
+        self.snapshots.take(self.episode, self.agent, self.replay)
 
     def _advance_on_device(self, device: DeviceCell) -> None:
-        """Run some rounds, with all that is due in them."""
+        """Run some rounds on the device, with the greedy episodes, metrics and snapshots that are due after them."""
         found, first, every = device.advance(), self.episode, self.cell.greedy_every
         self.episode += found.reward.shape[1]
         self.reward[:, first : self.episode], self.episode_steps[:, first : self.episode] = found.reward, found.steps
         points = range(first // every, self.episode // every)
         for point in points:
             self.reward_greedy[:, point] = found.reward_greedy[:, (point + 1) * every - 1 - first]
-        if self.metrics and points:  # a launch ends there
+        if self.metrics and points:  # the CPU computes metrics: a launch ends where they are due
             measured = self.agent.metrics({})
             for name, values in self.metrics.items():
                 values[:, points[-1]] = measured[name]
-        self.snapshots.look(self.episode, device.shown, self.replay)
+        self.snapshots.take(self.episode, device.shown, self.replay)
 
     def _evaluate(self) -> None:
         every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode
@@ -302,12 +303,12 @@ def run_cell(
             run.advance()
             wanted = report(run.summary())
             if (time.monotonic() - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
-                progress = {"episode": run.episode, **session_facts(watch.stints())}
+                progress = {"episode": run.episode, **session_facts(watch.sessions())}
                 write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
                 saved = time.monotonic()
                 if not wanted:
                     return False
-        origin = session_facts(watch.stints())
+        origin = session_facts(watch.sessions())
         if buffers != "none":
             write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
         policy = policy_facts(cell.learner, run.agent, cell.frequency)

@@ -2,8 +2,8 @@
 
 Its axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that are not in the
 study, or not run yet, are NaN. Rewards are unscaled scores of episodes (`episode_metric`: mean per step, or return),
-with exploration unless the name contains "greedy". If updates follow a number of steps, an "episode" is a round as long
-as the longest episode, and rewards are means over the episodes that ended in it.
+with exploration unless the name contains "greedy". If updates follow a number of steps, an "episode" is an iteration:
+as many steps as the longest episode has. Its rewards are means over the episodes that ended in it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AXIS_LABELS: Final = {
     "frequency": ("control rate", "Hz"),
     "seed": ("number of the run", "1"),
     "block": ("first seed of the cell", "1"),
-    "episode": ("number of the training episode, or round, from 1", "1"),
+    "episode": ("number of the training episode, or iteration, from 1", "1"),
     "greedy_episode": ("number of the training episode that a greedy one follows", "1"),
     "evaluation_step": ("number of training steps after which policies were evaluated", "1"),
     "signal": ("name of a state or action", ""),
@@ -81,11 +81,11 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         if path.is_file():
             try:
                 header, arrays = read_record(path, "scores")
-                stints = read_sessions(path, header.facts)
+                sessions = read_sessions(path, header.facts)
             except UserError as error:
                 raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
             _add_arrays(data, cell, point, path, arrays)
-            _add_origin(data, block, stints, shared_from(header.facts))
+            _add_origin(data, block, sessions, shared_from(header.facts))
     for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
         data["discount"].loc[{"plant": cell.plant, "learner": cell.learner, "frequency": cell.frequency}] = cell.gamma
     add_references(data, references)
@@ -114,7 +114,7 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
     data.coords["update_every"] = "plant", [by_plant[name].update_every for name in plants]
     _blank(data, "max_substep", ("plant",), "longest step of integration, of plants that are given by equations")
     data["max_substep"].values[:] = [getattr(plant, "max_substep", np.nan) for plant in plants.values()]
-    _blank(data, "whole_steps", ("plant", "frequency"), "steps of a whole episode, or round, of a member")
+    _blank(data, "whole_steps", ("plant", "frequency"), "steps of a whole episode, or iteration, of a member")
     _blank(data, "reward", (*AXES, "seed", "episode"), "score of training episodes: mean reward per step, or return")
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
     _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
@@ -158,17 +158,17 @@ def _add_arrays(
         data.variables[name].values[point][runs, columns] = arrays[name]
 
 
-def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[ComputeSession], shared: str) -> None:
+def _add_origin(data: xr.Dataset, block: tuple[int, ...], sessions: Sequence[ComputeSession], shared: str) -> None:
     """Add the origin of a cell; time and memory only if it was computed, not for `shared` runs."""
     data.variables["shared_from"].values[block] = shared
     if not shared:
-        data.variables["seconds"].values[block] = sum(stint.seconds for stint in stints)
-        known = [stint.memory for stint in stints if stint.memory is not None]
+        data.variables["seconds"].values[block] = sum(session.seconds for session in sessions)
+        known = [session.memory for session in sessions if session.memory is not None]
         data.variables["memory"].values[block] = max(known, default=np.nan)
-    codes = [stint.code for stint in stints]
+    codes = [session.code for session in sessions]
     commits = [f"{code.commit or 'unknown'}{'-dirty' * bool(code.dirty)}" for code in codes]
     listed = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}
-    for name, values in {"started": [stints[0].started], **listed}.items():
+    for name, values in {"started": [sessions[0].started], **listed}.items():
         data.variables[name].values[block] = ", ".join(dict.fromkeys(values))
 
 
@@ -227,33 +227,33 @@ def rule_of(data: xr.Dataset) -> Rule | None:
     return cast(Rule, rule) if rule in get_args(Rule) else None
 
 
-def in_rounds(data: xr.Dataset) -> bool:
-    """Return whether one plant's episodes are rounds, in which several may have ended."""
+def in_iterations(data: xr.Dataset) -> bool:
+    """Return whether one plant's episodes are iterations, in which several may have ended."""
     return "update_every" in data.coords and int(data["update_every"].item()) > 0
 
 
 def counted_in(data: xr.Dataset) -> str:
-    """Return "rounds" or "episodes", whichever one plant's runs are counted in."""
-    return "rounds" if in_rounds(data) else "episodes"
+    """Return "iterations" or "episodes", whichever one plant's runs are counted in."""
+    return "iterations" if in_iterations(data) else "episodes"
 
 
 def the_last(data: xr.Dataset, of: str = "") -> str:
-    """Return the episodes of one plant's final score in words: "the last 100 episodes", "all 40 training rounds"."""
+    """Return the episodes of one plant's final score as text, as in "the last 100 episodes" or "all 40 iterations"."""
     last, counted = last_of(data), f"{of} {counted_in(data)}".strip()
     which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
     return f"{which} {counted}" if last > 1 else f"the last {counted.removesuffix('s')}"
 
 
 def last_of(data: xr.Dataset) -> int:
-    """Return the number of training episodes, or rounds, in one plant's final score."""
-    return last_episodes(data.sizes["episode"], in_rounds(data))
+    """Return the number of training episodes, or iterations, in one plant's final score."""
+    return last_episodes(data.sizes["episode"], in_iterations(data))
 
 
 def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDArray[np.float64]:
-    """Return the mean steps of a member after 0, 1, … training episodes, or rounds, of runs `where`, `[E + 1]`."""
-    if in_rounds(data):
+    """Return the mean steps of a member after 0, 1, … training episodes, or iterations, of runs `where`, `[E + 1]`."""
+    if in_iterations(data):
         if "whole_steps" not in data:
-            raise UserError("these results do not say how long rounds are; run the sweep again to write them anew")
+            raise UserError("these results do not say how long iterations are; run the sweep again to write them anew")
         each = np.full(data.sizes["episode"], float(data["whole_steps"].item()))
     else:
         runs = data["episode_steps"].sel(where or {}).transpose(..., "episode").values
@@ -325,7 +325,7 @@ def add_scores(data: xr.Dataset) -> None:
 
 
 _MEANINGS: Final = {
-    "final": "mean mu_r of the last 100 training episodes, or of the last tenth of the rounds",
+    "final": "mean mu_r of the last 100 training episodes, or of the last tenth of the iterations",
     "best": "mu_r of the best training episode",
     "rise": "first episode with mu_r >= 0.8 (run length where never reached)",
 }

@@ -122,7 +122,7 @@ class DeviceCell:
         replay.updates = int(counters["updates"].max())
 
     def fetch(self) -> None:
-        """Fill learner and stored experiences from the device."""
+        """Copy the whole state of learners and buffers from the device to the learner and `Replay` on the host."""
         self._runner.fetch()
         self.program.fetch()
         self._count()

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from replaybench.baselines.references import Reference
 from replaybench.data.record import open_record
 from replaybench.data.run_folder import RunFolder
-from replaybench.experiments.cells import cells_of
+from replaybench.experiments.cell_lookup import cells_of
 from replaybench.experiments.progress import (
     LINE_SECONDS,
     Event,
@@ -140,7 +140,7 @@ class History:
         points = len({(known.cell.plant, known.cell.frequency, known.cell.noise) for known in self.cells.values()})
         parts = [f"{self.complete}/{len(self.cells)} cells", f"{done / max(1, whole):.0%} of the episodes"]
         parts += [f"{failed} failed runs"] if failed else []
-        parts += [] if self._begun else ["compiling, or in the first round"]
+        parts += [] if self._begun else ["compiling, or in the first episode or iteration"]
         parts += [f"references {len(self.references)}/{points}"] if len(self.references) < points else []
         parts += [f"{duration(left)} left"] if left is not None else []
         return ", ".join(parts)

@@ -18,7 +18,10 @@ from replaybench.runtime.kernel import kernel
 
 
 class LiveEpisodes:
-    """State between steps, observations since the last update phase, and sums over ended episodes.
+    """The running episodes of a population: state between steps, and mean scores of ended episodes.
+
+    With `keep_observations`, the observations since the last update phase are kept for sampling that compares stored
+    states with the agent's own (`Sampling.needs_state`).
 
     Attributes:
         observation: float32 `[M, S]`.
@@ -28,13 +31,13 @@ class LiveEpisodes:
         length: int64 `[M]`, its steps so far.
     """
 
-    def __init__(self, env: PopulationEnv, attentive: bool = True) -> None:
+    def __init__(self, env: PopulationEnv, keep_observations: bool = True) -> None:
         m, seen = env.num_envs, env.single_observation_space.shape or (0,)
-        self.env, self._attentive = env, attentive
+        self.env, self._keep_observations = env, keep_observations
         self.observation, self.sensor_noise = (np.zeros((m, *seen), np.float32) for _ in range(2))
         self.active, self._over = np.zeros(m, np.bool_), np.zeros(m, np.bool_)
         self.total, self.length, self._collected = np.zeros(m), np.zeros(m, np.int64), np.zeros(m, np.int64)
-        self._seen: list[Floats32] = []
+        self._observations: list[Floats32] = []
         self._scores, self._lengths, self._ended = np.zeros(m), np.zeros(m), np.zeros(m, np.int64)
 
     @property
@@ -57,10 +60,10 @@ class LiveEpisodes:
         self.active = self.active | chosen
         self.total[chosen], self.length[chosen] = 0, 0
 
-    def note(self, reward: NDArray[np.float64], successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
+    def record(self, reward: NDArray[np.float64], successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
         """Record a step of the active members, `[M]` each, successor `[M, S]`."""
-        if self._attentive:
-            self._seen.append(self.observation)
+        if self._keep_observations:
+            self._observations.append(self.observation)
         _count_step(self.active, ended, reward, self._collected, self.total, self.length, self._over)
         if self._over.any():
             score = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
@@ -71,19 +74,22 @@ class LiveEpisodes:
             self._over[:] = False
         self.observation, self.sensor_noise = successor, sensor_noise
 
-    def attended(self, updates: int) -> Iterator[Floats32]:
-        """Yield for update j of U the states for attentive sampling, `[M, S]`: ⌊jT/U⌋ of the T last ones."""
-        seen, everyone = np.stack(self._seen), np.arange(len(self._collected))
+    def states_for(self, updates: int) -> Iterator[Floats32]:
+        """Yield for each update j of U a state of each member, `[M, S]`, with which sampling compares stored states.
+
+        Of the T observations since the last update phase it is number ⌊jT/U⌋, so that the updates follow the episode.
+        """
+        seen, everyone = np.stack(self._observations), np.arange(len(self._collected))
         for update in range(updates):
             yield seen[update * self._collected // updates, everyone]
 
     def forget_observations(self) -> None:
         """Forget the observations before an update phase."""
-        self._seen.clear()
+        self._observations.clear()
         self._collected[:] = 0
 
-    def forget_tally(self) -> None:
-        """Count ended episodes from zero."""
+    def forget_scores(self) -> None:
+        """Forget the scores and lengths of ended episodes."""
         for array in (self._scores, self._lengths, self._ended):
             array[:] = 0
 
@@ -97,7 +103,7 @@ class LiveEpisodes:
             "total": self.total,
             "length": self.length,
             "collected": self._collected,
-            "seen": np.stack(self._seen, axis=1) if self._seen else none_yet,
+            "seen": np.stack(self._observations, axis=1) if self._observations else none_yet,
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -105,7 +111,7 @@ class LiveEpisodes:
         self.observation, self.sensor_noise = (np.array(state[n], np.float32) for n in ("observation", "sensor_noise"))
         self.active = np.asarray(state["active"]) != 0
         self.total[:], self.length[:], self._collected[:] = state["total"], state["length"], state["collected"]
-        self._seen = [np.array(row, np.float32) for row in np.asarray(state["seen"]).transpose(1, 0, 2)]
+        self._observations = [np.array(row, np.float32) for row in np.asarray(state["seen"]).transpose(1, 0, 2)]
 
 
 @kernel
@@ -134,12 +140,12 @@ class PlantModel:
         self.env, self.agent = env, agent
 
     def possible(self, action: Floats32) -> Floats32:
-        """Map uniform actions `[M, A]` to the learner's levels, all as likely; without levels return them unchanged.
+        """Map uniformly drawn actions `[M, A]` to the learner's levels, each with equal chance.
 
-        Rounding to the nearest level would make both ends half as likely.
+        Without levels they are returned unchanged. Rounding to the nearest level would make both ends half as likely.
         """
-        # Only discrete learners need a policy form.
-        table = self.agent.policy_form().table if self.agent.discrete else None
+        # Other learners may have no policy head.
+        table = self.agent.policy_head().table if self.agent.discrete else None
         if table is None:
             return action
         chosen = np.empty_like(action)
@@ -158,7 +164,7 @@ class PlantModel:
         return plant.normalise_state(after), reward, terminated
 
     def explore(self, observation: Floats32) -> Explored:
-        """Return the action with the exploration of the current step, ‖a − π‖₁, and extra fields to store."""
+        """Return the action that the agent would try at this observation in the current step; see `Model`."""
         return self.agent.perturb(observation)
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:

@@ -1,7 +1,8 @@
 """The training loop of plants, learners and replay: act, step, add; then sample, update, annotate.
 
-Members act for an episode each, or for a number of steps. In an episode, members that have finished wait and store
-nothing. In steps, a member begins another episode whenever one has ended. A phase of updates follows.
+Members act for an episode each (`training_episode`) or for a number of steps (`training_steps`). In the first case,
+members that have finished their episode wait and store nothing; in the second, they begin another episode. A phase of
+updates follows (`update_phase`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode
 
 
 def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
-    """Run `steps` steps of every member in round `episode`; after an episode, the next begins."""
+    """Run `steps` steps of every member; after an episode, the next begins, which the learner counts as `episode`."""
     for _ in range(steps):
         if not episodes.active.all():
             begin(agent, episodes, ~episodes.active, episode)
@@ -64,23 +65,23 @@ def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
         active,
         ended,
     )
-    episodes.note(reward, successor, info["sensor_noise"], ended)
+    episodes.record(reward, successor, info["sensor_noise"], ended)
 
 
 def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
     """Do `updates` updates of every member; `progress` runs from 0 to 1 over the whole run.
 
-    On-policy learners first do one on the newest experiences, without annotation. If sampling does not depend on what
-    the learner returns, batches of several updates are sampled together.
+    On-policy learners first do one update on the newest experiences, without annotation. If sampling does not depend on
+    annotations, the batches of a chunk of updates are sampled together, and the learner does these updates in one call.
     """
     if agent.on_policy:
         agent.update(newest_batch(replay))
-    chunks = -(-updates // (replay.at_once if agent.several_at_once else 1))
-    most = max(1, -(-updates // max(1, chunks)))  # updates sampled together, equally many if possible
-    states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None)
+    chunks = max(1, -(-updates // (replay.max_chunk if agent.supports_chunks else 1)))
+    chunk = max(1, -(-updates // chunks))  # so that chunks are about equally long
+    states = episodes.states_for(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None)
     batches = (
-        replay.sample(Context(first, updates, progress, state), min(most, updates - first))
-        for first, state in zip(range(0, updates, most), states, strict=False)
+        replay.sample(Context(first, updates, progress, state), min(chunk, updates - first))
+        for first, state in zip(range(0, updates, chunk), states, strict=False)
     )
     if not replay.uses_feedback:
         agent.update_all(batches)

@@ -46,9 +46,14 @@ _FIGURE_BYTES: Final = (500_000, 180_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells of a sweep, and what they need; on disk at the end, and the most before.
+    """The cells of a sweep, and the memory and disk that they need.
 
-    `open` cells are computed; `shared` are, by id, the unfinished cells with the same runs as another, and that other.
+    Attributes:
+        cells: all cells of the study.
+        open: those that are still to be computed.
+        shared: by id of each unfinished cell with the same runs as another, that other cell; its results are copied.
+        memory_bytes: largest memory of all workers together.
+        disk_bytes, most_disk_bytes: disk at the end, and the largest while cells run, with checkpoints.
     """
 
     cells: list[Cell]
@@ -73,7 +78,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
         disk = int(kept * sum(sizes)) + sum(others for _, others in needs)
         tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
     if todo:
-        points = {cell.kind[:-1] for cell in cells}
+        points = {cell.grid_point for cell in cells}
         disk += _FIGURE_BYTES[0] * len({cell.plant for cell in cells}) + _FIGURE_BYTES[1] * len(points)
     # While a cell runs, its checkpoint holds its buffer too.
     most = disk + sum(sizes[:workers])
@@ -121,7 +126,7 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
-    """Return, by id, the unfinished cells with the same runs as another, and that other, finished if possible."""
+    """Return, by id of each unfinished cell with the same runs as another, that other, a finished one if possible."""
     found: dict[str, Cell] = {}
     for group in same_runs(cells):
         finished = {cell.id: (folder.cell(cell.id) / "scores.h5").is_file() for cell in group}
@@ -131,7 +136,7 @@ def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
 
 
 def never_fills(cell: Cell) -> bool:
-    """Return whether a cell's buffers have room for every experience of its run."""
+    """Return whether a cell's buffers can store every experience of its run."""
     segment = int(cell.settings.get("segment", 1))
     episode = cell.steps_per_episode  # of rounds, in which an episode may be as short as a step
     units = (episode if cell.update_every else -(-episode // segment)) * cell.episodes
@@ -143,9 +148,9 @@ def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[C
     groups: dict[str, list[Cell]] = {}
     changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
     for cell in cells:
-        if cell.kind not in changes:
-            changes[cell.kind] = _without_retention(cell, contents_only)
-        groups.setdefault(dataclasses.replace(cell, **changes[cell.kind]).id, []).append(cell)
+        if cell.configuration not in changes:
+            changes[cell.configuration] = _without_retention(cell, contents_only)
+        groups.setdefault(dataclasses.replace(cell, **changes[cell.configuration]).id, []).append(cell)
     return list(groups.values())
 
 
@@ -181,9 +186,9 @@ def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
     """Return a value of each cell, computed once for cells that differ in their seeds only."""
     known: dict[Any, T] = {}
     for cell in cells:
-        if cell.kind not in known:
-            known[cell.kind] = value(cell)
-    return [known[cell.kind] for cell in cells]
+        if cell.configuration not in known:
+            known[cell.configuration] = value(cell)
+    return [known[cell.configuration] for cell in cells]
 
 
 _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"), ("first_random", "last_random"))
@@ -192,7 +197,7 @@ _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"),
 
 def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     """Return a line for each reason why cells of a study are pointless."""
-    points = list({cell.kind[:-1]: cell for cell in cells}.values())
+    points = list({cell.grid_point: cell for cell in cells}.values())
     found = [line for cell in points for line in _in_vain(cell) or _unfaded(cell)]
     found += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]
     found = list(dict.fromkeys(found))
@@ -231,7 +236,7 @@ def _table(cell: Cell, part: str = "") -> str:
 def _in_vain(cell: Cell) -> list[str]:
     learner, config = load_learner(cell.learner)
     settings: Any = build(config, cell.settings, f"settings of {cell.learner}")
-    counted = "rounds" if cell.update_every else "episodes"
+    counted = "iterations" if cell.update_every else "episodes"
     warm_up = getattr(settings, "warmup_episodes", 0)
     if warm_up >= cell.episodes:
         return [
@@ -264,7 +269,7 @@ def _unfaded(cell: Cell) -> list[str]:
     over = noise.get("decay_episodes") or 0
     if not fades or over <= 2 * cell.episodes:
         return []
-    counted = "rounds" if cell.update_every else "episodes"
+    counted = "iterations" if cell.update_every else "episodes"
     return [
         f"{cell.learner} explores nearly as much at the end as at the beginning: that fades over {over} {counted}, the "
         f"run has {cell.episodes}; set decay_episodes in {_table(cell, part)} to {max(1, cell.episodes // 3)}, a third"

@@ -23,7 +23,7 @@ from replaybench.runtime.quantities import duration
 
 
 class Round(NamedTuple):
-    """A finished round of a cell.
+    """A finished round of a cell: an episode, or an iteration if updates follow a number of steps.
 
     Attributes:
         done: number of finished rounds.
@@ -52,7 +52,7 @@ _SHARE: Final = 0.005
 
 
 class Journal:
-    """Decides which rounds become events."""
+    """A filter that decides which rounds become events in the journal file, so that the file stays small."""
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
@@ -60,7 +60,7 @@ class Journal:
         self._rewards: dict[str, list[float]] = {}
 
     def round(self, key: str, state: Round, of: int) -> Event | None:
-        """Return the event of a cell's round, or None if the last was too recent; rewards in between are averaged."""
+        """Return the event of a cell's round, its reward the mean since the last event; None if that was too recent."""
         now = time.monotonic()
         began = self._began.setdefault(key, now)
         rewards = self._rewards.setdefault(key, [])
@@ -91,7 +91,7 @@ def line(new: Event) -> str:
 
 
 class JournalFile:
-    """Writes the journal."""
+    """The journal file of a sweep, open for appending events."""
 
     def __init__(self, path: Path) -> None:
         # A link is not followed: the folder may come from a stranger.
@@ -106,7 +106,7 @@ class JournalFile:
         self._file.write(line(new).encode())
 
     def touch(self) -> None:
-        """Renew the file's time, unless the file server is away."""
+        """Set the file's modification time to now; do nothing if the file server does not respond."""
         with contextlib.suppress(OSError):
             os.utime(self._file.fileno())
 
@@ -116,7 +116,7 @@ class JournalFile:
 
 
 class JournalReader:
-    """Reads a growing journal."""
+    """A reader of a sweep's journal file, which may grow while it is read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

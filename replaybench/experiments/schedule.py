@@ -19,7 +19,11 @@ from replaybench.runtime.quantities import duration
 
 
 def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
-    """Return the task of a plant at a control rate in Hz; `discount` as in a study (de Bruin et al. 2018, 6.4)."""
+    """Return the task of a plant at a control rate `frequency` [Hz].
+
+    With `discount = "horizon"`, the discount and the factor on rewards are those for an equal horizon in seconds at
+    every rate (de Bruin et al. 2018, section 6.4); else they are the plant's own.
+    """
     ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
         observation_size=len(observe or plant.state_names),

@@ -87,7 +87,7 @@ def follow(
 
 
 class Snapshots:
-    """Contents of the buffers, and policies, along a run of `rounds` rounds; K snapshots, after `snapshot_rounds`.
+    """K snapshots of buffers and policies in a run of `rounds` rounds, taken after those of `snapshot_rounds`.
 
     Policies are stored for plants of two states that are both observed, in their order (`observe`, all if empty), and
     for learners that have values and whose greedy action depends on the state only. A resumed run writes into the same
@@ -107,11 +107,11 @@ class Snapshots:
         self, plant: Plant, frequency: float, agent: Learner, members: int, rounds: int, observe: Sequence[str] = ()
     ) -> None:
         self._rounds, self._ends, self._frequency = snapshot_rounds(rounds), tenth_ends(rounds), frequency
-        looks = len(self._rounds)
+        count = len(self._rounds)
         self.contents: dict[str, NDArray[Any]] = {
             "collected": np.zeros((members, TENTHS), np.int64),
-            "origin": np.zeros((members, looks, TENTHS), np.int64),
-            "exploration": np.full((members, looks), np.nan),
+            "origin": np.zeros((members, count, TENTHS), np.int64),
+            "exploration": np.full((members, count), np.nan),
         }
         self.policies: dict[str, NDArray[Any]] = {}
         self.plant = plant if isinstance(plant, OdePlant) and has_surfaces(plant) else None
@@ -120,11 +120,11 @@ class Snapshots:
             self._states = pixel_states(self.plant, PIXELS).reshape(1, -1, 2).astype(np.float32)
             square, steps = (PIXELS, PIXELS), plant.steps_per_episode(frequency)
             shapes = {"value": square, "action": (*square, len(plant.action_names)), "path": (steps + 1, 2)}
-            run = min(members, MOST_MEMBERS), looks
+            run = min(members, MOST_MEMBERS), count
             self.policies = {name: np.full((*run, *shape), np.nan, np.float32) for name, shape in shapes.items()}
             self.policies["greedy"] = np.full(run, np.nan)
 
-    def look(self, done: int, agent: Learner, replay: Replay) -> None:
+    def take(self, done: int, agent: Learner, replay: Replay) -> None:
         """Take a snapshot after `done` rounds, if one is due; `agent` may have only the members that are recorded."""
         for tenth, end in enumerate(self._ends):
             if end >= done:
@@ -132,11 +132,11 @@ class Snapshots:
         if done not in self._rounds:
             return
         with np.errstate(over="ignore", invalid="ignore"):  # from failed members
-            self._look_into_buffers(self._rounds.index(done), replay)
+            self._describe_buffers(self._rounds.index(done), replay)
             if self.policies:
-                self._look_at_policies(self._rounds.index(done), agent)
+                self._describe_policies(self._rounds.index(done), agent)
 
-    def _look_into_buffers(self, place: int, replay: Replay) -> None:
+    def _describe_buffers(self, place: int, replay: Replay) -> None:
         exploration = replay.columns.column("exploration")
         for m, count in enumerate(replay.count):
             serial = replay.columns.serial[m, :count]
@@ -146,7 +146,7 @@ class Snapshots:
             if steps := int(weight.sum()):  # padding of units is 0
                 self.contents["exploration"][m, place] = exploration[m, :count].sum(dtype=np.float64) / steps
 
-    def _look_at_policies(self, place: int, agent: Learner) -> None:
+    def _describe_policies(self, place: int, agent: Learner) -> None:
         assert self.plant is not None
         found, kept, members = self.policies, len(self.policies["value"]), len(agent.setting.members)
         states = np.repeat(self._states, members, axis=0)

@@ -1,11 +1,10 @@
-"""Initial policies of learners, and the studies that come with the package."""
+"""Initial policies of learners: the `[start.NAME]` tables of a study."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import operator
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from replaybench.controllers.learner import Learner
 from replaybench.controllers.policies.policy import PolicyFacts, StoredPolicy
 from replaybench.controllers.registry import algorithm_of, name_of
 from replaybench.data.policy_file import digest, members_in, read_policy, take_members
-from replaybench.runtime.atomic import atomic_folder
 from replaybench.runtime.configuration import Name, NonNegativeInt, build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import located
@@ -129,31 +127,3 @@ def _differences(known: StoredPolicy, agent: Learner) -> str:
     unlike = [key for key in mine if key not in _OF_REWARDS and there[key] != here[key]][:_MOST_DIFFERENCES]
     listed = "; ".join(f"{key} = {there[key]} there, {here[key]} here" for key in unlike)
     return f" ({listed})" if listed else ""
-
-
-STUDIES: Final = Path(__file__).parents[1] / "studies"
-EXAMPLES: Final = Path(__file__).parents[1] / "examples"
-
-
-def study_file(path: Path) -> Path:
-    """Return the study file at `path`, or else the package's study of this name, in any case."""
-    if path.is_file():
-        return path
-    names = sorted(file.stem for file in STUDIES.glob("*.toml"))
-    for name in names:
-        if name.casefold() == str(path).casefold():
-            return STUDIES / f"{name}.toml"
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; name a study file in it")
-    raise UserError(f"no such study file: {path}; studies that come with replaybench: {', '.join(names)}")
-
-
-def copy_examples(folder: Path) -> list[Path]:
-    """Copy the package's examples into a new folder; return its files."""
-    if folder.exists():
-        raise UserError(f"{folder} exists already; name a folder that does not")
-    with atomic_folder(folder) as temporary:
-        for path in EXAMPLES.iterdir():
-            if path.is_file():
-                shutil.copyfile(path, temporary / path.name)
-    return sorted(folder.iterdir())

@@ -25,8 +25,9 @@ from replaybench.envs.interface.declarations import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
+from replaybench.experiments.bundled import study_file
 from replaybench.experiments.schedule import make_task, with_phases
-from replaybench.experiments.start import Start, study_file
+from replaybench.experiments.start import Start
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.runtime.configuration import (
@@ -85,12 +86,12 @@ class Study:
     - `frequency`: control rates in Hz; each plant's own if empty.
     - `capacity`: experiences that bounded retentions without a capacity of their own (`FIFO(5000)`) hold.
     - `update_every`: steps between updates, 0 for updates after each episode; each plant's own if not given. With a
-      number of steps, a member begins another episode when one has ended, and an episode of `episodes` is a round of as
-      many steps as the longest has.
+      number of steps, a member begins another episode when one has ended, and `episodes` counts iterations of as many
+      steps as the longest episode has.
     - `horizon_steps`: steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for those of the run;
       after them schedules stay at their end.
     - `evaluate_every_steps`: steps of a member between evaluations without exploration, of `evaluation_episodes`
-      episodes, at the end of a round; 0 for none. Nothing is learned from them.
+      episodes, at the end of an episode or iteration; 0 for none. Nothing is learned from them.
     - `discount`: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds, and scales rewards
       likewise (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step, a list of them another axis:
       learners are then named `DDPG:discount=0.99`. `discount` may also be in the table of a plant or a learner; a
@@ -371,9 +372,14 @@ class Cell:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
-    def kind(self) -> tuple[str | float, ...]:
-        """Equal for cells of one study that differ only in their seeds."""
-        return self.plant, self.learner, self.strategy, self.noise, self.frequency, self.members
+    def grid_point(self) -> tuple[str | float, ...]:
+        """Place in the study's grid; the blocks of seeds of one point have the same."""
+        return self.plant, self.learner, self.strategy, self.noise, self.frequency
+
+    @property
+    def configuration(self) -> tuple[str | float, ...]:
+        """Equal for cells of one study that differ only in their seeds, not in the number of these."""
+        return *self.grid_point, self.members
 
     @property
     def label(self) -> str:
@@ -393,7 +399,7 @@ class Cell:
 
     @functools.cached_property
     def steps_per_episode(self) -> int:
-        """Steps of the longest episode, and of a round."""
+        """Steps of the longest episode, and of an iteration."""
         return make_plant(self.plant, **self.parameters).steps_per_episode(self.frequency)
 
     @property
@@ -458,6 +464,6 @@ def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cel
     return found
 
 
-def last_episodes(count: int, rounds: bool) -> int:
-    """Return how many of a run's last training episodes make its final score: 100, or the last tenth of its rounds."""
-    return max(1, count // 10) if rounds else min(FINAL_EPISODES, count)
+def last_episodes(count: int, iterations: bool) -> int:
+    """Return how many of a run's episodes make its final score: the last 100, or of iterations the last tenth."""
+    return max(1, count // 10) if iterations else min(FINAL_EPISODES, count)

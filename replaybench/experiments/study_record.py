@@ -24,21 +24,21 @@ from replaybench.runtime.provenance import ComputeSession, session_facts, this_c
 
 def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
     """Return the sessions in the facts of a cell's file."""
-    stints = facts.get("stints")
-    if not isinstance(stints, list) or not stints or not all(isinstance(stint, dict) for stint in stints):
+    sessions = facts.get("stints")
+    if not isinstance(sessions, list) or not sessions or not all(isinstance(each, dict) for each in sessions):
         raise UserError(f"{path} does not say who computed it")
-    return tuple(build(ComputeSession, stint, f"{path}: stint") for stint in stints)
+    return tuple(build(ComputeSession, each, f"{path}: stint") for each in sessions)
 
 
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
     """Write the origin of each cell, finished or not, and of the results; seconds are sums over computed cells."""
     origins = {cell.id: _origin(folder.cell(cell.id)) for cell in cells}
-    stints = [stint for shared, own in origins.values() if not shared for stint in own]
+    sessions = [session for shared, own in origins.values() if not shared for session in own]
     facts = {
         "study": name,
         "complete": complete,
-        "started": min((stint.started for stint in stints), default=None),
-        "seconds": round(sum(stint.seconds for stint in stints), 3),
+        "started": min((session.started for session in sessions), default=None),
+        "seconds": round(sum(session.seconds for session in sessions), 3),
         "written": {"at": utc_now(), "argv": sys.argv[1:], **dataclasses.asdict(this_code())},
         "cells": {
             cell.id: {

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Point = tuple[str, float, float]
-"""A plant, a rate and a noise, which have their references."""
+"""A plant, a rate and a noise: scores at each have references of their own."""
 
 
 class Outcome(NamedTuple):
@@ -73,7 +73,7 @@ def run_sweep(
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
-    """Run a study in local workers, or on the Dask `cluster` at an address, or continue its folder."""
+    """Run a study into a folder, or continue the sweep in it; in local workers, or on a Dask `cluster`, its address."""
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
     if study.device != "cpu" and cluster is None and planned.open:
@@ -131,12 +131,14 @@ def run_sweep(
 
 
 class _Store:
-    """Stores the results of jobs in a run folder: references, and the files of cells."""
+    """The callback that stores the result of each job: a reference, or the files of a cell in the run folder."""
 
     def __init__(self, folder: RunFolder, todo: Plan, points: Mapping[Point, Cell], display: Display) -> None:
         self._folder, self._display, self._open = folder, display, {cell.id for cell in todo.open}
         self._points = {f"{point}": cell for point, cell in points.items()}
-        self._twins: dict[str, list[tuple[Cell, Cell]]] = {}  # by id of a computed cell, those with the same runs
+        self._twins: dict[
+            str, list[tuple[Cell, Cell]]
+        ] = {}  # by id of a computed cell: it, with each cell of the same runs
         for cell in todo.cells:
             if source := todo.shared.get(cell.id):
                 self._twins.setdefault(source.id, []).append((source, cell))
@@ -155,7 +157,7 @@ class _Store:
             write_solved(self._folder, cell.fingerprint, cell.frequency, solved)
 
     def share_finished(self) -> None:
-        """Share the results of cells that an earlier sweep finished."""
+        """Copy the results of the cells that an earlier sweep finished to the cells with the same runs."""
         for key in self._twins.keys() - self._open:
             self._share(key)
 
@@ -166,14 +168,14 @@ class _Store:
 
 
 def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
-    """Compute a cell's references, or read them from the cache; if `shown`, also the surfaces of the solution."""
+    """Return a cell's references, computed or from the cache, and if `shown` the surfaces of dynamic programming."""
     plant = cell.make_plant()
     found = reference(plant, cell.frequency, cell.noise, rule)
     return found, solved_surfaces(plant, cell.frequency, rule) if shown else None
 
 
 def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
-    """Write the results of a finished cell into the folder of an equal one; the buffer is not copied."""
+    """Write the results of a finished cell into the folder of a cell with the same runs; the buffer is not copied."""
     here, there = folder.cell(source.id), folder.cell(cell.id)
     own: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "shared_from": source.id}
     if (here / "policy.safetensors").is_file():
@@ -199,7 +201,7 @@ def run_cell_task(
 
 
 def in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a task that finds users' files from `folder`."""
+    """Run a task with users' files named relative to `folder`."""
     with names_from(folder):
         return task(*arguments)
 
@@ -214,19 +216,24 @@ def store_files(folder: Path, files: dict[str, bytes]) -> None:
 def _jobs(
     study: Study, points: dict[Point, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
 ) -> list[Job]:
-    """Return the jobs in order: references of all points, and the open cells, which workers write to `home`."""
+    """Return the jobs in order: the references of all points, and the open cells, the longest first.
+
+    Workers write the files of cells to `home`, or return them if it is None.
+    """
     # Dynamic programming is without noise: one solution of a plant and rate is shown.
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
-    refer, learn = (partial(in_folder, study.folder, task) for task in (reference_task, run_cell_task))
-    first = [Job(f"{point}", refer, (cell, study.reference, point in shown)) for point, cell in points.items()]
-    # The longest cells first, so that no long one runs alone at the end.
+    compute_reference, train = (partial(in_folder, study.folder, task) for task in (reference_task, run_cell_task))
+    references = [
+        Job(f"{point}", compute_reference, (cell, study.reference, point in shown)) for point, cell in points.items()
+    ]
     sizes = for_each(cells, attrgetter("total_steps"))
-    then = []
-    for _, cell in sorted(zip(sizes, cells, strict=True), key=lambda sized: -sized[0]):
-        where = (home and home.cell(cell.id), study.buffers, seconds)
-        then.append(Job(cell.id, learn, (cell, *where), stops=True))
+    longest_first = [cell for _, cell in sorted(zip(sizes, cells, strict=True), key=lambda sized: -sized[0])]
+    training = [
+        Job(cell.id, train, (cell, home and home.cell(cell.id), study.buffers, seconds), stops=True)
+        for cell in longest_first
+    ]
     # The first cell comes second: its learner is compiled while another worker compiles dynamic programming.
-    return [*first[:1], *then[:1], *first[1:], *then[1:]]
+    return [*references[:1], *training[:1], *references[1:], *training[1:]]
 
 
 def _write_results(

@@ -147,7 +147,7 @@ def _names(data: xr.Dataset) -> list[str]:
 
 
 def score_columns(data: xr.Dataset) -> dict[str, list[Any]]:
-    """Return the scores and references of all cells that were run as columns by name, a row for each cell."""
+    """Return columns by name, with a row for each cell that was run: its place on the axes, scores and references."""
     there = runs_there(data).any("seed").transpose(*AXES)
     names = [name for name in data.data_vars if set(data[name].dims) == set(AXES)]
     names += [name for name in data.data_vars if str(name).startswith("reference_") and data[name].ndim]

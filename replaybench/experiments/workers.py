@@ -49,9 +49,12 @@ Finish = Callable[[str, Any], None]
 
 
 class Job(NamedTuple):
-    """A function to call in a worker with these arguments and a `Report`; they and the result can be pickled.
+    """A function call for a worker process.
 
-    `key` is its name in reports. If it `stops`, it supports a request to stop; other jobs are killed.
+    Attributes:
+        key: the job's name in reports.
+        function: called with the `arguments` and a `Report`; all of these and the result can be pickled.
+        stops: whether the function ends by itself if the `Report` returns False; other jobs are killed.
     """
 
     key: str

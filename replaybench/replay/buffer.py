@@ -1,7 +1,8 @@
 """`Replay`: the experience buffer of a population under one strategy.
 
-It owns columns, rank orders, retention and sampling, and only it writes. Strategies do not depend on each other, and
-learners do not depend on the strategy: they return annotations for the samples that they receive.
+`Replay` owns the stored columns, rank orders and traces, and only `Replay` writes to them. Strategies read them and do
+not depend on each other. Learners do not depend on the strategy: they return annotations, such as TD errors, for the
+samples that they receive.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
             raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
 
 
-_AT_ONCE_BYTES: Final = 1 << 20  # bytes that are drawn ahead, so that they are still in cache when used
+_CHUNK_BYTES: Final = 1 << 20  # most bytes of batches sampled together, so that they are still in cache when used
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
@@ -183,12 +184,12 @@ class Replay:
         self._arrays = _BatchArrays(self.columns, b, 1)
 
     @property
-    def at_once(self) -> int:
-        """Maximum number of batches per call of `sample`: as many as fit in cache; 1 if draws depend on updates."""
+    def max_chunk(self) -> int:
+        """Largest number of updates per call of `sample`: as many as fit in cache; 1 if draws depend on updates."""
         if not self.strategy.sampling.independent or self.weighting is not None or self.uses_feedback:
             return 1
         row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
-        return max(1, _AT_ONCE_BYTES // (len(self.members) * self.batch_size * row_bytes))
+        return max(1, _CHUNK_BYTES // (len(self.members) * self.batch_size * row_bytes))
 
     def add(self, experience: Mapping[str, NDArray[Any]], active: Bools, ended: Bools | None = None) -> None:
         """Offer one experience `[M, width]` per field of each active member (`[M]`).
@@ -230,7 +231,7 @@ class Replay:
             self.traces.store(experience, slots, active, ended)
 
     def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
-        """Draw a batch for every member and for each of `updates` ≤ `at_once` successive updates.
+        """Draw a batch for every member and for each of `updates` ≤ `max_chunk` successive updates.
 
         A member's batches follow each other: arrays are `[M·U, B, …]`. A member that stores nothing yet gets rows of
         zeros with weights and learning-rate factor 0.
@@ -346,12 +347,12 @@ class Replay:
         return state
 
     def _running(self) -> list[Any]:
-        """Return the parts that have a state."""
+        """Return the parts with a `state_dict`."""
         parts = (self.retention, self.sampling, self.drop, self.assembly, self.synth, self.weighting, self.noise)
         return [part for part in (*parts, self.traces) if part]
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`: the next draws are identical.
+        """Restore a `state_dict`; the next draws are those that the saved buffer would make.
 
         Raises:
             ValueError: the arrays are inconsistent; kernels do not check bounds and would read beyond them.

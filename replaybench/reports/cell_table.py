@@ -15,7 +15,7 @@ from replaybench.data.record import open_record, read_header
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.plant import describe_steps
 from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
-from replaybench.experiments.cells import cells_of
+from replaybench.experiments.cell_lookup import cells_of
 from replaybench.experiments.plan import Plan, check_room, plan, plan_warnings
 from replaybench.experiments.schedule import horizon
 from replaybench.experiments.study import Cell, Study, last_episodes
@@ -152,7 +152,7 @@ def _cell_table(name: str, todo: Plan, folder: RunFolder) -> FittedTable:
     title += f", {len(todo.shared)} of the same runs as others" if todo.shared else ""
     points: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in todo.cells:
-        points.setdefault(cell.kind[:-1], []).append(cell)
+        points.setdefault(cell.grid_point, []).append(cell)
     further = len(points) - _PLAN_ROWS
     caption = f"… and {further} further grid points" if further > 0 else ""
     table = FittedTable(_PLAN_HEADINGS, _NAMES, _PLAN_RIGHT, _PLAN_DROPPABLE, title=title, caption=caption)

@@ -221,9 +221,10 @@ def _type_of(hint: Any) -> Any:
 
 
 def _one_of(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any:
-    """Make that one of several dataclasses which a table names by a key; the first if it names none.
+    """Build the one of several dataclasses that a table selects; the first if it selects none.
 
-    The key is a field that has a different literal type in each of them, e.g. `form: Literal["process"]`.
+    The dataclasses have a common field with a different literal type in each, e.g. `form: Literal["process"]`. The
+    table selects by its entry under that name.
     """
     if not isinstance(table, Mapping):
         raise UserError(f"{where} must be a table, not {shown(table)}")

@@ -116,7 +116,7 @@ class Stopwatch:
         self._began = time.monotonic()
         forget_peak()
 
-    def stints(self) -> tuple[ComputeSession, ...]:
+    def sessions(self) -> tuple[ComputeSession, ...]:
         """Return the earlier sessions and the current one up to now."""
         return (
             *self._earlier,
@@ -124,11 +124,11 @@ class Stopwatch:
         )
 
 
-def session_facts(stints: Sequence[ComputeSession]) -> dict[str, Any]:
+def session_facts(sessions: Sequence[ComputeSession]) -> dict[str, Any]:
     """Return the facts of a file's origin: `stints`, and the sum of their `seconds`."""
     return {
-        "stints": [dataclasses.asdict(stint) for stint in stints],
-        "seconds": sum(stint.seconds for stint in stints),
+        "stints": [dataclasses.asdict(session) for session in sessions],
+        "seconds": sum(session.seconds for session in sessions),
     }
 
 

@@ -70,11 +70,11 @@ def test_every_sampling_can_feed_it(learner: str) -> None:
         assert all(np.isfinite(values).all() for values in run.metrics.values()), strategy
 
 
-@pytest.mark.parametrize("learner", [name for name in LEARNERS if load_learner(name)[0].several_at_once])
+@pytest.mark.parametrize("learner", [name for name in LEARNERS if load_learner(name)[0].supports_chunks])
 def test_updates_done_at_once_are_those_done_one_by_one(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = cell_of(learner, "FULL[Uniform]")
     many = advanced(cell)
-    monkeypatch.setattr(Replay, "at_once", 1)
+    monkeypatch.setattr(Replay, "max_chunk", 1)
     one = advanced(cell)
     np.testing.assert_array_equal(many.reward, one.reward)
     assert not difference(many.agent.state_dict(), one.agent.state_dict())

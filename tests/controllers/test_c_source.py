@@ -91,7 +91,7 @@ def test_it_acts_as_predict_does_bit_for_bit(case: str, tmp_path: Path) -> None:
     library = compiled(c_source(policy, "p", ["test"], None), tmp_path)
     observations = np.random.Generator(np.random.PCG64(0)).normal(size=(EXPERIENCES, 3)).astype(np.float32)
     ours, theirs = predicted(policy, observations), acted(library, observations, 2)
-    assert len(np.unique(ours)) > (1 if policy.agent.policy_form().table is not None else 5000)
+    assert len(np.unique(ours)) > (1 if policy.agent.policy_head().table is not None else 5000)
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -207,6 +207,6 @@ def test_it_fits_a_microcontroller(case: str, tmp_path: Path) -> None:
     assert asked <= {"tanhf", "sqrtf", "memcpy", "memset"}, "fused multiply-adds are instructions of the processor"
     told = subprocess.run(["arm-none-eabi-size", path], check=True, capture_output=True, text=True).stdout
     text, data, bss = map(int, told.splitlines()[1].split()[:3])
-    numbers = 4 * cost_of(policy_of(case).agent.policy_form()).parameters
+    numbers = 4 * cost_of(policy_of(case).agent.policy_head()).parameters
     assert numbers < text < numbers + 2500
     assert data == bss == 0, "it has no state"

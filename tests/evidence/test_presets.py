@@ -32,7 +32,7 @@ def test_is_a_study_at_every_scale(name: str) -> None:
         pytest.skip(preset.missing)
     cells = {scale: preset.study(scale).cells() for scale in get_args(Scale)}
     assert not [line for planned in cells.values() for line in plan_warnings(planned) if "learns nothing" in line]
-    points = {scale: {cell.kind[:-1] for cell in cells[scale]} for scale in get_args(Scale)}
+    points = {scale: {cell.grid_point for cell in cells[scale]} for scale in get_args(Scale)}
     assert points["quick"] <= points["standard"] <= points["paper"]
     fewer = points["quick"] < points["paper"]
     assert not fewer or any("at scale quick" in said for said in preset.figure.reduced)

@@ -21,7 +21,7 @@ from replaybench.envs.interface.plant import Params, Plant, Vector
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import make_plant
-from replaybench.exchange.log_columns import Missing, claimed, control_rate
+from replaybench.exchange.log_columns import Missing, control_rate, reserved_names
 from replaybench.exchange.logs_to_buffer import convert
 from replaybench.exchange.recording import Arrays, Summary
 from replaybench.runtime.errors import UserError
@@ -35,7 +35,7 @@ def imported(
     path: Path, plant: Plant, columns: dict[str, str] | None = None, missing: Missing = "refuse", **options: Any
 ) -> tuple[Arrays, Summary]:
     frequency, time = options.pop("frequency", None), options.pop("time", None)
-    log = read_log(path, time, missing != "refuse", claimed(plant, columns or {}), TextOptions(**options))
+    log = read_log(path, time, missing != "refuse", reserved_names(plant, columns or {}), TextOptions(**options))
     arrays, _, summary = convert(log, plant, columns, frequency, missing=missing)
     return arrays, summary
 

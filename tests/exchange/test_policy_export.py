@@ -21,7 +21,7 @@ from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.data.record import write_record
 from replaybench.data.run_folder import RunFolder
 from replaybench.exchange.policy_export import ExportForm, export_policy
-from replaybench.experiments.cells import find_policy, find_recording
+from replaybench.experiments.cell_lookup import find_policy, find_recording
 from replaybench.runtime.errors import UserError
 
 

@@ -111,7 +111,7 @@ def test_segments_that_end_with_their_episode_are_replayed_as_often(
 
 def test_a_learner_need_not_say_what_form_its_policy_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only exports ask for it, and altered actions where there are choices."""
-    monkeypatch.setattr(DDPG, "policy_form", Learner.policy_form)
+    monkeypatch.setattr(DDPG, "policy_head", Learner.policy_head)
     CellRun(make_cell(strategies=("Synth(action=0.5)*FIFO[Uniform]",))).advance()
 
 

@@ -160,18 +160,18 @@ def test_references_stand_beside_and_close_ends_give_no_score(made: tuple[xr.Dat
 
 
 def test_rounds_are_told_from_episodes() -> None:
-    for every, word, last in ((0, "episodes", EPISODES), (1, "rounds", 2), (200, "rounds", 2)):
+    for every, word, last in ((0, "episodes", EPISODES), (1, "iterations", 2), (200, "iterations", 2)):
         some = cells(update_every=every, plants=("Magman",))
         data = dataset.assemble(some, {}, {cell.id: Path("none") for cell in some}).isel(plant=0)
-        assert (dataset.counted_in(data), dataset.in_rounds(data)) == (word, every > 0)
+        assert (dataset.counted_in(data), dataset.in_iterations(data)) == (word, every > 0)
         assert dataset.the_last(data.isel(episode=slice(10)), "training") == (
-            "the last training round" if every else "all 10 training episodes"
+            "the last training iteration" if every else "all 10 training episodes"
         )
         assert dataset.last_of(data) == last
-        assert dataset.the_last(data) == ("the last 2 rounds" if every else "all 20 episodes")
+        assert dataset.the_last(data) == ("the last 2 iterations" if every else "all 20 episodes")
     bare = data.drop_vars(["episode_metric", "update_every", "reference_rule"])
     assert (dataset.episode_metric(bare), dataset.rule_of(bare)) == ("mean reward", None)
-    assert not dataset.in_rounds(bare)
+    assert not dataset.in_iterations(bare)
     steps = np.full((2, 3, 4), 100.0)
     steps[1] = 200.0
     lengths = xr.Dataset({"episode_steps": (("frequency", "seed", "episode"), steps)})

@@ -21,7 +21,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.experiments import cell as cell_module
 from replaybench.experiments import device_cell, snapshots, sweep
 from replaybench.experiments.cell import CellRun, run_cell
-from replaybench.experiments.cells import load_policy
+from replaybench.experiments.cell_lookup import load_policy
 from replaybench.experiments.progress import Round
 from replaybench.experiments.study import Cell
 from replaybench.experiments.workers import Job

@@ -197,7 +197,10 @@ def test_a_running_sweep_in_words(cells: list[Cell]) -> None:
     """Time left follows the pace of each learner, also of a resumed cell; earlier sweeps count as work."""
     state = History(cells, 1, attrgetter("steps_per_episode"))
     assert state.seconds_left() is None
-    assert state.in_words() == "0/2 cells, 0% of the episodes, compiling, or in the first round, references 0/1"
+    assert (
+        state.in_words()
+        == "0/2 cells, 0% of the episodes, compiling, or in the first episode or iteration, references 0/1"
+    )
     point = {"plant": "PendulumDCSC", "frequency": 50.0, "noise": 0.0}
     state.take(event("reference", **point, random=-160.0, dp=-20.0, usable=True))
     for at, done in ((0.0, 50), (10.0, 60)):

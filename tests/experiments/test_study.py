@@ -23,9 +23,9 @@ from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import SB3
 from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.evidence.claims_evidence import Evidence
+from replaybench.experiments.bundled import EXAMPLES
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.plan import plan_warnings
-from replaybench.experiments.start import EXAMPLES
 from replaybench.experiments.study import Cell, Study, last_episodes, read_study, reference_cells
 from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.runtime.configuration import build
@@ -244,9 +244,9 @@ def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
         dataclasses.replace(first, fingerprint="0").make_plant()
 
 
-def test_the_last_episodes_are_a_hundred_or_a_tenth_of_the_rounds() -> None:
-    assert [last_episodes(count, rounds=False) for count in (3000, 101, 100, 60, 1)] == [100, 100, 100, 60, 1]
-    assert [last_episodes(count, rounds=True) for count in (3000, 60, 19, 5)] == [300, 6, 1, 1]
+def test_the_last_episodes_are_a_hundred_or_a_tenth_of_the_iterations() -> None:
+    assert [last_episodes(count, iterations=False) for count in (3000, 101, 100, 60, 1)] == [100, 100, 100, 60, 1]
+    assert [last_episodes(count, iterations=True) for count in (3000, 60, 19, 5)] == [300, 6, 1, 1]
 
 
 def made(**changes: Any) -> Study:

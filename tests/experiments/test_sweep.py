@@ -26,7 +26,7 @@ from replaybench.data.run_folder import RunFolder
 from replaybench.experiments import results_file, workers
 from replaybench.experiments import sweep as module
 from replaybench.experiments.cell import run_cell
-from replaybench.experiments.cells import find_policy, find_recording
+from replaybench.experiments.cell_lookup import find_policy, find_recording
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.interruption import Interrupted, Terminated, interruptions, stopping_raises
 from replaybench.experiments.plan import plan, plan_warnings, same_runs

@@ -17,7 +17,7 @@ from replaybench.experiments.dataset import assemble
 from replaybench.experiments.study import Cell, Study
 from replaybench.runtime.provenance import Stopwatch, session_facts
 
-ORIGIN = session_facts(Stopwatch().stints())
+ORIGIN = session_facts(Stopwatch().sessions())
 RANDOM, DP, ZERO, LQR = -160.0, -20.0, -157.0, np.nan
 USABLE = Reference("PendulumDCSC", 50.0, 0.0, RANDOM, 3.0, ZERO, LQR, DP, DP, DP, 0.95, (3, 3), 3, 9, "paper")
 TOO_CLOSE = dataclasses.replace(USABLE, random=-30.0, dp=-28.0, zero=-31.0, lqr=-29.0)

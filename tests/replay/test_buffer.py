@@ -92,7 +92,7 @@ def test_batches_drawn_at_once_are_those_drawn_one_by_one() -> None:
     for replay in (one, many):
         fill(replay, 20)
         replay.count[1] = 0
-    assert many.at_once > updates
+    assert many.max_chunk > updates
     for first in (0, updates):
         drawn = many.sample(Context(first, 2 * updates, 0.5), updates)
         for update in range(updates):

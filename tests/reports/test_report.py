@@ -215,7 +215,7 @@ def test_an_interrupted_sweep_is_called_incomplete(tmp_path: Path) -> None:
 
 
 def test_plants_without_a_reference_are_scored_by_their_own_metric(tmp_path: Path) -> None:
-    """Here by returns of a tenth of the rounds; the other plant's scores are of episodes."""
+    """Here by returns of a tenth of the iterations; the other plant's scores are of episodes."""
 
     def mix(data: xr.Dataset) -> xr.Dataset:
         data["reference_dp"].values[1] = np.nan
@@ -226,7 +226,7 @@ def test_plants_without_a_reference_are_scored_by_their_own_metric(tmp_path: Pat
     path = changed(study(tmp_path, 0.8, 0.3, plants=2), mix)
     text = unescape(make_report(path))
     assert "FIFO[Uniform] scored highest: return −1." in text
-    assert "The mean of all 60 training episodes or the last 6 training rounds of each run" in text
+    assert "The mean of all 60 training episodes or the last 6 training iterations of each run" in text
     assert "on the scale μᵣ the first and the last are 0 and 1." in text
     assert "on the scale μᵣ" not in make_report(changed(path, lambda data: data.isel(plant=[1]), "alone.nc"))
 

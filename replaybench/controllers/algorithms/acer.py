@@ -145,7 +145,7 @@ def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
 class ACER(Learner):
     """M independent learners with policy, average policy, V and A (or Q) networks."""
 
-    several_at_once = True
+    supports_chunks = True
     metric_names = ("kl", "ratio_truncated")
     policy_network: PopulationMLP
 
@@ -162,8 +162,11 @@ class ACER(Learner):
         self.average, self.numbers = self.targets["policy"], numbers_of(config, setting.task)
         self.fields, self.draws = {"behaviour_mean": a}, setting.stream("update")
         batch = config.batch_size * config.segment
-        self._policy, self._value = self.learned("policy", batch), self.learned("value", batch + config.batch_size)
-        self._advantage = self.learned("advantage", batch * (1 + self.numbers.samples))
+        self._policy, self._value = (
+            self.train_state("policy", batch),
+            self.train_state("value", batch + config.batch_size),
+        )
+        self._advantage = self.train_state("advantage", batch * (1 + self.numbers.samples))
         self._other_tape = self.advantage.tape(batch)
 
     def perturb(self, observation: AnyFloats) -> Explored:
@@ -173,19 +176,19 @@ class ACER(Learner):
         return Explored(action, np.abs(action - mean).sum(axis=1), {"behaviour_mean": mean})
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        return self.policy_network(self.seen(observation))
+        return self.policy_network(self.normalised(observation))
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         mean = self.policy(observation)
         noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + self.config.sigma * noise, mean.dtype)
 
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         return PolicyHead(self.policy_network, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return V `[M, N]`."""
-        return self.normaliser.rewards.restored(self.value_network(self.seen(observation))[:, :, 0])
+        return self.normaliser.rewards.restored(self.value_network(self.normalised(observation))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
         """Return mean D_KL(μ‖π) over stored steps, μ the behaviour, and the share of them with ρ > c, `[M]` each."""

@@ -122,7 +122,7 @@ class ACERDiscrete(Learner):
         table: float32 `[n, A]`, the actions.
     """
 
-    several_at_once = True
+    supports_chunks = True
     discrete = True
     metric_names = ("kl", "ratio_truncated", "entropy")
     policy_network: PopulationMLP
@@ -138,7 +138,7 @@ class ACERDiscrete(Learner):
         self.average, self.numbers = self.targets["policy"], numbers_of(config, task.discount)
         self.fields, self.exploration = {"choice": 1, "behaviour": n}, PolicyDraws(setting, 1, draw_uniform)
         batch = config.batch_size * (config.segment + 1)
-        self._policy, self._critic = (self.learned(name, batch) for name in shapes)
+        self._policy, self._critic = (self.train_state(name, batch) for name in shapes)
 
     @classmethod
     def check(cls, config: ACERDiscreteConfig, actions: Actions, refer: bool = False) -> None:
@@ -160,7 +160,7 @@ class ACERDiscrete(Learner):
         return _softmax(logits)[0].astype(logits.dtype)
 
     def _logits(self, observation: AnyFloats) -> AnyFloats:
-        return self.policy_network(self.seen(observation))
+        return self.policy_network(self.normalised(observation))
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
         logits = self._logits(observation)
@@ -175,12 +175,12 @@ class ACERDiscrete(Learner):
         """Return the actions `[…, A]` of choices `[…]`, NaN where one of the `numbers` `[…, n]` is."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         return PolicyHead(self.policy_network, 0, len(self.table), table=self.table)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return V = Σ_a π(a) Q(a) `[M, N]`."""
-        q = self.critic(self.seen(observation))
+        q = self.critic(self.normalised(observation))
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:

@@ -76,11 +76,11 @@ class DDPGConfig(Settings):
 class DDPG(Learner):
     """M independent actor-critic pairs with target networks.
 
-    ReF-ER needs Gaussian exploration. Far-policy samples then add nothing to the critic's gradient, and to the actor's
-    only the penalty of Rule 2 (Novati & Koumoutsakos 2019, eq. 10; Rule 1 clips both gradients, section 4).
+    ReF-ER needs Gaussian exploration. With Rule 1, far-policy samples add nothing to the critic's gradient, and to the
+    actor's gradient only the penalty of Rule 2 (Novati & Koumoutsakos 2019, section 4 and eq. 10).
     """
 
-    several_at_once = True
+    supports_chunks = True
     supports_refer = True
 
     def __init__(self, config: DDPGConfig, setting: LearnerSetting) -> None:
@@ -94,23 +94,26 @@ class DDPG(Learner):
         if config.l2_form == "weights":
             decay["penalised"] = self.critic.weights()
         self.adams["critic"] = self.adams["critic"]._replace(**decay)
-        self._actor, self._critic = map(self.learned, shapes)
+        self._actor, self._critic = map(self.train_state, shapes)
 
-    def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        return self.memory.evaluate("actor", self.seen(observation), state)
+    def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
+        return self.memory.evaluate("actor", self.normalised(observation), state)
 
-    policy = mean
-
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         return PolicyHead(self.actor, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return Q(s, π(s)) `[M, N]`."""
-        seen = self.seen(observation)
-        return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
+        normalised = self.normalised(observation)
+        return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
-        """Update critic and actor; annotate `td_error` `[M·U, B]` (eq. 4, before updates) and, if known, `rho`."""
+        """Update critic and actor.
+
+        Returns:
+            `td_error`, the δ before each update (eq. 4), and with a behaviour density the importance weight `rho`;
+            `[M·U, B]` each.
+        """
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
         _update(self._actor, self._critic, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
@@ -122,7 +125,10 @@ def _update(
     actor: TrainState, critic: TrainState, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float,
     first: int, delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member, counting updates from `first`; the symbols are those of equations 4 to 6."""
+    """Update every member's critic (eq. 4 and 5) and actor (eq. 6), counting updates from `first`.
+
+    The suffix `_tm1` stands for step t − 1, the sample; `_t` for step t, its successor.
+    """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type
     pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)

@@ -60,7 +60,7 @@ class DQN(Learner):
         choices: `[K, A]`, the last dimension changing fastest.
     """
 
-    several_at_once = True
+    supports_chunks = True
     discrete = True
 
     def __init__(self, config: DQNConfig, setting: LearnerSetting) -> None:
@@ -69,7 +69,7 @@ class DQN(Learner):
         self.choices, self._counts = levels.table, levels.counts
         shapes = {"critic": Shape((task.observation_size, *config.hidden, len(self.choices)))}
         super().__init__(config, setting, shapes, {"critic": config.rate}, targets=shapes)
-        self.critic, self._learned = self.networks["critic"], self.learned("critic")
+        self.critic, self._state = self.networks["critic"], self.train_state("critic")
         self.exploration = PolicyDraws(setting, 2, draw_uniform)
         self.random = np.full(len(setting.members), config.first_random)
 
@@ -92,22 +92,22 @@ class DQN(Learner):
         return Explored(action, np.abs(action - greedy).sum(axis=1))
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        q = self.critic(self.seen(observation))
+        q = self.critic(self.normalised(observation))
         failed = np.isnan(q).any(axis=2, keepdims=True)
         return np.where(failed, np.float32(np.nan), self.choices[q.argmax(axis=2)])
 
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         return PolicyHead(self.critic, 0, len(self.choices), table=self.choices)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return max_a Q(s, a) `[M, N]`."""
-        return self.normaliser.rewards.restored(self.critic(self.seen(observation)).max(axis=2))
+        return self.normaliser.rewards.restored(self.critic(self.normalised(observation)).max(axis=2))
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update the network, and the target network every `copy_every` updates; annotate `td_error` `[M·U, B]`."""
         config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
         settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
-        _update(self._learned, self.experiences(batch, first), self._counts, *settings, first, delta)
+        _update(self._state, self.experiences(batch, first), self._counts, *settings, first, delta)
         return {"td_error": delta}
 
     def _extra_state(self) -> dict[str, NDArray[Any]]:

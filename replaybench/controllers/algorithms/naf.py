@@ -60,7 +60,7 @@ class NAF(Learner):
     ReF-ER needs Gaussian exploration.
     """
 
-    several_at_once = True
+    supports_chunks = True
     supports_refer = True
 
     def __init__(self, config: NAFConfig, setting: LearnerSetting) -> None:
@@ -69,27 +69,27 @@ class NAF(Learner):
         super().__init__(config, setting, shapes, {"network": config.learning_rate}, targets=shapes)
         self.network = self.networks["network"]
         self.form = AdvantageForm(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
-        self._learned = self.learned("network")
+        self._state = self.train_state("network")
 
     def mean(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        mean = self.memory.evaluate("network", self.seen(observation), state)[:, :, 1 : 1 + self.task.action_size]
+        mean = self.memory.evaluate("network", self.normalised(observation), state)[:, :, 1 : 1 + self.task.action_size]
         return elementwise.tanh(mean) if self.config.bounded else mean
 
     def policy(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         return np.clip(self.mean(observation, state), -1, 1)
 
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         return PolicyHead(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return V(s) `[M, N]`."""
-        return self.normaliser.rewards.restored(self.network(self.seen(observation))[:, :, 0])
+        return self.normaliser.rewards.restored(self.network(self.normalised(observation))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Annotate `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each update), and `rho` if known."""
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules = self.experiences(batch, first), self.refer.rules(first)
-        _update(self._learned, self.form, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
+        _update(self._state, self.form, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 
 
@@ -170,7 +170,11 @@ def _update(
     net: TrainState, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float, first: int,
     delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Updates of every member, counted from `first`: ½ δ², and ReF-ER's mixture (eq. 10) if behaviours are known."""
+    """Update every member, counting updates from `first`.
+
+    The loss is ½ δ². With Rule 2 of ReF-ER it is mixed with the divergence from the behaviour (Novati & Koumoutsakos
+    2019, eq. 10).
+    """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = net.network.parameters.dtype, net.network.parameters.dtype.type
     outputs, nothing = np.empty((batch, 1 + actions + actions * (actions + 1) // 2), dtype), np.empty((batch, 0), dtype)

@@ -40,7 +40,7 @@ class SACConfig(Settings):
     `version = "first"` has a value network, whose target network gives the targets. `temperature` is the weight α of
     the entropy; None learns it towards the entropy −A, from `first_temperature` on. The first version has a fixed one,
     0.2 in units of the scaled reward in the studies of replay that use it. In the first `warmup_episodes` episodes
-    (rounds of steps, if updates follow steps) actions are uniformly random and nothing is learned.
+    (iterations, if updates follow steps) actions are uniformly random and nothing is learned.
     """
 
     version: Literal["present", "first"] = "present"
@@ -68,7 +68,7 @@ class SACConfig(Settings):
 class SAC(Learner):
     """M independent actors with twin critics and, in the first version, a value network; the policy itself explores."""
 
-    several_at_once = True
+    supports_chunks = True
     metric_names: tuple[str, ...] = ("temperature",)
 
     def __init__(self, config: SACConfig, setting: LearnerSetting) -> None:
@@ -84,8 +84,8 @@ class SAC(Learner):
         self.log_temperature = self.free_numbers(math.log(config.temperature or config.first_temperature))
         self.adams["temperature"] = make_adam(self.log_temperature, config.temperature_rate, **self._adam)
         self.random_actions, self.update_stream = RandomActions(setting), setting.stream("update")
-        self._learned = {name: self.learned(name) for name in shapes}
-        self._workspace = twin_workspace(self._learned["critic1"].tape, config.batch_size, a, setting.dtype)
+        self._states = {name: self.train_state(name) for name in shapes}
+        self._workspace = twin_workspace(self._states["critic1"].tape, config.batch_size, a, setting.dtype)
 
     def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
         if self.warming_up:
@@ -101,10 +101,10 @@ class SAC(Learner):
         return Explored(explored.action[:, 0], explored.deviation[:, 0])
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        return self._greedy(self.seen(observation))
+        return self._greedy(self.normalised(observation))
 
-    def _greedy(self, seen: AnyFloats) -> AnyFloats:
-        return elementwise.tanh(self.actor(seen)[..., : self.task.action_size])
+    def _greedy(self, normalised: AnyFloats) -> AnyFloats:
+        return elementwise.tanh(self.actor(normalised)[..., : self.task.action_size])
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
         members, count, _ = observation.shape
@@ -113,19 +113,19 @@ class SAC(Learner):
 
     def _tried(self, observation: AnyFloats, noise: AnyFloats) -> Explored:
         """Return tanh(μ + σ ε) `[M, N, A]` for observations `[M, N, S]` and `noise` ε `[M, N, A]`."""
-        mean, log_std = np.split(self.actor(self.seen(observation)), 2, axis=2)
+        mean, log_std = np.split(self.actor(self.normalised(observation)), 2, axis=2)
         spread = elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS))
         action = elementwise.tanh(mean + spread * noise).astype(np.float32)
         return Explored(action, np.abs(action - elementwise.tanh(mean)).sum(axis=2, dtype=np.float32))
 
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         return PolicyHead(self.actor, 0, self.task.action_size, "tanh")
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return min_i Q_i(s, tanh μ(s)) `[M, N]`."""
-        seen = self.seen(observation)
-        action = self._greedy(seen)
-        both = (self.networks[name](seen, action)[:, :, 0] for name in ("critic1", "critic2"))
+        normalised = self.normalised(observation)
+        action = self._greedy(normalised)
+        both = (self.networks[name](normalised, action)[:, :, 0] for name in ("critic1", "critic2"))
         return self.normaliser.rewards.restored(np.minimum(*both))
 
     def value_bonus(self) -> NDArray[np.float64]:
@@ -148,11 +148,11 @@ class SAC(Learner):
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update everything; annotate `td_error` `[M·U, B]`, the mean of both critics' |δ|."""
-        first, delta, learned, config = self.begin_updates(batch), self.annotations(batch), self._learned, self.config
-        actor, critics, x = learned["actor"], (learned["critic1"], learned["critic2"]), self.experiences(batch, first)
+        first, delta, states, config = self.begin_updates(batch), self.annotations(batch), self._states, self.config
+        actor, critics, x = states["actor"], (states["critic1"], states["critic2"]), self.experiences(batch, first)
         stream = self.update_stream.state
         if config.version == "first":
-            value, alpha = learned["value"], config.temperature
+            value, alpha = states["value"], config.temperature
             update_first(actor, critics, value, self._workspace, x, config.tau, alpha, stream, first, delta)
         else:
             temperature = (self.log_temperature.network, self.adams["temperature"], config.temperature is None)
@@ -290,11 +290,12 @@ def update_first(
     temperature: float,
     stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by the first version (Haarnoja et al. 2018a, Algorithm 1), from number `first`.
+    """Update every member by the first version of SAC, with a value network, counting updates from `first`.
 
-    Equations 5, 7 and 12, with the lesser critic in 5 and 12. All gradients are taken at the weights before the update.
-    The temperature has the place of the paper's reward scale. Wang & Ross (2019) and Sun et al. (2020) measure their
-    replay strategies on this version.
+    It is Algorithm 1 of Haarnoja et al. (2018a) with the losses of equations 5 (value), 7 (critics) and 12 (policy). In
+    5 and 12 the value of an action is the smaller of both critics'. All gradients are taken at the weights before the
+    update. Instead of scaling rewards as in the paper, the temperature scales the entropy. Wang & Ross (2019) and Sun
+    et al. (2020) test their replay strategies with this version.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type

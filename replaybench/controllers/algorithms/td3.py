@@ -30,7 +30,7 @@ class TD3Config(Settings):
     The paper has 400-300 units, batches of 100 and one update per step for tasks with far more dimensions. It explores
     with white noise of 0.1, with which half of the learners fail on the pendulum; the default is the correlated process
     of the 2018 benchmarks. `smoothing` is the standard deviation of the noise in the target's action. In the first
-    `warmup_episodes` episodes (rounds of steps, if updates follow steps) actions are uniformly random and nothing is
+    `warmup_episodes` episodes (iterations, if updates follow steps) actions are uniformly random and nothing is
     learned.
     """
 
@@ -54,7 +54,7 @@ class TD3Config(Settings):
 class TD3(Learner):
     """M independent actors with twin critics, and target networks of all."""
 
-    several_at_once = True
+    supports_chunks = True
     actor: PopulationMLP
     imitation = np.nan
     """Weight of the critic against imitation; without imitation NaN."""
@@ -67,7 +67,10 @@ class TD3(Learner):
         super().__init__(config, setting, shapes, rates, targets=shapes)
         self.actor, self.critic, _ = self.networks.values()
         self.random_actions, self.smoothing_stream = RandomActions(setting), setting.stream("update")
-        self._actor, self._critics = self.learned("actor"), (self.learned("critic1"), self.learned("critic2"))
+        self._actor, self._critics = (
+            self.train_state("actor"),
+            (self.train_state("critic1"), self.train_state("critic2")),
+        )
         self._workspace = twin_workspace(self._critics[0].tape, config.batch_size, a, setting.dtype)
 
     def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
@@ -83,15 +86,15 @@ class TD3(Learner):
         return super().perturb(observation)
 
     def policy(self, observation: AnyFloats) -> AnyFloats:
-        return self.actor(self.seen(observation))
+        return self.actor(self.normalised(observation))
 
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         return PolicyHead(self.actor, 0, self.task.action_size)
 
     def value(self, observation: AnyFloats) -> AnyFloats:
         """Return Q₁(s, π(s)) `[M, N]`, which the actor maximises."""
-        seen = self.seen(observation)
-        return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
+        normalised = self.normalised(observation)
+        return self.normaliser.rewards.restored(self.critic(normalised, self.actor(normalised))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, AnyFloats]:
         """Update the critics, and with delay the actor; annotate `td_error` `[M·U, B]`, the mean of both |δ|."""
@@ -181,7 +184,7 @@ class TD3BCConfig(TD3Config):
 class TD3BC(TD3):
     """M independent learners as TD3's, whose actors stay near the recorded actions."""
 
-    several_at_once = True
+    supports_chunks = True
 
     def __init__(self, config: TD3BCConfig, setting: LearnerSetting) -> None:
         super().__init__(config, setting)

@@ -92,7 +92,7 @@ class VRACER(Learner):
         self.adams["log_sigma"] = make_adam(self.deviation, 0.0 if config.sigma == "fixed" else rate, **self._adam)
         numbers = self.deviation.network
         self._spread = TrainState(numbers, numbers, self.adams["log_sigma"], self.deviation.tape(1))
-        self._policy = self.learned("network")
+        self._policy = self.train_state("network")
         self._successors = self.memory.tape("network", SUCCESSORS)
         factor = self.normaliser.rewards.factor
         self.traces = StoredReturns(self.refer, self.steps, len(setting.members), task.discount, factor)
@@ -103,7 +103,7 @@ class VRACER(Learner):
     def _heads(self, observation: AnyFloats, state: AnyFloats | None) -> tuple[AnyFloats, AnyFloats, AnyFloats]:
         """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
         a = self.task.action_size
-        outputs = self.memory.evaluate("network", self.seen(observation), state)
+        outputs = self.memory.evaluate("network", self.normalised(observation), state)
         mean = elementwise.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
         first = np.broadcast_to(self.deviation.parameters[:, None], mean.shape)
         log_sigma = first + outputs[:, :, 1 + a :] if self.config.sigma == "network" else first
@@ -125,7 +125,7 @@ class VRACER(Learner):
         ended: NDArray[np.bool_],
         active: NDArray[np.bool_],
     ) -> Mapping[str, AnyFloats]:
-        """Return the traces `truncated`, and `q_ret`, which is used where an episode ends; `[M, 1]`."""
+        """Return the initial traces `[M, 1]`: `truncated`, and `q_ret`, which is used only if the episode ends."""
         super().on_step(reward, successor, terminated, ended, active)
         self.first_value.update(reward, terminated, ended, active)
         return self._last_return(reward, successor, terminated, ended)
@@ -159,7 +159,7 @@ class VRACER(Learner):
         noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + elementwise.exp(log_sigma) * noise, mean.dtype)
 
-    def policy_form(self) -> PolicyHead:
+    def policy_head(self) -> PolicyHead:
         return PolicyHead(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:

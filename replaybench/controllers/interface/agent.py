@@ -170,7 +170,9 @@ Size = Annotated[int, Within(1, 100_000, "numbers")]
 
 
 class Task(NamedTuple):
-    """Sizes of a plant's observations and actions, discount, and factor on rewards.
+    """The numbers of a plant that a learner needs.
+
+    They are the sizes of observations and actions, the discount factor, and the factor by which rewards are multiplied.
 
     Attributes:
         action_choices: how many values each action takes, evenly spaced in [−1, 1]; empty if actions are continuous.

@@ -190,11 +190,19 @@ def need_density(learner: str, exploration: ExplorationConfig) -> None:
 
 
 class Density:
-    """The density of exploration, None without learner's support, and ReF-ER by it.
+    """The probability density of the actions that exploration tries, and the counts of ReF-ER that depend on it.
+
+    Args:
+        setting: the learner's setting.
+        exploration: the learner's exploration; None if the learner does not support ReF-ER.
+        steps: number of updates done, int64 `[1]`.
+        refer: the rules of ReF-ER.
 
     Attributes:
-        known: whether there is a density: the noise is Gaussian and not clipped.
-        fields, traces, names: fields to store, the rule of traces, and the names of `metrics`.
+        known: whether the density is known: the noise is Gaussian and not clipped.
+        fields: fields to store with each experience.
+        traces: the rule of traces that counts far-policy steps; None without ReF-ER.
+        names: names of the metrics.
     """
 
     def __init__(

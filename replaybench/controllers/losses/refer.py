@@ -45,9 +45,13 @@ class Rules(NamedTuple):
 
 
 class ReFER:
-    """ReF-ER of a population; without settings no rule applies, β is 1, and c_max = 5 only defines far-policy.
+    """ReF-ER of a population.
 
-    `settings` are those of the strategy, or None; `learning_rate` is the step of β `[M]` by default.
+    Args:
+        settings: those of the strategy, or None. Without settings no rule applies, and β stays 1; c_max = 5 then only
+            defines which experiences are far-policy.
+        members: M.
+        learning_rate: step of β unless the settings have one.
     """
 
     def __init__(self, settings: Any, members: int, learning_rate: float) -> None:
@@ -77,7 +81,7 @@ class ReFER:
         return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
     def c_max(self, update: int) -> float:
-        """Return the largest near ratio after t updates, 1 + C/(1 + A·t)."""
+        """Return c_max after t updates, 1 + C/(1 + A·t)."""
         return 1.0 + self.c * self.annealed(update)
 
     def move_beta(self, far_fraction: NDArray[np.float64], update: int) -> None:

@@ -1,4 +1,4 @@
-"""Replayed experiences in batches, and their temporal-difference targets.
+"""Batches of experiences for compiled updates, and their temporal-difference targets.
 
 Values v or q of step t − 1 move towards r_t + discount_t v_t, where discount_t is 0 when the episode terminated.
 """
@@ -17,7 +17,9 @@ from replaybench.runtime.kernel import kernel
 
 
 class Experiences(NamedTuple):
-    """B experiences of every member, M rows; or M·U rows, of which row m·U + u is for update u of member m.
+    """The arrays of a batch, as compiled updates take them: M rows of B experiences, a row for each member.
+
+    For a chunk of U updates there are M·U rows, of which row m·U + u is for update u of member m.
 
     Attributes:
         observation, next_observation: s_tm1 and s_t `[M, B, S]`, normalised; for recurrent networks the segments that
@@ -65,20 +67,14 @@ def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
 
 
 @kernel
-def bootstrap(r_t: float, discount_t: float, v_t: float) -> float:
-    """Return the target y = r_t + discount_t v_t."""
-    return r_t + discount_t * v_t
-
-
-@kernel
 def td_error(q_tm1: float, r_t: float, discount_t: float, q_t: float) -> float:
     """Return δ = r_t + discount_t q_t − q_tm1."""
-    return bootstrap(r_t, discount_t, q_t) - q_tm1
+    return r_t + discount_t * q_t - q_tm1
 
 
 @kernel
 def targets(x: Experiences, row: int, v_t: AnyFloats, y: AnyFloats) -> None:
-    """Write the targets y of a row's samples, given values v_t of their successors; `[B, 1]`."""
+    """Write the targets y = r_t + discount_t v_t of a row's samples, given values v_t of their successors; `[B, 1]`."""
     for b in range(y.shape[0]):
         r_t, discount_t = outcome(x, row, b, y.dtype.type)
-        y[b, 0] = bootstrap(r_t, discount_t, v_t[b, 0])
+        y[b, 0] = r_t + discount_t * v_t[b, 0]

@@ -423,10 +423,12 @@ def normalise(
     flat: NDArray[np.floating], start: int, kept: int, one: int, units: int, stride: int,
     parameters: NDArray[np.floating], gain: int,
 ) -> None:  # fmt: skip
-    """Normalise a hidden layer (Ba, Kiros & Hinton 2016, eq. 4): z at `flat[start]` becomes gain · ẑ + shift.
+    """Normalise a hidden layer in place: z becomes gain · ẑ + shift (Ba, Kiros & Hinton 2016, eq. 4).
 
-    ẑ = (z − mean) / √(variance + 1e-5) over the units of each column of z `[units, stride]`. ẑ and 1/σ `[stride]` are
-    kept at `flat[kept]`; gain and shift `[units]` are read from `parameters[gain]` on; `flat[one]` is 1.
+    ẑ = (z − mean) / √(variance + 1e-5), with mean and variance over the units of one sample. z `[units, stride]` begins
+    at `flat[start]`, a column for each sample. ẑ `[units, stride]` and then 1/σ `[stride]` are written from
+    `flat[kept]` on, for `normalise_backward`. gain and then shift, `[units]` each, begin at `parameters[gain]`.
+    `flat[one]` must be 1: it stands for a row of ones, so that sums are matrix products.
     """
     kind = flat.dtype.type
     share, epsilon = kind(1.0 / units), kind(_EPSILON)

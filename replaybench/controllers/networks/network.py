@@ -1,7 +1,9 @@
 """Networks with optimiser and target network, for feed-forward and recurrent policies.
 
-A learner's update is written once: feed-forward networks are evaluated on observations, recurrent ones on the segments
-that end with these. Parameters and gradient of both are one flat row per member.
+`evaluate` and `differentiate` call the functions of the network's type: `forward` and `backward` of `mlp`, or
+`recurrent_forward` and `recurrent_backward` of `recurrent`. So a learner's update is written once. Feed-forward
+networks are evaluated on observations, recurrent ones on the segments that end with these. Parameters and gradient of
+both are one flat row per member.
 """
 
 from __future__ import annotations
@@ -66,11 +68,11 @@ Inputs = AnyFloats | Histories
 
 
 class TrainState(NamedTuple):
-    """The arrays that an update of a network uses.
+    """The arrays that a compiled update of one network, of all members, uses.
 
     Attributes:
-        network, target: the network and its target network, an `Approximator` each; one without a target network has
-            itself in its place.
+        network, target: the network and its target network, an `Approximator` each; `target` is the network itself if
+            there is no target network.
         adam: the optimiser.
         tape: work space of one member's pass.
     """
@@ -93,7 +95,7 @@ def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype:
 def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: AnyFloats, out: AnyFloats) -> None:
     """Evaluate member m: its inputs of B samples, action `[B, A]` (`[B, 0]` where none joins) → out `[B, out]`.
 
-    Only compiled code can call this function and those below.
+    Only compiled code can call this function and those below; Numba replaces them (`overload`).
     """
     raise NotImplementedError
 

@@ -211,7 +211,7 @@ def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | No
 class _Writer:
     def __init__(self, policy: Policy, name: str, units: Units | None) -> None:
         self.policy, self.name, self.units = policy, name, units
-        self.form, self.statistics = policy.agent.policy_form(), statistics_of(policy.agent)
+        self.form, self.statistics = policy.agent.policy_head(), statistics_of(policy.agent)
         self.head, self.weights, self.memory = head_of(self.form), weights_of(self.form), memory_of(self.form)
         task = policy.agent.task
         self.states, self.actions = task.observation_size, task.action_size

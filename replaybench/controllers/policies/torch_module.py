@@ -123,7 +123,7 @@ def load_torch_policy(path: Path | str, member: int = 0, learner: str | None = N
         UserError: the file is missing, damaged or foreign, or has no such member.
     """
     agent = load_policy(path, member, learner).agent
-    return TorchPolicy(agent.policy_form(), statistics_of(agent)).eval()
+    return TorchPolicy(agent.policy_head(), statistics_of(agent)).eval()
 
 
 _OPSET: Final = 17
@@ -132,7 +132,7 @@ _OPSET: Final = 17
 
 def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) -> None:
     """Write a policy as `torch.export.save` does, for any number of observations at a time; `about` as policy.json."""
-    module = TorchPolicy(policy.agent.policy_form(), statistics_of(policy.agent)).eval()
+    module = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent)).eval()
     several = torch.export.Dim("observations")
     given = [torch.zeros(2, policy.agent.task.observation_size)]
     given += [torch.zeros(2, module.memory)] if module.memory else []
@@ -153,7 +153,7 @@ def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) 
     """
     import onnx
 
-    module = TorchPolicy(policy.agent.policy_form(), statistics_of(policy.agent)).eval()
+    module = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent)).eval()
     given = {"observation": torch.zeros(2, policy.agent.task.observation_size)}
     if module.memory:
         given["memory"] = torch.zeros(2, module.memory)

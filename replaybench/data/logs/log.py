@@ -138,7 +138,7 @@ def read_log(
     path: Path,
     time: str | None = None,
     timed_only: bool = False,
-    claimed: Iterable[str] = (),
+    reserved: Iterable[str] = (),
     options: TextOptions | None = None,
 ) -> Log:
     """Read a log: text with a header row (`,`, `;` or tab between cells), NPZ, MATLAB or Parquet.
@@ -148,7 +148,7 @@ def read_log(
             `.parquet`.
         time: name of the column of sample times [s]; if not given, see `time_column`.
         timed_only: leave out rows without a time instead of refusing them.
-        claimed: names and columns that have another meaning than time.
+        reserved: names and columns with another meaning than time; see `time_column`.
         options: how to read text.
 
     Returns:
@@ -178,7 +178,7 @@ def read_log(
         reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
         raise UserError(f"{path} holds no column of numbers{''.join(reasons[:1])}")
     if time is None:
-        time = time_column(table.columns, claimed, table.units, table.dates)
+        time = time_column(table.columns, reserved, table.units, table.dates)
     log = Log(path, table.columns, table.unusable, None, table.lines, None, table.units, time, table.notes)
     problems = Problems(table.problems)
     if time is not None:
@@ -219,7 +219,10 @@ def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
 
 
 def time_column(
-    names: Iterable[str], claimed: Iterable[str] = (), units: Mapping[str, str] | None = None, dates: Iterable[str] = ()
+    names: Iterable[str],
+    reserved: Iterable[str] = (),
+    units: Mapping[str, str] | None = None,
+    dates: Iterable[str] = (),
 ) -> str | None:
     """Return the name of the column of times; None if no column is recognised as such.
 
@@ -228,11 +231,11 @@ def time_column(
 
     Args:
         names: of the columns.
-        claimed: names with another meaning, such as a signal T, with or without a unit after them.
+        reserved: names with another meaning, such as a signal T, with or without a unit after them.
         units: the units of columns, if the titles in the file contain them.
         dates: columns of dates.
     """
-    taken = {name.casefold() for name in claimed}
+    taken = {name.casefold() for name in reserved}
     free = [name for name in names if not {name.casefold(), split_title(name)[0].casefold()} & taken]
     called = []
     for name in free:

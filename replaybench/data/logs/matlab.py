@@ -258,7 +258,7 @@ def read_mat(path: Path) -> Table:
 
 
 def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Floats | str]]:
-    """Yield the arrays in a variable, fields of structs under dotted names."""
+    """Yield the arrays of a variable with their names; fields of a struct are `name.field`, if `bare` only `field`."""
     if not isinstance(value, dict):
         yield name, value
         return

@@ -64,13 +64,13 @@ class Budget:
         self._variables = MAX_VARIABLES
 
     def take(self, size: int) -> None:
-        """Grant `size` bytes, or raise `UserError`."""
+        """Reserve `size` bytes, or raise `UserError` if too few are left."""
         self._bytes -= size
         if self._bytes < 0:
             raise UserError(f"{self.path} holds more than {self._most / 2**30:.3g} GiB of numbers; split it into logs")
 
     def take_dataset(self, dataset: Any) -> None:
-        """Grant an HDF5 dataset's numbers as float64, if there is room for one of its chunks, or raise `UserError`.
+        """Reserve memory for an HDF5 dataset as float64, or raise `UserError` if it or one of its chunks is too large.
 
         HDF5 unpacks whole chunks, and a chunk in a malicious file may be far larger than its content.
         """
@@ -80,14 +80,14 @@ class Budget:
         self.take(8 * int(dataset.size))
 
     def name(self) -> None:
-        """Grant one more variable, or raise `UserError`."""
+        """Count a variable, or raise `UserError` if there are too many."""
         self._variables -= 1
         if self._variables < 0:
             raise UserError(f"{self.path} holds more than {MAX_VARIABLES} variables; save only what the log needs")
 
     @property
     def left(self) -> int:
-        """Bytes that are left."""
+        """Number of bytes that can still be reserved."""
         return self._bytes
 
 

@@ -173,7 +173,10 @@ def _turn_on(phase: float, part: float) -> float:
 
 @kernel
 def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], observed: NDArray[np.float64]) -> None:
-    """Write what an ellipse `[STATES]` shows of itself and of the water that passes its sensors, `[14]`."""
+    """Write the observation `[14]` of an ellipse in `state` `[STATES]`.
+
+    It has the ellipse's position, angle and rates, and the water's velocity relative to each of four sensors.
+    """
     theta, omega = state[2], state[5]
     observed[0], observed[1], observed[2] = state[0], state[1], half_turn(theta)
     observed[3], observed[4], observed[5] = state[3], state[4], omega

@@ -43,7 +43,17 @@ class Simulator(Protocol):
 
 
 class StepwiseEngine(Engine):
-    """Members with a simulator each, `states` S, `actions` A, and at most `steps` samples in an episode."""
+    """The engine of plants whose members each have a simulator, which is stepped in Python.
+
+    A simulator's state cannot be copied. It is restored by restarting the episode with its seed and repeating the
+    actions.
+
+    Args:
+        simulators: one of each member.
+        states, actions: numbers of states S and of actions A.
+        steps: largest number of samples in an episode.
+        frequency: samples per second [Hz].
+    """
 
     def __init__(
         self, simulators: Sequence[Simulator], states: int, actions: int, steps: int, frequency: float

@@ -67,9 +67,10 @@ def with_unit(value: str, unit: str) -> str:
 class Plant:
     """Base class of all plants; a subclass is a frozen dataclass whose fields are its parameters.
 
-    Everything else is a class attribute without annotation, or a property if it depends on the parameters. A state is
-    normalised as `(x - center) / scale`, an action linearly from `[low, high]` to [-1, 1]; attributes are in physical
-    units. A "state" contains the observable quantities without noise; the engine holds further ones.
+    Everything else is declared: a class attribute without annotation, or a property if it depends on the parameters.
+    Declarations are in physical units. A state is normalised as `(x - center) / scale`, an action linearly from
+    `[low, high]` to [-1, 1]. A "state" contains the observable quantities without noise; the engine may have further
+    ones.
     """
 
     name: ClassVar[str]
@@ -106,8 +107,8 @@ class Plant:
     reference_episodes: ClassVar[int] = 1000
     """Episodes over which the scores of simple controllers are averaged."""
     saturates: ClassVar[bool] = True
-    """Whether observations of true states are clipped to `observation_limit` and NaN becomes 0, as for a simulator that
-    may blow up."""
+    """Whether true states are clipped to `observation_limit`, and NaN becomes 0, before noise is added. This is for
+    simulators that may blow up."""
 
     @property
     def periodic(self) -> tuple[bool, ...]:
@@ -129,7 +130,7 @@ class Plant:
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a digest of the plant's code, which with declarations and parameters decides its behaviour."""
+        """Return a digest of the plant's code, on which its behaviour depends, as on declarations and parameters."""
         raise NotImplementedError
 
     def steps_per_episode(self, frequency: float) -> int:
@@ -382,7 +383,7 @@ class Picture:
 
 
 class Canvas(Picture):
-    """The plant's own drawing, with time, state and action in physical units below."""
+    """A figure with the plant's own drawing, and time, state and action in physical units below it."""
 
     def __init__(self, plant: Plant) -> None:
         super().__init__()

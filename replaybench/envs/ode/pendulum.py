@@ -1,6 +1,6 @@
-"""The pendulum swing-up of de Bruin et al. (2018, A.1): a weak motor has to pump a pendulum upright.
+"""The pendulum swing-up of de Bruin et al. (2018, A.1): a weak motor has to swing a pendulum upright.
 
-The motor holds 0.75 of the pendulum's weight, so every way up is a swing of at least two reversals.
+The motor's largest torque is 0.75 of the largest torque of gravity, so every swing-up reverses at least twice.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Pendulum(OdePlant):
     periodic = (True, False)
     positive = ("inertia", "mass", "length", "resistance")
     reward_scale = 0.01
-    # De Bruin et al. (2018) name the method and not its step: 10 ms is a reading, after the authors' public benchmark,
-    # which takes two steps per 20 ms sample.
+    # De Bruin et al. (2018) name the method but not its step. The authors' public benchmark takes two steps of 10 ms in
+    # each 20 ms sample.
     max_substep = 0.01
 
-    # The way up never exceeds 10.1 rad/s: a wider grid would only be coarser where it matters.
+    # The swing-up never exceeds 10.1 rad/s: a wider grid would only be coarser at lower speeds.
     grid_nodes = (200, 201)
     grid_low = (-math.pi, -15.0)
     grid_high = (math.pi, 15.0)
@@ -65,10 +65,10 @@ class Pendulum(OdePlant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Half as much again as can be reached.
+        """1 for the angle; for the velocity 1.5 times a bound on the speed that can be reached.
 
-        Beyond the no-load speed `v` the motor brakes, so the energy can only fall; at `v` it is at most
-        `J v²/2 + M g l`, and gravity gives no more than `2 M g l` of it to the speed.
+        Faster than the no-load speed `v` the motor brakes, so that the energy falls. At `v` the energy is at most
+        `J v²/2 + M g l`, so that gravity can add at most `2 M g l` to the kinetic energy.
         """
         back_emf = self.damping + self.torque_constant**2 / self.resistance
         drive = self.action_high[0] * self.torque_constant / self.resistance

@@ -45,11 +45,11 @@ class OdePlant(Plant):
 
     grid_nodes: ClassVar[tuple[int, ...]] = ()
     """Nodes per state of the dynamic-programming grid from `grid_low` to `grid_high`; the last node of a periodic axis
-    is one spacing below `grid_high`. Empty: no reference."""
+    is one spacing below `grid_high`. Empty: dynamic programming is not computed."""
     grid_low: ClassVar[tuple[float, ...]] = ()
     grid_high: ClassVar[tuple[float, ...]] = ()
     action_levels: ClassVar[tuple[int, ...]] = ()
-    """Equidistant levels per action that dynamic programming chooses from."""
+    """Number of equidistant levels of each action that dynamic programming chooses from."""
     refine_grid: ClassVar[bool] = False
     """Whether references refine this grid until it has converged, unless a study declares otherwise."""
 
@@ -188,7 +188,7 @@ def with_equations(plant: Plant, purpose: str) -> OdePlant:
 
 
 def state_range(plant: Plant) -> tuple[Vector, Vector]:
-    """Return the lowest and highest physical states `[S]` of interest: its grid's, else those normalised to ±1."""
+    """Return the lowest and highest physical states `[S]` of interest: the grid's, else those that normalise to ±1."""
     if isinstance(plant, OdePlant) and plant.grid_low:
         return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)

@@ -16,7 +16,7 @@ from replaybench.data.documents import read_toml
 from replaybench.envs.interface.plant import Plant
 from replaybench.evidence.preset import take_over
 from replaybench.experiments.calibration import estimate
-from replaybench.experiments.dataset import in_rounds
+from replaybench.experiments.dataset import in_iterations
 from replaybench.experiments.study import Study
 from replaybench.experiments.study_record import toml_value
 from replaybench.experiments.sweep import cores, run_sweep
@@ -141,7 +141,7 @@ def experiences(here: xr.Dataset, plant: Plant | None) -> xr.DataArray | None:
     The steps of an iteration are the plant's, so that they are not known without a plant (None).
     """
     steps = here["episode_steps"]
-    if not in_rounds(here):
+    if not in_iterations(here):
         return steps
     if plant is None:
         return None

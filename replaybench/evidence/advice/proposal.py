@@ -270,7 +270,7 @@ def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
 
 
 def capacity_change(capacity: Capacity | None) -> list[str]:
-    """Return how longer runs may change the capacity, if the curve may not have converged."""
+    """Return a sentence about how longer runs may change the proposed capacity; none if the curve has converged."""
     if capacity is None or capacity.converged:
         return []
     verb = "would raise the capacity above" if capacity.rising else "may ask for another capacity than"

@@ -239,12 +239,12 @@ class AgeLog:
 
 
 class Cover(NamedTuple):
-    """The nodes that make up one or several ranges, in order; entry [0] of `upto` is 0.
+    """The nodes whose leaves make up one or several ranges of positions, in order.
 
     Attributes:
         node: int64 `[K]`, a node's index in its level.
         level: int64 `[K]`, 0 for single positions, i for sums of 16^i of them.
-        upto: float64 `[K + 1]`, the sum of all earlier nodes.
+        upto: float64 `[K + 1]`, the sum of all earlier nodes; 0 for the first.
     """
 
     node: NDArray[np.int64]
@@ -261,7 +261,7 @@ def new_cover(state: SumState) -> Cover:
 
 @kernel
 def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover: Cover, count: int) -> int:
-    """Append the nodes of a level whose sum is positive."""
+    """Append those of the nodes start … stop − 1 of a level whose sum is positive; return the new number of nodes."""
     for node in range(start, stop):
         value = np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
         if value > 0:
@@ -273,7 +273,11 @@ def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover
 
 @kernel
 def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, count: int) -> int:
-    """Append the nodes that make up the non-empty range [start, stop) after the first `count`; return the new count."""
+    """Append the nodes whose leaves make up the non-empty range [start, stop) to the first `count` nodes of a cover.
+
+    Returns:
+        The new number of nodes.
+    """
     ends = np.empty(state.level.size + 1, np.int64)
     level = 0
     while start < stop and start // FAN != (stop - 1) // FAN:

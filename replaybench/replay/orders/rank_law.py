@@ -1,6 +1,7 @@
 """P ∝ rank^−α: the law by which ranks are drawn (Schaul et al. 2016; de Bruin et al. 2018, eq. 7).
 
-The first 1024 sums are tabulated; the Euler–Maclaurin formula gives further ones to rounding error.
+Its cumulative sums Σ_{r ≤ k} r^−α are tabulated for k ≤ 1024 (`first_sums`, the argument `sums` of the functions here).
+The Euler–Maclaurin formula gives further ones to rounding error.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ def first_sums(alpha: float) -> Sums:
 
 
 @kernel
-def partial_sum(head: Sums, alpha: float, k: int) -> float:
-    """Return Σ_{r ≤ k} r^−α, where `head` is `first_sums(alpha)`."""
-    m = head.size - 1
+def partial_sum(sums: Sums, alpha: float, k: int) -> float:
+    """Return Σ_{r ≤ k} r^−α, where `sums` is `first_sums(alpha)`."""
+    m = sums.size - 1
     if k <= m:
-        return float(head[k])
+        return float(sums[k])
     ratio, power = k / m, 1.0 - alpha
     fm, fk = m**-alpha, k**-alpha
     if power == 0.0:
@@ -39,37 +40,37 @@ def partial_sum(head: Sums, alpha: float, k: int) -> float:
         integral = m * fm * np.expm1(power * np.log(ratio)) / power
     slope = -alpha * (fk / k - fm / m) / 12
     third = alpha * (alpha + 1) * (alpha + 2) * (fk / float(k) ** 3 - fm / float(m) ** 3) / 720
-    return float(head[m] + integral + (fk - fm) / 2 + slope + third)
+    return float(sums[m] + integral + (fk - fm) / 2 + slope + third)
 
 
 @kernel
-def ranks_below(head: Sums, alpha: float, count: int, mass: float) -> int:
+def ranks_below(sums: Sums, alpha: float, count: int, mass: float) -> int:
     """Return the largest k ≤ `count` with Σ_{r ≤ k} r^−α ≤ `mass`."""
-    m = head.size - 1
-    if count <= m or mass < head[m]:
-        return int(np.searchsorted(head[1 : min(count, m) + 1], mass, side="right"))
+    m = sums.size - 1
+    if count <= m or mass < sums[m]:
+        return int(np.searchsorted(sums[1 : min(count, m) + 1], mass, side="right"))
     power = 1.0 - alpha
-    excess = (mass - head[m]) * m ** (alpha - 1.0)
+    excess = (mass - sums[m]) * m ** (alpha - 1.0)
     log_ratio = excess if power == 0.0 else np.log1p(max(power * excess, -1.0 + 1e-16)) / power
     k = int(min(float(count), m * np.exp(min(log_ratio, 50.0))))
-    while k < count and partial_sum(head, alpha, k + 1) <= mass:
+    while k < count and partial_sum(sums, alpha, k + 1) <= mass:
         k += 1
-    while k > m and partial_sum(head, alpha, k) > mass:
+    while k > m and partial_sum(sums, alpha, k) > mass:
         k -= 1
     return k
 
 
 @kernel
-def segment_edges(head: Sums, alpha: float, count: int, edges: NDArray[np.int64]) -> None:
+def segment_edges(sums: Sums, alpha: float, count: int, edges: NDArray[np.int64]) -> None:
     """Cut ranks 0 … count−1 into B ≤ count segments of equal probability: segment b is edges[b] … edges[b+1]−1.
 
-    Each segment has at least one rank; this moves later edges up if the head of the distribution is steep.
+    Each segment has at least one rank; this moves later edges up if the distribution is steep at low ranks.
     """
     segments = edges.size - 1
     edges[0], edges[segments] = 0, count
-    total = partial_sum(head, alpha, count)
+    total = partial_sum(sums, alpha, count)
     for b in range(1, segments):
-        quantile = ranks_below(head, alpha, count, total * b / segments)
+        quantile = ranks_below(sums, alpha, count, total * b / segments)
         edges[b] = min(max(quantile, edges[b - 1] + 1), count - segments + b)
 
 
@@ -82,8 +83,8 @@ def rank_in_segment(edges: NDArray[np.int64], segment: int, share: float) -> tup
 
 
 @kernel
-def rank_at(head: Sums, alpha: float, count: int, share: float) -> tuple[int, float]:
+def rank_at(sums: Sums, alpha: float, count: int, share: float) -> tuple[int, float]:
     """Return the rank (from 0) at which the cumulative probability reaches `share`, and its own probability."""
-    total = partial_sum(head, alpha, count)
-    rank = min(ranks_below(head, alpha, count, share * total), count - 1)
+    total = partial_sum(sums, alpha, count)
+    rank = min(ranks_below(sums, alpha, count, share * total), count - 1)
     return rank, (rank + 1.0) ** -alpha / total

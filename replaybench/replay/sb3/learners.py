@@ -160,7 +160,10 @@ class StrategyLearner(OffPolicyAlgorithm):
                 value.register_hook(weight.mul)
 
     def _on_errors(self, gradients: Sequence[Tensor | None]) -> None:
-        """Annotate |δ|, averaged over critics: the gradient of c·mean((Q − y)²) is 2c(Q − y)/B."""
+        """Annotate |δ|, the mean of |Q − y| over critics, given the loss gradients with respect to Q.
+
+        The loss is c·mean((Q − y)²) over B samples, so that its gradient is 2c(Q − y)/B; c is `critic_factor`.
+        """
         sizes = torch.stack([gradient.abs() for gradient in gradients if gradient is not None]).mean(dim=0)
         self.strategy_buffer.annotate(sizes * (len(sizes) / (2 * self.critic_factor)))
 

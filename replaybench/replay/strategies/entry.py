@@ -70,9 +70,11 @@ class Model(Protocol):
         """Return next observation `[M, S]`, reward `[M]` and terminated `[M]`, without noise."""
 
     def explore(self, observation: Floats32) -> tuple[Floats32, Floats32, Mapping[str, Floats32]]:
-        """Return the policy's action `[M, A]` with the exploration of the current step, ‖a − π‖₁ `[M]`, and extras.
+        """Return the action that the agent would take at this observation in the current step.
 
-        Extras, `[M, width]` by field, describe how the action was drawn.
+        Returns:
+            The action a `[M, A]`, exploration included; its distance from the policy's action, ‖a − π‖₁ `[M]`; and the
+            learner's further fields to store, `[M, width]` by name.
         """
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:

@@ -52,12 +52,12 @@ class BufferView(NamedTuple):
 
 
 class Context(NamedTuple):
-    """The inputs of a strategy besides the stored experiences.
+    """The inputs of sampling and weighting other than the stored experiences.
 
     Attributes:
         update, updates_in_phase: index of the update in its phase, from 0, and number of updates in the phase.
         progress: 0 at the first episode of the run, 1 at its end.
-        state: an observation `[M, S]` of each agent, to compare stored states with; None if no strategy needs it.
+        state: an observation `[M, S]` of each agent, to compare stored states with; None unless `Sampling.needs_state`.
         updates_before: number of updates in the run before this one; `Replay` sets it.
     """
 
@@ -101,7 +101,7 @@ class Term:
     """Base class of the terms of the notation."""
 
     name: ClassVar[str] = ""
-    """How the notation calls it; the class's own name if empty."""
+    """Its name in the notation; the class's own name if empty."""
     second: ClassVar[str] = ""
     """The field, a term itself, that is written after a plus, under the second part of `name`."""
     always_written: ClassVar[bool] = False
@@ -184,7 +184,7 @@ class Usage(NamedTuple):
 
 
 class RunningWeighting(Running, ABC):
-    """Weighs the batches of a population."""
+    """The running form of a weighting: it weights the batches of a population."""
 
     @abstractmethod
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats32) -> None:
@@ -218,7 +218,7 @@ _MOST: Final = 1_000_000_000
 
 
 class RunningRetention(Running, ABC):
-    """Chooses slots for a population whose buffers are full."""
+    """The running form of a retention: it chooses the slots that a population overwrites when buffers are full."""
 
     @abstractmethod
     def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
@@ -269,11 +269,11 @@ class Retention(Term, ABC):
 
 
 FEEDBACK: Final = ("td_error", "rate", "phase")
-"""What a sampling may not do without; see `Sampling.feedback`."""
+"""The possible entries of `Sampling.feedback`."""
 
 
 class RunningSampling(Drawing, ABC):
-    """Draws for a population."""
+    """The running form of a sampling: it draws batches for a population."""
 
     def __init__(self, view: BufferView) -> None:
         super().__init__(view, "sampling")
@@ -293,9 +293,10 @@ class Sampling(Term, ABC):
     orders: ClassVar[tuple[str, ...]] = ()
     """Metrics by which slots must be kept in rank order."""
     needs_state: ClassVar[bool] = False
-    """Whether draws depend on the state that the agent attends to."""
+    """Whether draws compare stored states with a state of the agent, `Context.state`."""
     feedback: ClassVar[tuple[str, ...]] = ()
-    """What it needs while a learner trains: of `td_error`, `rate` (else `rate_factor` is ignored) and `phase`."""
+    """What it needs during training: `td_error`, annotations of that name; `rate`, a learner that multiplies learning
+    rates by `rate_factor`, which is ignored without; `phase`, the numbers of updates in `Context`."""
     independent: ClassVar[bool] = False
     """Whether draws depend neither on each other nor on the update, so that batches can be drawn ahead."""
     steady: ClassVar[bool] = False

@@ -27,8 +27,8 @@ _LEAST: Final = np.float32(2.0**-126)
 class PERprop(Sampling):
     """Proportional prioritised replay: P ∝ p = (|δ| + ε)^α, new experiences get the largest p so far.
 
-    The total priority is cut into B equal parts and one experience is drawn from each. A non-finite |δ| counts as
-    the largest p.
+    The total priority is cut into B equal parts, and one experience is drawn from each. An experience whose |δ| is not
+    finite gets the largest p so far, too.
     """
 
     alpha: float = 0.6
@@ -94,7 +94,7 @@ def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
 
 @kernel
 def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilon: float) -> Any:
-    """Return p of a |δ|, and store it if it is the largest so far."""
+    """Return p of a |δ|, and write it to `largest[m]` if it is the largest so far."""
     priority = np.float32((abs(np.float64(td_error)) + epsilon) ** alpha)
     if not priority < np.inf:
         return largest[m]
@@ -134,9 +134,9 @@ def _draw_proportional(sums: SumState, stream: NDArray[np.uint64], draws: Draws)
 class PER(Sampling):
     """Rank-based prioritised replay: P ∝ rank^−α by the last |δ|, which is infinite before the first use (eq. 7).
 
-    Ranks are always current. They are cut into B segments of equal cumulative probability, each at least one rank
-    wide, and one experience is drawn uniformly from each (Schaul et al. 2016). With fewer than B ranks, sample b is
-    drawn by rank^−α from the b-th of B equal parts of the probability.
+    Ranks are updated with every TD error. They are cut into B segments of equal probability, each at least one rank
+    wide, and one experience is drawn uniformly from each segment (Schaul et al. 2016). With fewer than B stored
+    experiences, sample b is drawn by rank^−α from the b-th of B equal parts of the probability.
     """
 
     alpha: float = 0.7
@@ -155,7 +155,7 @@ class PER(Sampling):
 class _RunningPER(RunningSampling):
     def __init__(self, alpha: float, view: BufferView) -> None:
         super().__init__(view)
-        self.alpha, self.order, self.head = alpha, view.orders["td_error"].state, first_sums(alpha)
+        self.alpha, self.order, self.rank_sums = alpha, view.orders["td_error"].state, first_sums(alpha)
         self.edges = np.zeros((0, 0), np.int64)
         self.edges_for = np.zeros(0, np.int64)
 
@@ -163,7 +163,7 @@ class _RunningPER(RunningSampling):
         members, batch = draws.idx.shape
         if self.edges.shape != (members, batch + 1):
             self.edges, self.edges_for = np.zeros((members, batch + 1), np.int64), np.zeros(members, np.int64)
-        law = self.head, self.alpha, self.edges_for, self.edges
+        law = self.rank_sums, self.alpha, self.edges_for, self.edges
         _draw_stratified(self.order, self.stream.state, *law, count, draws)
 
 
@@ -171,7 +171,7 @@ class _RunningPER(RunningSampling):
 def _draw_stratified(
     order: OrderState,
     stream: NDArray[np.uint64],
-    head: Sums,
+    rank_sums: Sums,
     alpha: float,
     edges_for: Indices,
     edges: Indices,
@@ -183,13 +183,13 @@ def _draw_stratified(
         if count[m] < segments:
             for b in range(segments):
                 share = (b + next_double(stream[m])) / segments
-                draws.idx[m, b], draws.probability[m, b] = rank_at(head, alpha, count[m], share)
+                draws.idx[m, b], draws.probability[m, b] = rank_at(rank_sums, alpha, count[m], share)
         else:
             if edges_for[m] != count[m]:
-                segment_edges(head, alpha, count[m], edges[m])
+                segment_edges(rank_sums, alpha, count[m], edges[m])
                 edges_for[m] = count[m]
             for b in range(segments):
                 draws.idx[m, b], width = rank_in_segment(edges[m], b, next_double(stream[m]))
                 draws.probability[m, b] = 1.0 / (segments * width)
-        for b in range(segments):
+        for b in range(segments):  # until here, idx holds ranks
             draws.idx[m, b] = order_select(order, m, draws.idx[m, b])

@@ -137,20 +137,20 @@ class _RunningRanked(Drawing, RunningRetention):
     def __init__(self, alpha: float, segments: int, order: OrderState, view: BufferView) -> None:
         super().__init__(view, "retention")
         self.order, self.alpha = order, alpha
-        self.head = first_sums(alpha)
+        self.rank_sums = first_sums(alpha)
         self.edges = np.zeros(segments + 1, np.int64)
         self.edges_for = 0
 
     def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
         if self.edges_for != capacity and self.edges.size > 1:
-            segment_edges(self.head, self.alpha, capacity, self.edges)
+            segment_edges(self.rank_sums, self.alpha, capacity, self.edges)
             self.edges_for = capacity
-        _ranked_victims(self.order, self.stream.state, self.head, self.alpha, self.edges, slots)
+        _ranked_victims(self.order, self.stream.state, self.rank_sums, self.alpha, self.edges, slots)
 
 
 @kernel
 def _ranked_victims(
-    order: OrderState, stream: NDArray[np.uint64], head: Sums, alpha: float, edges: Indices, slots: Indices
+    order: OrderState, stream: NDArray[np.uint64], rank_sums: Sums, alpha: float, edges: Indices, slots: Indices
 ) -> None:
     for m in range(slots.size):
         if slots[m] != -2:
@@ -160,7 +160,7 @@ def _ranked_victims(
             place = next_double(stream[m]) * (edges.size - 1)
             rank, _ = rank_in_segment(edges, int(place), place - int(place))
         else:
-            rank, _ = rank_at(head, alpha, size, next_double(stream[m]))
+            rank, _ = rank_at(rank_sums, alpha, size, next_double(stream[m]))
         slots[m] = order_select(order, m, size - 1 - min(rank, size - 1))
 
 

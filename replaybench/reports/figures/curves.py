@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CROWDED: Final = 6
 """With more series than this, bands would hide each other: other series are grey lines, or without bands."""
-EPISODE_LABELS: Final = ("training episode", "round of training")
+EPISODE_LABELS: Final = ("training episode", "training iteration")
 FLOOR: Final = -0.5
 """μ_r of early episodes may be far below; views of curves begin here unless curves end lower."""
 _RESAMPLES: Final = 1000
@@ -208,12 +208,13 @@ def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) 
 def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]], bare: Container[Axes] = ()) -> None:
     """Draw reference lines, labelled at their right ends, into panels that share a range of rewards.
 
-    The range grows to contain random control and dynamic programming, and others if they are near. If one panel shows
-    a reference that is outside the range of another, its level is written at the edge of the latter.
+    The range grows to contain random control and dynamic programming, and other references if they are near. If a
+    reference is drawn in one panel and lies outside the range in another, its level is written at the edge of the other
+    panel.
 
     Args:
-        panels: axes with their curves drawn, and the levels of the known references by name.
-        bare: axes without labels.
+        panels: axes, in which curves are drawn already, with the levels of their known references by name.
+        bare: axes that get lines without labels.
     """
     if not panels:
         return

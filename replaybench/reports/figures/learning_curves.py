@@ -17,7 +17,7 @@ from replaybench.experiments.comparison import final_rewards, first_comparison
 from replaybench.experiments.dataset import (
     counted_in,
     episode_metric,
-    in_rounds,
+    in_iterations,
     lengths_vary,
     mu_r,
     runs_there,
@@ -135,7 +135,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
         else:
             axes.tick_params(labelleft=False)
         if not drawn[row + 1 :, column].any():
-            axes.set_xlabel(STEPS_LABEL if in_steps else EPISODE_LABELS[in_rounds(data)])
+            axes.set_xlabel(STEPS_LABEL if in_steps else EPISODE_LABELS[in_iterations(data)])
             axes.tick_params(labelbottom=True)
     _share_view(panels[drawn & known].tolist())
     levels = [(axes, view.levels(), view.normalised) for axes, view in zip(panels.flat, views, strict=False)]
@@ -275,7 +275,7 @@ def length_curves(data: xr.Dataset) -> Figure | None:
 def _finish(figure: Figure, panels: Any, data: xr.Dataset) -> Figure:
     """Label the x axis of panels over episodes, and add the legend of the curves that they contain."""
     for axes in panels[-1]:
-        axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
+        axes.set_xlabel(EPISODE_LABELS[in_iterations(data)])
     for axes in panels.flat:
         axes.grid(axis="y")
     add_legend(figure, list({line.get_label(): line for axes in panels.flat for line in axes.lines}.values()))

@@ -19,7 +19,7 @@ from replaybench.data.documents import read_toml
 from replaybench.data.policy_file import failed_members, members_in, read_policy
 from replaybench.data.record import Record, is_record, open_record, read_header
 from replaybench.data.run_folder import RunFolder
-from replaybench.experiments.cells import no_run_folder
+from replaybench.experiments.cell_lookup import no_run_folder
 from replaybench.experiments.text_table import plain_table
 from replaybench.replay.storage.schema import BufferFile
 from replaybench.reports.cell_table import cell_table

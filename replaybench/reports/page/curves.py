@@ -10,7 +10,7 @@ import numpy as np
 from plotly.colors import sample_colorscale
 
 from replaybench.experiments.comparison import LABELS
-from replaybench.experiments.dataset import counted_in, episode_metric, in_rounds
+from replaybench.experiments.dataset import counted_in, episode_metric, in_iterations
 from replaybench.reports.figures.curves import (
     CROWDED,
     EPISODE_LABELS,
@@ -69,7 +69,7 @@ def _panel(material: ReportData, point: Point, ranked: list[Standing], window: i
         traces += curve_traces(material.places(one), one, curve, digits)
     figure = new_figure(
         traces,
-        EPISODE_LABELS[in_rounds(data)],
+        EPISODE_LABELS[in_iterations(data)],
         MU if normalised else RAW_LABELS[episode_metric(data)],
         yaxis={"range": [low - room, high + room]},
         xaxis={"range": [0, 1.01 * data.sizes["episode"]]},
@@ -140,7 +140,7 @@ def _buffer_panel(material: ReportData, kept: Kept) -> Panel:
         traces.append(common | layer | {"name": f"{name} tenth"})
     figure = new_figure(
         traces,
-        EPISODE_LABELS[in_rounds(material.of_plants[kept.point.plant])],
+        EPISODE_LABELS[in_iterations(material.of_plants[kept.point.plant])],
         "share of the buffer [%]",
         height=230,
         hovermode="x unified",
@@ -214,7 +214,7 @@ def _costs(material: ReportData) -> Costs:
     if "seconds" not in data:
         return {}
     # In a round several episodes may end, of which only the mean length is known.
-    counted = ["episode_steps" in data and not in_rounds(mine) for mine in material.of_plants]
+    counted = ["episode_steps" in data and not in_iterations(mine) for mine in material.of_plants]
     found = {}
     for point, series in itertools.product(material.points, material.series):
         here = data.isel(material.places(series, point))

@@ -48,7 +48,7 @@ class Lead(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether the scores of both are equal on every seed, as with buffers that never fill."""
+        """Whether both series have equal scores on every seed, as two retentions have whose buffers never fill."""
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property

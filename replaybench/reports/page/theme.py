@@ -75,7 +75,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table with its places on the study's axes; `style` is a class of the style sheet."""
+    """A row of a table.
+
+    Attributes:
+        cells: text of each column.
+        places: by axis of the study, the index of the value that the row belongs to; for filters of the page.
+        style: a class of the style sheet.
+    """
 
     cells: Sequence[str]
     places: Mapping[str, int]

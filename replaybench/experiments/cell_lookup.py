@@ -1,4 +1,4 @@
-"""The cells of a run folder, found without making a plant or running its files."""
+"""Find cells of a run folder and their files, without making plants or executing users' Python files."""
 
 from __future__ import annotations
 

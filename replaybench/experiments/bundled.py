@@ -1,0 +1,37 @@
+"""The studies and examples that come with the package."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from replaybench.runtime.atomic import atomic_folder
+from replaybench.runtime.errors import UserError
+
+STUDIES: Final = Path(__file__).parents[1] / "studies"
+EXAMPLES: Final = Path(__file__).parents[1] / "examples"
+
+
+def study_file(path: Path) -> Path:
+    """Return the study file at `path`, or else the package's study of this name, in any case."""
+    if path.is_file():
+        return path
+    names = sorted(file.stem for file in STUDIES.glob("*.toml"))
+    for name in names:
+        if name.casefold() == str(path).casefold():
+            return STUDIES / f"{name}.toml"
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a study file in it")
+    raise UserError(f"no such study file: {path}; studies that come with replaybench: {', '.join(names)}")
+
+
+def copy_examples(folder: Path) -> list[Path]:
+    """Copy the package's examples into a new folder; return its files."""
+    if folder.exists():
+        raise UserError(f"{folder} exists already; name a folder that does not")
+    with atomic_folder(folder) as temporary:
+        for path in EXAMPLES.iterdir():
+            if path.is_file():
+                shutil.copyfile(path, temporary / path.name)
+    return sorted(folder.iterdir())
