@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm, truncnorm
 
-from replaybench.controllers.algorithms.sac import SAC, SACConfig
-from replaybench.controllers.algorithms.td3 import TD3, TD3Config
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.interface.exploration import (
     ExplorationConfig,
@@ -238,22 +236,6 @@ def test_sigma_is_adapted_to_each_members_own_distance() -> None:
     np.testing.assert_allclose(exploration.sigma, [1.5e-3, 0.1, 2.0])
 
 
-def test_sigma_is_adapted_as_often_as_asked_in_one_start_with_weights_drawn_anew() -> None:
-    """Three adaptations are three starts of an episode: the same σ, distance and policy, by the same draws."""
-    members = range(3)
-    once, thrice = (
-        RunningParameterNoise(ParameterNoise(recent=4, adaptations=n), 0, members, small_actor(members)) for n in (1, 3)
-    )
-    for observation in observations(members, 6):
-        for exploration in (once, thrice):
-            exploration.advance(observation, np.ones(3, np.bool_))
-    for episode in range(3):
-        once.start_episode(episode, np.array([True, True, False]))
-    thrice.start_episode(0, np.array([True, True, False]))
-    for name, state in once.state_dict().items():
-        np.testing.assert_array_equal(thrice.state_dict()[name], state, err_msg=name)
-
-
 def test_only_weights_and_biases_are_disturbed() -> None:
     """Not gains and shifts of layer normalisation."""
     actor = PopulationMLP(Shape((S, 16, 16, A), layer_norm=True), 2)
@@ -310,35 +292,3 @@ def test_constants_of_the_process_per_second() -> None:
 def test_settings_that_mean_nothing_are_refused(make: Callable[[], object], name: str) -> None:
     with pytest.raises(UserError, match=f"{name} must be"):
         make()
-
-
-LEARNERS = {"SAC": (SAC, SACConfig()), "TD3": (TD3, TD3Config())}
-each = pytest.mark.parametrize("name", LEARNERS)
-OBSERVATION = np.linspace(-1, 1, 5 * S, dtype=np.float32).reshape(5, S)
-
-
-def make(name: str, members: range, warming_up: bool = True) -> Any:
-    learner, config = LEARNERS[name]
-    agent = learner(config, LearnerSetting(TASK, 0, members))
-    agent.warming_up = warming_up
-    agent.start_episode(0, np.ones(len(members), np.bool_))
-    return agent
-
-
-def explored(agent: Any, observation: np.ndarray, steps: int) -> np.ndarray:
-    everyone = np.ones(len(observation), np.bool_)
-    return np.stack([agent.explore(observation, everyone).action for _ in range(steps)])
-
-
-@each
-def test_nothing_else_draws_from_that_stream(name: str) -> None:
-    """Without warm-up it stays as it was; what is explored afterwards is as if there had been none."""
-    agent, plain = make(name, range(5)), make(name, range(5), warming_up=False)
-    before = plain.state_dict()["warm_up_stream"].copy()
-    reference = explored(plain, OBSERVATION, 6)
-    np.testing.assert_array_equal(plain.state_dict()["warm_up_stream"], before)
-    explored(agent, OBSERVATION, 3)
-    assert not np.array_equal(agent.state_dict()["warm_up_stream"], before)
-    agent.warming_up = False
-    # TD3's process goes on underneath, SAC's noise of a step is drawn for that step only.
-    np.testing.assert_array_equal(explored(agent, OBSERVATION, 3), reference[3:] if name == "TD3" else reference[:3])

@@ -99,15 +99,6 @@ def test_the_first_samples_are_neither_lost_nor_blown_up() -> None:
     assert nothing.factor == 1e6
 
 
-def test_off_is_the_identity_and_holds_nothing() -> None:
-    scaler, rewards = told(config=NormaliseConfig())
-    x = np.ones((M, 2, S), np.float32)
-    assert scaler(x) is x
-    np.testing.assert_array_equal(rewards.factor, 0.01)
-    assert not scaler.state_dict()
-    assert not rewards.state_dict()
-
-
 def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> None:
     (scaler, rewards), (alone, own) = told(), told(slice(1, 2))
     state = {**scaler.state_dict(), **rewards.state_dict()}
@@ -212,11 +203,6 @@ def test_weights_carry_the_statistics_to_another_learner() -> None:
         learner(NormaliseConfig()).load_weights(agent.weights())
 
 
-def test_a_bound_on_nothing_is_refused() -> None:
-    with pytest.raises(UserError, match="observations = true"):
-        NormaliseConfig(clip=5.0)
-
-
 TASK = Task(observation_size=3, action_size=2, discount=0.95, reward_scale=1.0)
 
 
@@ -233,13 +219,6 @@ def test_refer_is_refused_by_learners_without_it(learner: str) -> None:
             kind(settings, setting)
 
 
-def test_streams_are_those_of_the_members() -> None:
-    setting = LearnerSetting(TASK, 3, [4, 5])
-    alone = LearnerSetting(TASK, 3, [5])
-    assert (setting.stream("exploration").state[1:] == alone.stream("exploration").state).all()
-    assert (setting.stream("update").state != setting.stream("exploration").state).any()
-
-
 @pytest.mark.parametrize(
     ("learner", "wrong"),
     [
@@ -250,6 +229,7 @@ def test_streams_are_those_of_the_members() -> None:
         ("ACER", {"replays_per_experience": 0.0}), ("ACER", {"segment": 0}), ("ACER-discrete", {"entropy": -1.0}),
         ("DDPG", {"memory": {"window": 1}}), ("DDPG", {"memory": {"units": 10**6}}),
         ("DDPG", {"memory": {"start": "x"}}),
+        ("DDPG", {"l2_form": "weights", "memory": {}}),
         ("DDPG", {"memory": {}, "exploration": {"form": "parameter"}}), ("DDPG", {"normalise": {"clip": 1.0}}),
     ],
 )  # fmt: skip

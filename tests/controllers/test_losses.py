@@ -14,7 +14,7 @@ from replaybench.controllers.algorithms.naf import AdvantageForm, action_values,
 from replaybench.controllers.algorithms.sac import sample, sample_backward
 from replaybench.controllers.algorithms.segments import project
 from replaybench.controllers.losses.densities import divergence, divergence_gradient, importance_weights
-from replaybench.controllers.losses.temporal_difference import Experiences, outcome, targets
+from replaybench.controllers.losses.temporal_difference import Experiences, outcome
 
 RNG = np.random.Generator(np.random.PCG64(3))
 MEAN, MU_MEAN = RNG.normal(size=(2, 6, 2))
@@ -176,16 +176,6 @@ def experiences() -> Experiences:
         actor_weight=one, rate_factor=one[0], mu_mean=nothing, mu_log_sigma=nothing,
         reward_factor=np.array([0.5, 2.0]), discount=0.75,
     )  # fmt: skip
-
-
-def test_targets_are_those_of_all_samples() -> None:
-    """½ · 4 + ¾ · 8 = 8, ½ · 6 = 3; 2 · 4 + ¾ · 8 = 14, 2 · 6 = 12."""
-    v_t, y = np.full((2, 1), 8.0, np.float32), np.empty((2, 1), np.float32)
-    found = []
-    for m in range(2):
-        targets(experiences(), m, v_t, y)
-        found.append(y[:, 0].tolist())
-    assert found == [[8.0, 3.0], [14.0, 12.0]]
 
 
 def test_kernels_are_the_same_for_columns_of_rows_and_for_copies() -> None:

@@ -219,18 +219,6 @@ def test_with_beta_0_only_the_divergence_is_descended(kind: Any, config: Any) ->
     np.testing.assert_allclose(network.gradient[:, checked], np.transpose(expected), rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize(("kind", "config"), LEARNERS)
-def test_metrics_measure_the_divergence_from_what_is_stored(kind: Any, config: Any) -> None:
-    agent, drawn = kind(config, LearnerSetting(TASK, 0, range(2), refer=Both())), batch(1, np.float32)
-    stored = {"observation": drawn.observation, **drawn.columns}
-    mean = agent.policy(drawn.observation) if kind is DDPG else agent.mean(drawn.observation)
-    expected = (((mean - drawn.columns["behaviour_mean"]) / 0.3) ** 2).sum(axis=2).mean(axis=1) / 2
-    found = agent.metrics(stored)
-    assert tuple(found) == agent.metric_names == ("kl", "far", "beta")
-    np.testing.assert_allclose(found["kl"], expected, rtol=1e-4)
-    assert tuple(kind(config, LearnerSetting(TASK, 0, range(2))).metrics(stored)) == ("kl",)
-
-
 def test_exploration_without_density_is_refused() -> None:
     with pytest.raises(UserError, match=r"DDPG: ReF-ER needs a behaviour density; .* \[learner.DDPG\] with"):
         DDPG(DDPGConfig(), LearnerSetting(TASK, 0, range(1), refer=Both()))
@@ -318,23 +306,6 @@ def test_golden_two_steps() -> None:
     np.testing.assert_allclose(replay.traces.view("q_ret")[0, :2], [10.9, 11], rtol=1e-6)
     renew(replay, rule, [1], 6, 0.5, 20)
     np.testing.assert_allclose(replay.traces.view("q_ret")[0, :2], [12.7, 20], rtol=1e-6)
-
-
-def test_after_termination_nothing_follows() -> None:
-    replay, rule = make()
-    add(replay, 2, 3, "terminated")
-    renew(replay, rule, [0], 8, 1.0, 100)
-    assert replay.traces is not None
-    assert replay.traces.view("q_ret")[0, 0] == 1
-
-
-def test_a_latest_step_has_no_advantage_and_then_bootstraps_from_its_successor() -> None:
-    replay, _ = make()
-    add(replay, 2, 3)
-    assert replay.traces is not None
-    assert replay.traces.view("q_ret")[0, 0] == 3
-    add(replay, 4, 5)
-    assert replay.traces.view("q_ret")[0, 0] == pytest.approx(1 + 0.9 * 5)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["FIFO[Uniform]", "Resv[Uniform]", "Drop(0.5)*FIFO[Uniform]"]))

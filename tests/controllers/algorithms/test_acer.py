@@ -15,8 +15,7 @@ from torch.distributions import Categorical, kl_divergence
 
 from replaybench.controllers.algorithms.acer import ACER, ACERConfig
 from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen, probabilities
-from replaybench.controllers.interface.agent import Actions, LearnerSetting, Task
-from replaybench.runtime.errors import UserError
+from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.runtime.streams import next_normal
 
 SMALL: dict[str, Any] = {
@@ -130,20 +129,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "TIS": {"trajectory_weights": True, "trust_region": False},
     "Trust-TIS": {"trajectory_weights": True},
 }
-
-
-def test_metrics_by_hand() -> None:
-    """One own step of two: D_KL = (φ − μ)²/2σ²; where a = φ and μ lies 2σ away in one dimension, ρ = e² > 5."""
-    agent = ACER(ACERConfig(segment=2, batch_size=2), LearnerSetting(Task(S, 1, 0.9, 1.0), 0, range(1)))
-    x = np.zeros((1, 2, 2, S), np.float32)
-    x[:, :, 0] = 1
-    phi = agent.policy(x[:, :, 0])[:, 0, 0]
-    action, mean = (np.zeros((1, 2, 2, 1), np.float32) for _ in range(2))
-    action[:, :, 0] = phi
-    mean[:, :, 0] = phi + 0.6
-    found = agent.metrics({"observation": x, "action": action, "behaviour_mean": mean})
-    np.testing.assert_allclose(found["kl"], 2.0, rtol=1e-5)
-    np.testing.assert_allclose(found["ratio_truncated"], 1.0)
 
 
 LEVELS = 3
@@ -274,13 +259,6 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers(k
     segment_batches.check_normalised(lambda normalise: kind.make(2, np.float64, normalise=normalise), kind.draw)
 
 
-def test_the_average_policy_follows_slowly() -> None:
-    agent = KINDS["ACER"].make(2, np.float64, average=0.9)
-    before = agent.average.parameters.copy()
-    agent.update(segments(draw, 2, 0, np.float64))
-    np.testing.assert_allclose(agent.average.parameters, 0.9 * before + 0.1 * agent.policy_network.parameters)
-
-
 A3C = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": True, "trust_region": False}
 
 
@@ -329,22 +307,3 @@ def test_what_is_tried_is_stored_as_choice_and_probabilities() -> None:
     np.testing.assert_allclose(tried.extras["behaviour"], agent.probability(observation[:, None])[:, 0], rtol=1e-6)
     np.testing.assert_allclose(tried.deviation, np.abs(tried.action - agent.act(observation)).sum(axis=1))
     assert agent.sample(np.ones((4, 7, S), np.float32)).shape == (4, 7, A)
-
-
-def test_value_and_metrics_by_hand() -> None:
-    """Zero policies are uniform: entropy ln 9, V the mean of Q; done with μ = 0.01 < (1/9)/10 is truncated."""
-    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL_DISCRETE, "segment": 2}), LearnerSetting(TASK, 0, range(1)))
-    agent.policy_network.parameters[:] = 0
-    x = np.ones((1, 2, 2, S), np.float32)
-    np.testing.assert_allclose(agent.value(x[:, 0]), agent.critic(x[:, 0]).mean(axis=2), rtol=1e-5)
-    behaviour = np.zeros((1, 2, 2, N), np.float32)
-    behaviour[:, :, 0, 0], behaviour[:, :, 0, 1:] = 0.01, 0.99 / 8
-    found = agent.metrics({"observation": x, "behaviour": behaviour, "choice": np.zeros((1, 2, 2, 1), np.float32)})
-    np.testing.assert_allclose(found["entropy"], np.log(9), rtol=1e-6)
-    np.testing.assert_allclose(found["kl"], 0.01 * np.log(0.09) + 0.99 * np.log(0.99 / 8 * 9), rtol=1e-4)
-    np.testing.assert_array_equal(found["ratio_truncated"], 1.0)
-
-
-def test_too_many_actions_are_refused_before_anything_runs() -> None:
-    with pytest.raises(UserError, match="set levels to at most 5"):
-        ACERDiscrete.check(ACERDiscreteConfig(), Actions("Magman", 4), False)

@@ -173,13 +173,6 @@ def test_explored_actions_are_samples_of_the_policy() -> None:
     assert not np.array_equal(again[:, 0], explored.action)
 
 
-def test_a_policy_file_holds_the_mean_as_the_actor() -> None:
-    agent = SAC(SACConfig(), LearnerSetting(TASK, 0, range(3)))
-    named = agent.weights()
-    assert named["actor.2.weight"].shape == named["log_std.weight"].shape == (3, 64, A)
-    np.testing.assert_array_equal(named["log_std.bias"], weights(agent.networks["actor"], 2)[1][:, A:])
-
-
 def test_the_first_version_asks_for_its_temperature() -> None:
     with pytest.raises(UserError, match=r"fixed temperature; set it, e\.g\. temperature = 0\.2"):
         SACConfig(version="first")

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from replaybench.controllers.algorithms.vracer import VRACER, FirstValue, VRACERConfig, policy_gradient, value_gradient
+from replaybench.controllers.algorithms.vracer import VRACER, FirstValue, VRACERConfig
 from replaybench.controllers.interface.agent import LearnerSetting, NormaliseConfig, Task
-from replaybench.controllers.losses.refer import Q_RET, TRUNCATED, ReFER
+from replaybench.controllers.losses.refer import Q_RET, TRUNCATED
 from replaybench.replay.strategies.strategy import ReFER as Both
-from replaybench.replay.strategies.strategy import ReFER1, ReFER2
 
 S, A, B = 3, 2, 8
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
@@ -35,30 +34,6 @@ def batch(members: int, seed: int, dtype: type = np.float32) -> Any:
         weight=rng.uniform(0.5, 1, (members, B)).astype(dtype),
         actor_weight=rng.uniform(0.5, 1, (members, B)).astype(dtype), rate_factor=np.ones(members, dtype),
     )  # fmt: skip
-
-
-def gradients(refer: Any, beta: float, rho: float, advantage: float) -> tuple[float, float, float]:
-    """Gradients to mean, log σ and V of one sample with a = 2, π = N(1, ½²), ∇D = (3, 5), weights 1."""
-    rules = ReFER(refer, 1, 1e-3).rules(1)
-    d_mean, d_log_sigma, d_value = np.array([[3.0]]), np.array([[5.0]]), np.empty(1)
-    one, log_sigma = np.ones((1, 1)), np.full((1, 1), np.log(0.5))
-    rho_, advantage_, weight = np.array([rho]), np.array([advantage]), np.ones(1)
-    policy_gradient(2 * one, one, log_sigma, rho_, advantage_, weight, rules, beta, d_mean, d_log_sigma)
-    value_gradient(rho_, advantage_, weight, rules, beta, d_value)
-    return float(d_mean[0, 0]), float(d_log_sigma[0, 0]), float(d_value[0])
-
-
-def test_golden_gradients() -> None:
-    """(a − m)/σ² = 4 and z² − 1 = 3; with A = 10: ρ = ½ → ĝ = (−20, −15, −5), ρ = 2 → ĝ = (−80, −60, −10).
-
-    β = ¾ mixes ¾ ĝ and ¼ ∇D = (0.75, 1.25); ρ = 6 > c_max = 5 leaves ¼ ∇D alone under Rule 1.
-    """
-    assert gradients(None, 1.0, 0.5, 10) == pytest.approx((-20, -15, -5))
-    assert gradients(None, 1.0, 2.0, 10) == pytest.approx((-80, -60, -10))
-    assert gradients(Both(anneal=0.0), 0.75, 0.5, 10) == pytest.approx((-14.25, -10, -3.75))
-    assert gradients(Both(anneal=0.0), 0.75, 6.0, 10) == pytest.approx((0.75, 1.25, 0))
-    assert gradients(ReFER1(anneal=0.0), 1.0, 6.0, 10) == pytest.approx((0, 0, 0))
-    assert gradients(ReFER2(anneal=0.0), 0.75, 1050.0, 10) == pytest.approx((-29999.25, -22498.75, -7.5))
 
 
 def loss(agent: VRACER, drawn: Any, beta: float, mask: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -105,30 +80,6 @@ def test_gradients_equal_torch(sigma: Any, refer: Any, beta: float) -> None:
         np.testing.assert_allclose(agent.deviation.gradient, expected[-1].numpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_a_fixed_sigma_stays_and_all_else_is_learned_as_beside_a_free_one() -> None:
-    drawn = batch(2, 3)
-    fixed, free = (
-        VRACER(VRACERConfig(sigma=sigma, first_sigma=0.3, batch_size=B), LearnerSetting(TASK, 0, range(2)))
-        for sigma in ("fixed", "free")
-    )
-    for agent in (fixed, free):
-        agent.update(drawn)
-    np.testing.assert_array_equal(fixed.network.parameters, free.network.parameters)
-    np.testing.assert_array_equal(fixed.deviation.parameters, np.float32(np.log(0.3)))
-    assert not np.any(free.deviation.parameters == np.float32(np.log(0.3)))
-
-
-def test_annotations_are_what_the_traces_need() -> None:
-    agent, drawn = VRACER(VRACERConfig(batch_size=B), LearnerSetting(TASK, 0, range(2))), batch(2, 1)
-    value, successor = agent.value(drawn.observation), agent.value(drawn.next_observation)
-    found = agent.update(drawn)
-    np.testing.assert_allclose(found["value"], value, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(found["td_error"], drawn.traces[:, :, Q_RET] - value, rtol=1e-5)
-    truncated = drawn.traces[:, :, TRUNCATED] > 0
-    assert truncated.any()
-    np.testing.assert_allclose(found["bootstrap"][truncated], successor[truncated], rtol=1e-5, atol=1e-7)
-
-
 def test_many_truncated_samples_are_evaluated_in_turn() -> None:
     agent, drawn = VRACER(VRACERConfig(batch_size=40), LearnerSetting(TASK, 0, range(1))), batch(5, 1)
     own = {name: x for name, x in vars(drawn).items() if name not in ("columns", "rate_factor")}
@@ -152,22 +103,6 @@ def test_with_no_bound_and_beta_1_refer_is_plain_replay_bit_for_bit() -> None:
     np.testing.assert_array_equal(plain.network.parameters, unbounded.network.parameters)
     np.testing.assert_array_equal(plain.deviation.parameters, unbounded.deviation.parameters)
     assert not np.array_equal(plain.network.parameters, learn(Both(anneal=0.0)).network.parameters)
-
-
-def test_actions_are_stored_as_sampled_with_the_density_that_drew_them() -> None:
-    agent = VRACER(VRACERConfig(first_sigma=2.0), LearnerSetting(TASK, 0, range(500)))
-    observation, active = np.ones((500, S), np.float32), np.ones(500, np.bool_)
-    explored = agent.explore(observation, active)
-    assert np.abs(explored.action).max() > 1
-    z = (explored.action - explored.extras["behaviour_mean"]) * np.exp(-explored.extras["behaviour_log_sigma"])
-    np.testing.assert_allclose(z, agent.exploration.drawn, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(np.exp(explored.extras["behaviour_log_sigma"]), 2, rtol=1e-6)
-    np.testing.assert_allclose(explored.extras["value"][:, 0], agent.value(observation[:, None])[:, 0])
-    active[3:] = False
-    again = agent.exploration.drawn.copy()
-    agent.explore(observation, active)
-    assert (agent.exploration.drawn[3:] == again[3:]).all()
-    assert (agent.exploration.drawn[:3] != again[:3]).all()
 
 
 def test_only_a_cut_off_episode_bootstraps() -> None:
@@ -233,12 +168,3 @@ def test_of_an_episode_that_is_cut_off_or_goes_on_the_rest_is_worth_as_much(ende
     value = told(other, False, ended, told(one, True)).take()[0]
     assert value == pytest.approx(np.mean([*returns(one), *returns(other, beyond=value)]), rel=1e-12)
     assert told([2.0, 2.0], False, ended).take()[0] == pytest.approx(2 / (1 - DISCOUNT), rel=1e-12)
-
-
-def test_members_that_do_nothing_are_left_alone_and_nothing_is_collected_later() -> None:
-    first = FirstValue(3, DISCOUNT)
-    ends, active = np.ones(3, np.bool_), np.array([True, True, False])
-    first.update(np.array([1.0, 3.0, 7.0]), ends, ends, active)
-    np.testing.assert_allclose(first.take(), [1, 3, 0])
-    first.update(np.full(3, 100.0), ends, ends, ends)
-    np.testing.assert_allclose(first.take(), [1, 3, 0])

@@ -25,7 +25,7 @@ from replaybench.controllers.networks.lstm import (
     lstm_state,
 )
 from replaybench.controllers.networks.mlp import Shape
-from replaybench.controllers.networks.network import MemoryConfig, make_network
+from replaybench.controllers.networks.network import MemoryConfig
 from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent, RecurrentShape, recurrent_forward
 from replaybench.controllers.policies.policy import Policy
 from replaybench.runtime.errors import UserError
@@ -431,13 +431,3 @@ def test_what_is_recorded_is_remembered_by_who_learns_from_it(learner: str) -> N
         expected = explored[time].extras["memory"].copy()
         expected[0] *= time < 3
         np.testing.assert_array_equal(told["memory"], expected)
-
-
-def test_without_memory_nothing_is_changed() -> None:
-    shape = Shape((S, 8, 1), actions=A, inject=1)
-    assert make_network(None, shape, 1, np.float32).shape is shape
-    agent = DDPG(DDPGConfig(), LearnerSetting(TASK, 0, range(2)))
-    assert agent.greedy() is agent
-    assert agent.window == 1
-    assert not agent.fields
-    assert not [name for name in agent.state_dict() if "memory" in name]

@@ -10,7 +10,6 @@ import torch
 from numba import njit
 from torch.nn.functional import layer_norm, softsign
 
-from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.controllers.networks import tiles
 from replaybench.controllers.networks.mlp import (
     ACTIVATIONS,
@@ -136,16 +135,6 @@ def test_a_large_batch_whose_rows_lie_apart_equals_its_halves() -> None:
     np.testing.assert_allclose(whole[2], halves[0][2] + halves[1][2], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("states", "actions", "critic", "actor"), [(2, 1, 3791, 2751), (2, 4, 3941, 2904)], ids=["pendulum", "magman"]
-)
-def test_parameter_counts_of_table_8(states: int, actions: int, critic: int, actor: int) -> None:
-    config = DDPGConfig()
-    assert Shape((states, *config.actor_hidden, actions), tanh=True).parameter_count == actor
-    shape = Shape((states, *config.critic_hidden, 1), actions=actions, inject=config.action_layer)
-    assert shape.parameter_count == critic
-
-
 @pytest.mark.parametrize(("activation", "normalised"), [("relu", False), ("tanh", True)])
 def test_members_do_not_depend_on_each_other_or_on_their_number(activation: Activation, normalised: bool) -> None:
     shape = Shape((2, 50, 50, 20, 1), actions=1, inject=1, activation=activation, layer_norm=normalised)
@@ -188,27 +177,6 @@ def test_xavier_bounds_and_a_scaled_output() -> None:
         np.testing.assert_array_equal(named[f"critic.{layer}.gain"], 1.0)
         np.testing.assert_array_equal(named[f"critic.{layer}.shift"], 0.0)
     assert "critic.2.gain" not in named
-
-
-def test_a_bounded_output_layer_draws_its_biases_too_and_leaves_the_others() -> None:
-    bounded, plain = (PopulationMLP(Shape((6, 64, 40)), 20) for _ in range(2))
-    bounded.initialise(Stream(1, range(20), "initialisation"), output_bound=3e-3)
-    plain.initialise(Stream(1, range(20), "initialisation"))
-    ours, theirs = bounded.named_weights("n"), plain.named_weights("n")
-    for part in ("weight", "bias"):
-        assert 0.99 * 3e-3 < spread(ours[f"n.1.{part}"]) <= np.float32(3e-3)
-        np.testing.assert_array_equal(ours[f"n.0.{part}"], theirs[f"n.0.{part}"])
-
-
-def test_named_weights_are_views_that_hold_every_parameter_once() -> None:
-    network = PopulationMLP(Shape((2, 5, 4, 3), actions=2, inject=1, layer_norm=True, activation="tanh"), M)
-    network.parameters[:] = np.arange(network.parameters.size).reshape(M, -1)
-    named = network.named_weights("actor")
-    flat = np.concatenate([part.reshape(M, -1) for part in named.values()], axis=1)
-    np.testing.assert_array_equal(flat, network.parameters)
-    assert [name.split(".")[2] for name in named] == ["weight", "bias", "gain", "shift"] * 2 + ["weight", "bias"]
-    named["actor.1.gain"][1, 2] = -7
-    assert (network.parameters[1] == -7).sum() == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -257,25 +225,6 @@ def test_work_space_begins_on_a_cache_line() -> None:
     assert not any(array.ctypes.data % 64 for tape in tapes for array in tape)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_row_dots_and_transpose_equal_numpy(dtype: type[np.floating]) -> None:
-    @njit
-    def both(c: np.ndarray, turned: np.ndarray, a: np.ndarray, b: np.ndarray, depth: int) -> None:
-        rows, stride = a.shape
-        tiles.row_dots(c, 1, 2, rows, a.reshape(-1), 0, stride, b, 0, depth)
-        tiles.transpose(turned.reshape(-1), 0, turned.shape[1], a.reshape(-1), 0, stride, rows, stride)
-
-    rng = np.random.Generator(np.random.PCG64(0))
-    for depth in (1, 16, 21, 48):
-        a, b = rng.integers(-9, 9, (24, 48)).astype(dtype), np.full(48, np.nan, dtype)
-        b[:depth] = rng.integers(-9, 9, depth)
-        c, turned = np.full(50, 7.0, dtype), np.zeros((48, 24), dtype)
-        both(c, turned, a, b, depth)
-        np.testing.assert_array_equal(c[1:48:2], a[:, :depth] @ b[:depth])
-        np.testing.assert_array_equal(np.append(c[::2], c[49]), 7.0)
-        np.testing.assert_array_equal(turned, a.T)
-
-
 RELU, TANH, SOFTSIGN = range(3)
 DENSE = np.arange(0, 0x7F800000, 997, dtype=np.uint32).view(np.float32)
 """Every 997th float32 from zero to the greatest."""
@@ -288,13 +237,6 @@ def test_tanh_is_odd_bounded_and_within_two_units_in_the_last_place() -> None:
     np.testing.assert_array_equal(negative, -positive)
     assert positive.max() == 1.0
     assert (np.abs(positive - exact) / np.spacing(exact.astype(np.float32))).max() < 1.82
-
-
-def test_tanh_in_float64_is_exact_to_rounding() -> None:
-    x = np.linspace(-12, 12, 1001)
-    y = x.copy()
-    activate(y, TANH)
-    np.testing.assert_allclose(y, np.tanh(x), rtol=1e-15)
 
 
 def test_softsign_and_relu() -> None:
