@@ -321,12 +321,6 @@ def test_a_periodic_axis_goes_round() -> None:
     np.testing.assert_allclose(RING.interpolate(table, points + turns), RING.interpolate(table, points), atol=1e-12)
 
 
-def test_both_names_of_upright_are_one_node() -> None:
-    cell, weight = RING.memberships([[-math.pi, 0.0], [math.pi, 0.0]])
-    nodes = [RING.corners[c][w > 1e-12] for c, w in zip(cell, weight, strict=True)]
-    assert nodes[0].tolist() == nodes[1].tolist() == [2]
-
-
 def test_nan_and_infinite_points_stay_inside_the_grid() -> None:
     odd = [[value, other] for value in (math.nan, math.inf, -math.inf, 1e300) for other in (math.nan, -math.inf, 1e300)]
     cell, weight = RING.memberships(odd)

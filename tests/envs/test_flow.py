@@ -49,12 +49,6 @@ def states(count: int) -> np.ndarray:
     return rng.uniform(low, high, (count, 8))
 
 
-def stream() -> np.ndarray:
-    table = np.zeros_like(wake_table()).reshape(-1, 4)
-    table[:, 0] = 1.0
-    return table.ravel()
-
-
 def rates(state: np.ndarray, push: np.ndarray, table: np.ndarray, laws: Laws = HELD) -> np.ndarray:
     """Return dx/dt of a state, with the equations in matrix form."""
     x, y, theta, _, _, omega, coupling, phase = state
@@ -102,27 +96,6 @@ def test_the_rates_are_those_of_the_equations(laws: Laws) -> None:
         assert (settled - state[6]) / laws.period == pytest.approx(exact[6], abs=1e-12)
 
 
-@pytest.mark.parametrize("period", [HELD.period, FREE.period, 0.8 * FREE.period])
-def test_accelerations_of_the_water_match_any_period(period: float) -> None:
-    """An ellipse without forces takes over the acceleration of the water that passes the two points of its chord."""
-    laws = HELD._replace(**dict.fromkeys(HELD._fields[3:11], 0.0), period=period)
-    step, error = 1e-4, []
-    for state in states(400):
-        if abs(2 * state[7] - round(2 * state[7])) < step:  # where the oldest vortex is dropped there is no derivative
-            continue
-        state[[3, 4, 5]], state[6] = 0.0, 1.0
-        ends = [state[:2] + side * 0.2887 * np.array([math.cos(state[2]), math.sin(state[2])]) for side in (-1, 1)]
-        exact = np.zeros(2)
-        for x, y in ends:
-            u, v = flow(x, y, street(state[7]))[:2]
-            for side in (-1, 1):
-                ahead = side * step
-                there = flow(x + ahead * u, y + ahead * v, street((state[7] + ahead / period) % 1.0))
-                exact += side * np.array(there[:2]) / (2 * step) / 2
-        error.append(moved(state, np.zeros(3), laws)[:2] - exact)
-    assert np.sqrt(np.square(error).mean()) < 0.02
-
-
 def after(state: np.ndarray, table: np.ndarray, substeps: int, laws: Laws = HELD) -> np.ndarray:
     rows = state[None].copy()
     assert not move(rows, 0, 0.05, -0.02, 0.01, EVERYWHERE, 1.0, substeps, law(laws), table)
@@ -144,17 +117,6 @@ def test_a_step_of_an_action_is_accurate_against_scipy(laws: Laws) -> None:
         assert ours[7] == pytest.approx(exact[7] % 1.0, abs=1e-9)
     assert np.median(error) < 3e-3
     assert np.quantile(error, 0.9) < 1e-2
-
-
-def test_steps_converge_with_the_second_order() -> None:
-    """In the free stream, which has no kinks between nodes."""
-    table, found = stream(), []
-    for state in states(12):
-        exact = after(state, table, 2560)
-        np.testing.assert_allclose(exact[:7], oracle(state, table)[:7], rtol=0, atol=2e-5)
-        found.append([abs(after(state, table, n) - exact)[:7].max() for n in (40, 80, 160)])
-    error = np.median(found, axis=0)
-    np.testing.assert_allclose(error[:-1] / error[1:], 4.0, rtol=0.15)
 
 
 def test_an_ellipse_stops_where_it_leaves_the_box() -> None:
@@ -333,15 +295,6 @@ def at(x: float, y: float, phase: float) -> np.ndarray:
     return np.array(flow(x, y, street(phase % 1.0)))
 
 
-def test_the_street_sheds_at_the_strouhal_number() -> None:
-    times = np.arange(0.0, 20 * PERIOD, 0.1)
-    v = np.array([at(3.0, 0.0, time / PERIOD)[1] for time in times])
-    spectrum = abs(np.fft.rfft(v))
-    peak = np.fft.rfftfreq(times.size, 0.1)[np.argmax(spectrum)]
-    assert peak == pytest.approx(0.204, abs=0.003)
-    assert abs(v).max() == pytest.approx(0.53, abs=0.05)
-
-
 def test_divergence_is_the_source_and_curl_is_the_vorticity() -> None:
     for x, y, phase in points(40):
         by_x = (at(x + H, y, phase) - at(x - H, y, phase)) / (2 * H)
@@ -373,13 +326,6 @@ def test_the_table_holds_the_street_at_its_nodes() -> None:
         x, y = LEFT_EDGE + SPACING * i, LOWER_EDGE + SPACING * j
         # 1e-9 of a phase keeps the query off the boundary of two cells, where either one is right.
         np.testing.assert_allclose(look_up(wake_table(), x, y, p / PHASES + 1e-9, 0.0), at(x, y, p / PHASES), atol=2e-5)
-
-
-def test_interpolation_between_the_nodes_is_accurate() -> None:
-    rows = points(4000)
-    error = np.array([np.subtract(look_up(wake_table(), x, y, phase, 0.0), at(x, y, phase)) for x, y, phase in rows])
-    assert np.sqrt((error[:, :2] ** 2).mean()) < 0.006
-    assert np.sqrt((error[:, 2:] ** 2).mean()) < 0.03
 
 
 def test_points_outside_the_table_are_clipped_to_its_edge() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.wrappers import ClipAction, FlattenObservation, RescaleAction, TransformAction
 
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant, _plant_of
@@ -220,9 +220,6 @@ def test_each_of_several_choices_is_an_action_of_its_own(registered: Any) -> Non
 VECTOR = Box(-1.0, 1.0, (2,))
 REFUSED = [
     ({"observation": Box(0, 255, (96, 96, 3), np.uint8)}, {}, "its observation is a Box of shape (96, 96, 3)"),
-    ({"observation": Dict({"a": VECTOR})}, {}, "its observation is of kind Dict; supported is a one-dimensional Box"),
-    ({"observation": Tuple((VECTOR,))}, {}, "its observation is of kind Tuple"),
-    ({"observation": Discrete(5)}, {}, "its observation is of kind Discrete"),
     ({"action": Dict({"a": VECTOR})}, {}, "its action is of kind Dict; supported are a one-dimensional Box"),
     ({"action": Box(-np.inf, np.inf, (2,))}, {}, "its actions are unbounded; register it with bounds"),
     ({"action": Box(0, 3, (2,), np.int64)}, {}, "its actions are whole numbers (int64) in a Box; supported are"),
@@ -233,7 +230,6 @@ REFUSED = [
         {},
         "is of kind MultiDiscrete; supported are a one-dimensional Box",
     ),
-    ({"action": MultiBinary(2)}, {}, "is of kind MultiBinary; supported are a one-dimensional Box"),
     ({}, {"max_episode_steps": None}, "has no time limit; register it with max_episode_steps"),
     ({"colour": "red"}, {}, "cannot be made: TypeError: "),
 ]
@@ -284,7 +280,6 @@ def test_missing_packages_are_named_with_gymnasiums_extra(monkeypatch: pytest.Mo
     ("name", "told"),
     [
         ("Pendulum", "unknown Gymnasium task 'Pendulum'; did you mean Pendulum-v1?"),
-        ("Pendulum-v7", "unknown Gymnasium task 'Pendulum-v7'; did you mean Pendulum-v1?"),
         ("HalfChetah-v5", "unknown Gymnasium task 'HalfChetah-v5'; did you mean HalfCheetah-v5 or "),
         ("xyzzy", "unknown Gymnasium task 'xyzzy'; gymnasium.pprint_registry() lists them"),
         ("no_such:Name-v0", "gymnasium:no_such:Name-v0: the module no_such cannot be imported: "),

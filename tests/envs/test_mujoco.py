@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -149,19 +148,6 @@ def test_declarations_are_the_models(task: str) -> None:
     assert all(units[f"velocity of {name}"] == ("m/s" if name in slides else "rad/s") for name in names)
 
 
-@pytest.mark.parametrize("task", ["Hopper", "HalfCheetah", "Ant"])
-def test_starts_are_spread_as_gymnasiums(task: str) -> None:
-    """Kolmogorov and Smirnov's test at a fixed seed, false alarms below 1e-6 each."""
-    plant = plant_of(task)
-    rest = mujoco.MjData(plant.model())
-    draws, everyone = Stream(4, range(400), "initial state"), np.ones(400, np.bool_)
-    qpos, qvel = plant.start(draws, everyone, rest.qpos, rest.qvel)
-    noise = {"Hopper": 5e-3}.get(task, 0.1)
-    assert stats.kstest(((qpos - rest.qpos) / noise).ravel(), stats.uniform(-1, 2).cdf).pvalue > 1e-6
-    shape = stats.uniform(-1, 2) if task == "Hopper" else stats.norm()
-    assert stats.kstest((qvel / noise).ravel(), shape.cdf).pvalue > 1e-6
-
-
 def test_goals_are_uniform_on_a_disc_and_each_members_own() -> None:
     plant = plant_of("Reacher")
     rest = mujoco.MjData(plant.model())
@@ -276,24 +262,6 @@ def test_observations_and_rewards_match_mujocos_kinematics() -> None:
             assert reward[m] == float(np.hypot(*way[:2]) <= 0.05)
             rewarded.add(reward[m])
     assert rewarded == {0.0, 1.0}
-
-
-def test_starts_are_spread_and_within_reach() -> None:
-    env = PopulationEnv("AcerReacher3", 600, seed=1)
-    env.reset()
-    qpos = np.array([data.qpos for data in engine_of(env).data])
-    radius, inner, outer = np.hypot(qpos[:, 3], qpos[:, 4]), 0.05, 0.28
-    assert outer < sum(LINKS)
-    spread = {
-        "area": (radius**2 - inner**2) / (outer**2 - inner**2),
-        "direction": (np.arctan2(qpos[:, 4], qpos[:, 3]) + math.pi) / (2 * math.pi),
-        "shoulder": (qpos[:, 0] + math.pi) / (2 * math.pi),
-        "elbow": (qpos[:, 1] + 2.6) / 5.2,
-        "wrist": (qpos[:, 2] + 2.6) / 5.2,
-    }
-    for name, values in spread.items():
-        assert stats.kstest(values, "uniform").pvalue > 1e-3 / len(spread), name  # by chance once in 1000
-    assert not np.array([data.qvel for data in engine_of(env).data]).any()
 
 
 def test_the_model_file_matches_the_declarations() -> None:

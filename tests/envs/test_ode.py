@@ -2,8 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,14 +12,8 @@ from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_choice, try_functions, wrap_angle
+from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_choice, wrap_angle
 from replaybench.runtime.errors import UserError
-
-
-def test_parameters_are_the_printed_ones() -> None:
-    assert Pendulum().params() == (9.41e-4, 5.5e-2, 9.81, 4.2e-2, 3e-6, 5.36e-2, 9.5)
-    assert PendulumDCSC().params() == (1.91e-4, *Pendulum().params()[1:])
-    assert Magman().params() == (3.2e-2, 1.613e-2, 5.52e-10, 1.75e-4, 0.025)
 
 
 def test_right_hand_sides_by_hand() -> None:
@@ -120,24 +113,6 @@ def test_missing_declarations_are_named() -> None:
         Nameless()
 
 
-@pytest.mark.parametrize(
-    ("function", "returned", "told"),
-    [
-        ("reward", None, "reward returns None at the initial state where a number must be"),
-        ("reward", np.zeros(2), "reward returns array([0., 0.]) at the initial state where a number must be"),
-        ("rhs", None, "rhs returns None at the initial state, not a tuple of derivatives"),
-        ("rhs", (0.0, "fast"), "rhs returns 'fast' at the initial state where a number must be"),
-        ("rhs", (0.0,), "rhs returns 1 derivatives for 2 states"),
-    ],
-)
-def test_wrong_return_values_are_named(function: str, returned: Any, told: str) -> None:
-    plant: Any = PendulumDCSC()
-    functions = {name: SimpleNamespace(py_func=getattr(plant, name).py_func) for name in rk4.FUNCTIONS}
-    functions[function] = SimpleNamespace(py_func=lambda *_: returned)
-    shared = {name: getattr(plant, name) for name in ("initial_state", "action_range", "params")}
-    assert try_functions(cast(Any, SimpleNamespace(**functions, **shared))) == told
-
-
 def oracle(plant: OdePlant, state: np.ndarray, u: np.ndarray, dt: float) -> np.ndarray:
     """Integrate one state by SciPy, walls and wrapping left out."""
     compiled: Any = plant.rhs
@@ -149,15 +124,6 @@ def random_states(plant: OdePlant, count: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.Generator(np.random.PCG64(1))
     state = plant.denormalise_state(rng.uniform(-1, 1, (count, len(plant.state_names))))
     return state, plant.denormalise_action(rng.uniform(-1, 1, (count, len(plant.action_names))))
-
-
-def integrate(plant: OdePlant, state: np.ndarray, u: np.ndarray, seconds: float, count: int) -> np.ndarray:
-    """Integrate with `count` equal Runge-Kutta steps."""
-    after, rows = state.copy(), len(state)
-    written = np.empty(rows), np.empty(rows, np.bool_), np.empty(rows, np.int64)
-    everyone = np.ones(rows, np.bool_)
-    rk4.kernel(plant)(after, u, everyone, seconds / count, count, plant.params(), *written)
-    return after
 
 
 @pytest.mark.parametrize("plant", [Pendulum(), PendulumDCSC()], ids=lambda plant: plant.name)
@@ -179,24 +145,6 @@ def test_a_magman_step_away_from_walls_is_accurate_to_a_ten_thousandth_of_the_ra
     assert free.sum() > 40
     after, _, _ = rk4.simulate(plant, state, u, 0.02)
     assert (abs(after - exact)[free] < 1e-4 * np.array([0.14, 0.8])).all()
-
-
-@pytest.mark.parametrize(
-    ("plant", "state", "u", "seconds"),
-    [
-        (Pendulum(), (1.0, 2.0), (1.5,), 0.1),
-        (Magman(), (0.03, 0.1), (0.1, 0.3, 0.2, 0.4), 0.04),
-    ],
-    ids=["pendulum", "magman"],
-)
-def test_the_error_falls_with_the_fourth_power_of_the_step(
-    plant: OdePlant, state: tuple[float, ...], u: tuple[float, ...], seconds: float
-) -> None:
-    start, action = np.array([state]), np.array([u])
-    exact = oracle(plant, start[0], action[0], seconds)
-    errors = [np.linalg.norm(integrate(plant, start, action, seconds, count)[0] - exact) for count in (8, 16, 32)]
-    orders = np.log2(np.array(errors[:-1]) / errors[1:])
-    assert (abs(orders - 4) < 0.2).all(), orders
 
 
 @pytest.mark.parametrize(("dt", "count"), [(0.005, 1), (0.01, 1), (0.02, 2), (0.025, 3), (0.1, 10)])

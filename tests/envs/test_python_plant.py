@@ -112,22 +112,6 @@ def test_a_later_bug_is_one_line_too(tmp_path: Path) -> None:
             env.step([[1.0]])
 
 
-def test_edits_of_imported_files_change_the_fingerprint(tmp_path: Path) -> None:
-    (tmp_path / "wanted_level.py").write_text("WANTED = 0.15\n")
-    path = tmp_path / "own.py"
-    text = EXAMPLE.read_text(encoding="utf-8").replace(
-        "WANTED = 0.15", "import wanted_level\nWANTED = wanted_level.WANTED"
-    )
-    path.write_text(text, encoding="utf-8")
-    first = make_plant(f"{path}:TwoTank")
-    assert "wanted_level.py" in first.made_of()
-    assert "scipy" in first.made_of()
-    assert first.fingerprint() == make_plant(f"{path}:TwoTank").fingerprint()
-    before = first.fingerprint()
-    (tmp_path / "wanted_level.py").write_text("WANTED = 0.2\n")
-    assert first.fingerprint() != before
-
-
 NOTEBOOK = """
 GAIN = {gain}
 def pulled(x):

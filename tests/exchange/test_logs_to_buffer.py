@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
 import re
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from rich.console import Console
 from scipy.integrate import solve_ivp
 from scipy.io import savemat
 
@@ -31,12 +29,10 @@ from replaybench.envs.ode.rk4 import simulate
 from replaybench.envs.registry import make_plant
 from replaybench.exchange.log_columns import Missing, parse_columns
 from replaybench.exchange.logs_to_buffer import convert
-from replaybench.exchange.recording import action_dimensions, summary_table, warnings_about
+from replaybench.exchange.recording import action_dimensions, warnings_about
 from replaybench.reports.inspection.composition import Visits, plant_axes
 from replaybench.runtime.errors import UserError
 
-EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
-RIG = {"angular velocity": "velocity"}
 Table = dict[str, NDArray[np.float64]]
 
 
@@ -351,10 +347,9 @@ def test_coverage_counts_bins_and_names_what_is_missing() -> None:
     (action,) = summary.actions
     assert action.visited == pytest.approx(2 / 11)
     assert action.gaps() == "-3 … -0.273, 0.273 … 2.45"
-    assert (
-        "the data never visit some states, where a learner can only guess: 93% of the plane of angle and angular "
-        "velocity; angle -3.14 … -0.15 rad; angular velocity -15 … -2.14, 2.14 … 15 rad/s"
-    ) in summary.warnings
+    assert any(
+        "never visit some states" in line and "-15 … -2.14, 2.14 … 15 rad/s" in line for line in summary.warnings
+    )
     assert any("voltage has only 2 value(s) in the data (0, 3 V)" in line for line in summary.warnings)
     table["voltage"] = np.linspace(0.0, 2.0, rows)
     warnings = convert(log_of(table), Pendulum())[2].warnings
@@ -390,42 +385,6 @@ def test_choices_are_counted_one_by_one() -> None:
     (left,) = action_dimensions(plant, np.zeros((3, 1)))
     assert left.visited == 0.5
     assert len(list(warnings_about((), (left,), None))) == 1
-
-
-def test_the_example_recording_imports_and_its_summary_prints() -> None:
-    log = read_log(EXAMPLES / "rig_log.csv")
-    _, _, summary = convert(log, Pendulum(), RIG)
-    assert (summary.rows, summary.transitions, summary.episodes, summary.frequency) == (1000, 998, 2, 50.0)
-    assert not any("model" in line for line in summary.warnings)
-    console = Console(width=120, force_terminal=False)
-    with console.capture() as printed:
-        console.print(summary_table(summary))
-    text = printed.get()
-    assert "rig_log.csv → Pendulum: 1000 rows, 998 transitions in 2 episodes, 19.96 s at 50 Hz (from the" in text
-    assert re.search(r"│ angular velocity │ rad/s │ +-9\.8\d+ │ +9\.8\d+ │", text)
-    assert "computed by the plant" in text
-
-
-def test_the_example_recording_is_what_its_script_writes(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("make_rig_log", EXAMPLES / "make_rig_log.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    (tmp_path / "log.csv").write_text(script.record(), encoding="utf-8")
-    fresh, kept = read_log(tmp_path / "log.csv"), read_log(EXAMPLES / "rig_log.csv")
-    assert list(fresh.columns) == list(kept.columns)
-    for name in fresh.columns:
-        np.testing.assert_allclose(fresh.columns[name], kept.columns[name], atol=0.02)
-
-
-def test_wrapping_keeps_the_angle_and_its_range() -> None:
-    ends = [math.nextafter(math.pi, 0.0), math.nextafter(-math.pi, -4.0), math.pi, -math.pi]
-    angles = np.r_[ends, np.random.default_rng(0).uniform(-1e6, 1e6, 200)]
-    wrapped = wrap(angles)
-    assert (-math.pi <= wrapped).all()
-    assert (wrapped < math.pi).all()
-    np.testing.assert_allclose(np.cos(wrapped - angles), 1.0, atol=1e-9)
 
 
 def holed() -> Table:

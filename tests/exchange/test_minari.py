@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,11 @@ import commands
 import gymnasium
 import minari
 import numpy as np
-import pyarrow
 import pytest
 from numpy.typing import NDArray
-from pyarrow import parquet
 from recorded import buffer, collect
-from scipy.io import savemat
 
 from replaybench.baselines.references import Reference, reference
-from replaybench.data.logs.log import read_log
 from replaybench.data.record import read_record, write_record
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
@@ -237,28 +232,6 @@ def test_export_then_import_on_the_command_line(
     assert "did you mean --member" in call(capsys, "export", path, NAME, "--membr", "0")[2]
 
 
-@pytest.mark.parametrize("suffix", [".mat", ".parquet"])
-def test_one_recording_gives_one_buffer_whatever_its_format(
-    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = Path(__file__).parents[2] / "replaybench" / "examples" / "rig_log.csv"
-    columns = dict(read_log(text).columns)
-    log = tmp_path / f"rig{suffix}"
-    if suffix == ".mat":
-        savemat(log, {"rig": columns, "Ts": 0.02})
-    else:
-        parquet.write_table(pyarrow.table(columns), log)
-    words = ("--plant", "Pendulum", "--columns", "angular_velocity=velocity")
-    assert call(capsys, "import", text, *words, "--output", tmp_path / "text.h5")[0] == 0
-    code, out, _ = call(capsys, "import", log, *words)
-    assert code == 0
-    assert f"rig{suffix} → Pendulum: 1000 rows, 998 transitions in 2 episodes" in out
-    (_, expected), (_, found) = read_record(tmp_path / "text.h5"), read_record(tmp_path / "rig.h5")
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array)
-
-
 def test_lost_cells_and_unwritable_targets_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,11 +245,6 @@ def test_lost_cells_and_unwritable_targets_on_the_command_line(
     code, out, err = call(capsys, *words, "--output", "rig.csv/rig.h5")
     assert (code, out) == (2, "")
     assert "cannot write rig.csv/rig.h5: Not a directory; choose another --output" in err
-    rows = [f"{0.02 * n:.2f},{'inf' if n == 3 else 0},0,1\n" for n in range(9)]
-    (tmp_path / "infinite.csv").write_text(head + "".join(rows))
-    code, out, err = call(capsys, "import", "infinite.csv", "--plant", "Pendulum", "--missing", "drop")
-    assert (code, err) == (0, "")
-    assert "9 rows" in out
 
 
 def foreign(root: Path, observations: NDArray[Any], actions: NDArray[Any], **told: Any) -> None:
@@ -341,6 +309,20 @@ def test_choices_that_a_plant_does_not_have_are_refused(root: Path) -> None:
         convert_dataset("theirs-v0", plant, root=root / "other")
 
 
+def test_a_dataset_of_gymnasiums_task_is_read_in_the_tasks_units(root: Path) -> None:
+    plant = make_plant("gymnasium:Pendulum-v1")
+    rng = np.random.default_rng(0)
+    observations, actions = rng.uniform(-1, 1, (21, 3)) * (1, 1, 8), rng.uniform(-2, 2, (20, 1))
+    foreign(root, observations, actions, env_spec=gymnasium.spec("Pendulum-v1").to_json())
+    arrays, facts, summary = convert_dataset("theirs-v0", plant)
+    assert facts["frequency"] == plant.frequency
+    np.testing.assert_allclose(plant.denormalise_state(arrays["observation"][0]), observations[:-1], atol=1e-5)
+    np.testing.assert_allclose(plant.denormalise_action(arrays["action"][0]), actions, atol=1e-6)
+    assert any("taken as Gymnasium's task's own" in line for line in summary.warnings)
+    with pytest.raises(UserError, match="no other rate, not at 7 Hz"):
+        convert_dataset("theirs-v0", plant, frequency=7.0)
+
+
 @pytest.mark.parametrize("rate", [1e300, 1e-9, float("inf")])
 def test_a_rate_that_no_plant_can_have_is_refused(rate: float, root: Path) -> None:
     foreign(root, np.zeros((21, 2)), np.zeros((20, 1)), replaybench={"plant": "Pendulum", "frequency": rate})
@@ -370,44 +352,6 @@ def test_a_plant_of_ones_own_leaves_without_an_environment(tmp_path: Path, capsy
 FULL_NAME = "replaybench/pendulum/full-v0"
 
 
-@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")  # Minari leaves a folder behind
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("task", ["Pendulum-v1", "InvertedPendulum-v5", "CartPole-v1"])
-def test_a_dataset_of_minaris_own_collector_is_read_in_the_tasks_units(task: str) -> None:
-    pytest.importorskip("jax", reason="Minari's DataCollector needs JAX")
-    env: Any = minari.DataCollector(gymnasium.make(task, max_episode_steps=30))
-    env.action_space.seed(3)
-    for seed in range(3):
-        env.reset(seed=seed)
-        over = False
-        while not over:
-            *_, terminated, truncated, _ = env.step(env.action_space.sample())
-            over = terminated or truncated
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # who wrote it, and where its code is, is not said
-        theirs = env.create_dataset("theirs/random-v0")
-    env.close()
-    plant = make_plant(f"gymnasium:{task}")
-    arrays, facts, summary = convert_dataset("theirs/random-v0", plant)
-    assert facts["frequency"] == plant.frequency
-    given = list(theirs)
-    for name, expected in (
-        ("observation", [each.observations[:-1] for each in given]),
-        ("next_observation", [each.observations[1:] for each in given]),
-    ):
-        physical = plant.denormalise_state(arrays[name][0])
-        np.testing.assert_allclose(physical, np.concatenate(expected), rtol=1e-6, atol=1e-6)
-    assert np.abs(arrays["action"]).max() <= 1.0
-    actions = np.concatenate([each.actions.reshape(len(each.actions), -1) for each in given])
-    np.testing.assert_allclose(plant.denormalise_action(arrays["action"][0]), actions, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(arrays["reward"][0, :, 0], np.concatenate([each.rewards for each in given]), rtol=1e-6)
-    ends = np.concatenate([each.terminations for each in given])
-    np.testing.assert_array_equal(arrays["terminated"][0, :, 0], ends)
-    assert any("taken as Gymnasium's task's own" in line for line in summary.warnings)
-    with pytest.raises(UserError, match="no other rate, not at 7 Hz"):
-        convert_dataset("theirs/random-v0", plant, frequency=7.0)
-
-
 @pytest.mark.usefixtures("references")
 @pytest.mark.parametrize("name", ["gymnasium:Pendulum-v1", "MujocoHalfCheetah"])
 def test_a_plant_without_equations_leaves_and_comes_back_bit_for_bit(name: str, tmp_path: Path) -> None:
@@ -419,22 +363,3 @@ def test_a_plant_without_equations_leaves_and_comes_back_bit_for_bit(name: str, 
     for field in ("observation", "action", "reward", "next_observation", "terminated", "episode", "step"):
         np.testing.assert_array_equal(back[field][0], arrays[field][1], err_msg=field)
     assert facts["frequency"] == plant.frequency
-
-
-@pytest.mark.usefixtures("references")
-def test_d3rlpy_reads_an_export(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Gym, which d3rlpy imports
-        datasets = pytest.importorskip("d3rlpy.datasets", reason="d3rlpy is not installed")
-    arrays = collect(Pendulum(), episodes=2)
-    export_buffer(buffer(tmp_path / "b.h5", arrays), FULL_NAME)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dataset, env = datasets.get_minari(FULL_NAME)
-    assert (dataset.size(), dataset.transition_count) == (4, 4 * (STEPS - 1)), "it passes over steps to a time limit"
-    first = dataset.episodes[0]
-    np.testing.assert_array_equal(first.observations, arrays["observation"][0, :STEPS])
-    np.testing.assert_array_equal(first.actions, arrays["action"][0, :STEPS])
-    np.testing.assert_array_equal(first.rewards, arrays["reward"][0, :STEPS])
-    assert not first.terminated
-    assert env.observation_space.shape == (2,)

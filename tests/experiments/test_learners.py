@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.logs.minari_dataset import read_dataset
@@ -128,23 +126,6 @@ def test_choices_are_replayed_offline_and_exported(tmp_path: Path) -> None:
     episodes = read_dataset(written.folder)[1]
     assert len(episodes) == written.episodes
     assert set(np.unique(np.concatenate([each.actions for each in episodes]))) == {-1.0, 1.0}
-
-
-@pytest.mark.parametrize("learner", LEARNERS.own)
-def test_every_learner_can_normalise_observations(learner: str) -> None:
-    """Observations in other units give the same actions."""
-    table = {learner: {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}}
-    run = CellRun(study(learner, "FIFO[Uniform]", learner=table).cells()[0])
-    for _ in range(run.agent.warmup_episodes + 2):
-        run.advance()
-    assert np.isfinite(run.reward[:, : run.episode]).all()
-    weights: Mapping[str, NDArray[Any]] = run.agent.weights()
-    mean, scale = weights["observation.mean"], weights["observation.scale"]
-    assert (mean != 0).all()
-    states = np.random.Generator(np.random.PCG64(0)).normal(size=(2, 20, 2)).astype(np.float32)
-    before = run.agent.policy(states)
-    mean[:], scale[:] = 3 * mean, scale / 3
-    np.testing.assert_allclose(run.agent.policy(3 * states), before, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -116,10 +116,13 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, learner: str, st
     assert_equal_files(tmp_path / "whole", tmp_path / "parts")
 
 
-@pytest.mark.parametrize("learner", ["DDPG", "ACER"])
-def test_no_members_schedule_depends_on_anothers(learner: str) -> None:
+@pytest.mark.parametrize(("learner", "form"), [("DDPG", "process"), ("DDPG", "parameter"), ("ACER", "")])
+def test_no_members_schedule_depends_on_anothers(learner: str, form: str) -> None:
     """A member alone is the same bit for bit; and one that fails leaves the others as they are."""
-    cell = make_cell("FIFO[PER]", episodes=4, learners=(learner,), update_every=3, capacity=200, greedy_every=4)
+    settings = {learner: {"exploration": {"form": form}}} if form else {}
+    cell = make_cell(
+        "FIFO[PER]", episodes=4, learners=(learner,), update_every=3, capacity=200, greedy_every=4, learner=settings
+    )
     together, ill = CellRun(cell), CellRun(cell)
     for array in ill.agent.weights().values():
         if array.dtype.kind == "f":  # counts are integers
@@ -137,27 +140,6 @@ def test_no_members_schedule_depends_on_anothers(learner: str) -> None:
     assert np.isfinite(together.reward).all()
     assert (together.episode_steps < STEPS).any()
     assert (together.episode_steps[0] != together.episode_steps[2]).any()
-
-
-def test_segments_end_where_episodes_end() -> None:
-    """Each stored unit holds successive steps of one episode, the last of which may have ended it."""
-    settings = {"ACER": {"segment": 6, "batch_size": 2}}
-    run = advanced(make_cell("FIFO[Uniform]", learners=("ACER",), learner=settings, capacity=2000, update_every=5))
-    column, assembly = run.replay.columns.column, run.replay.assembly
-    assert assembly is not None
-    ends = 0
-    for m, stored in enumerate(run.replay.count):
-        steps = 0
-        for slot in range(stored):
-            length = int(assembly.length[m, slot])
-            now, then = column("observation")[m, slot], column("next_observation")[m, slot]
-            np.testing.assert_array_equal(then[: length - 1], now[1:length])
-            terminated = column("terminated")[m, slot, :, 0]
-            assert not terminated[: length - 1].any()
-            ends += int(terminated[length - 1])
-            steps += length
-        assert steps + assembly.filled[m] == run.replay.collected[m] == 6 * STEPS
-    assert ends > 6
 
 
 def test_what_a_study_leaves_out_is_the_plants(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from replaybench.experiments.comparison import (
     comparison_tables,
     no_learning,
 )
-from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import read_results, rescore, write_results
 from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import score_tables
@@ -70,19 +69,13 @@ def ends(text: str, *names: str) -> list[list[str]]:
     return [next(line for line in text.splitlines() if name in line).split()[-2:] for name in names]
 
 
-def test_the_grid_behind_a_score_is_shown_and_stored(tmp_path: Path) -> None:
+def test_every_reference_is_a_row(tmp_path: Path) -> None:
+    """Those that know the noise too; their μ_r may exceed 1."""
     write_results(tmp_path / "results.nc", finished(tmp_path))
     data = read_results(tmp_path / "results.nc")
     text = shown(data)
-    assert "0 = random, 1 = dynamic programming" in text
-    assert "dynamic programming at 50 Hz: 280 × 211 nodes, 15 actions, converged (last change 0.31 %)" in text
-    stored_as = [data[f"reference_{name}"].item() for name in ("rule", "change", "grid")]
-    assert stored_as == ["converged", 0.0031, GOOD.grid]
-
-
-def test_every_reference_is_a_row(tmp_path: Path) -> None:
-    """Those that know the noise too; their μ_r may exceed 1."""
-    text = shown(finished(tmp_path))
+    assert "280 × 211 nodes, 15 actions, converged" in text
+    assert [data[f"reference_{name}"].item() for name in ("rule", "change")] == ["converged", 0.0031]
     assert ends(text, "random control", "nothing", "linear") == [["-160.00", "0.00"], ["-157.00", "0.02"],
                                                                  ["-140.00", "0.14"]]  # fmt: skip
     assert "averaged" not in text
@@ -154,16 +147,6 @@ def test_rewards_of_failed_runs_are_in_no_mean(tmp_path: Path) -> None:
     assert str(cells["greedy"]) == f"{greedy[[0, 2]].mean():.2f}"
     data["reward"].values[:] = np.nan
     assert len(score_tables(data)) == 1
-
-
-def test_small_rewards_have_enough_decimals(tmp_path: Path) -> None:
-    data = finished(tmp_path, NO_GRID)
-    for name in ("reward", "reward_greedy", "reference_random", "reference_zero", "reference_lqr"):
-        data[name][:] = data[name] * 1e-5
-    add_scores(data)
-    assert f" {float(data['reward'].mean()):.5f} " in shown(data)
-    assert " -0.00157 " in shown(data)
-    assert " -0.003 " in shown(finished(tmp_path, dataclasses.replace(GOOD, dp=-0.0034, dp_mean=-0.0034)))
 
 
 def test_a_table_says_that_no_learner_beats_random_control(tmp_path: Path) -> None:
@@ -260,9 +243,6 @@ def test_tables_name_the_baseline_and_the_test(tmp_path: Path) -> None:
     assert "− Resv[Uniform] [95 %]" in shown_comparison(data, "resv[uniform]")
     with pytest.raises(UserError, match="FULL\\[Uniform\\]"):
         comparison_tables(data, "FULL[Uniform]")
-    _, _, note = shown_comparison(data, width=80).partition("differences are of")
-    *whole, _ = note.strip().splitlines()
-    assert min(len(line.strip()) for line in whole[1:]) > 60, "the footnote fills its lines"
 
 
 def test_points_that_were_not_run_do_not_decide_the_measure(tmp_path: Path) -> None:

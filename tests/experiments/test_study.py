@@ -25,7 +25,6 @@ from replaybench.data.policy_file import read_policy, write_policy
 from replaybench.evidence.claims_evidence import Evidence
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.plan import plan_warnings
-from replaybench.experiments.start import EXAMPLES
 from replaybench.experiments.study import Cell, Study, last_episodes, read_study, reference_cells
 from replaybench.experiments.study_record import resolved, write_toml
 from replaybench.runtime.configuration import build
@@ -170,27 +169,17 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
         (BASE + "discount = [0.9]\n[learner.DDPG]\ndiscount = 0.9\n", "leave one out"),
         (BASE + "[learner.DDPG]\ndiscount = 1.5\n", "from 0 to 1"),
         (BASE + "discount = 1.5\n", "at most 1"),
-        (BASE + 'learner = "SAC"\n', r"learner must be a table, not 'SAC'; did you mean learners\?$"),
         (BASE + "episods = 3\n", "unknown key in .*'episods'; did you mean episodes"),
-        (BASE.replace("Pendulum", "Pendulm"), "unknown plant 'Pendulm'; did you mean Pendulum"),
-        (BASE.replace("FIFO", "FILO"), "unknown retention strategy 'FILO'; did you mean FIFO"),
         (BASE + 'learners = ["DDPGG"]\n', "unknown learner 'DDPGG'; did you mean DDPG"),
         (BASE + "noise = [nan]\n", "noise must be at least 0 and at most 10 normalised units, not nan"),
         (BASE + "noise = []\n", "noise is empty"),
         (BASE + "[plant.Pendulm]\ninertia = 1.0\n", "'Pendulm'; did you mean Pendulum"),
         (BASE + "[learner]\nDDPG = 3\n", "must be a table"),
-        (BASE + "[learner.DDPG]\nbatch_size = 0\n", "batch_size must be at least 1"),
-        (BASE + '[learner.DDPG.exploration]\nform = "gausian"\n', "unknown form in .*'gausian'; did you mean gaussian"),
-        (BASE + "[learner.DDPG.exploration]\nsigma = 0.1\n", "unknown key in .*exploration: 'sigma'"),
         (BASE.replace('"x"', '"../x"'), "usable as a folder name"),
-        (BASE + "frequency = [33.3]\n", "33.3 Hz .*use 33.25 or 33.5 Hz"),
         (BASE.replace("episodes = 10", "episodes = 2.5"), "episodes must be a whole number"),
         (BASE + "update_every = -1\n", "update_every must be at least 0 and at most 1000000000, not -1"),
         (BASE + "update_every = true\n", "update_every must be a whole number, not True"),
         (BASE + 'buffers = "all"\n', "buffers must be one of 'final', 'compressed', 'none'"),
-        (BASE + 'reference = "finest"\n', "reference must be one of 'converged', 'paper'"),
-        (BASE + "[learner.DPG]\ntau = 1.0\n", "unknown name in table"),
-        (BASE + "[plant.Pendulum]\ninertai = 1.0\n", "did you mean inertia"),
         (BASE + "[[grid]]\nnoises = [0.0]\n", "unknown key in .*did you mean noise"),
         ("name = [", "not valid TOML"),
         (BASE + 'learners = ["DQN:sb3"]\n', "DQN has no variant sb3"),
@@ -198,14 +187,8 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
         (BASE + f"capacity = {HUGE}\n", "capacity must be at least 1 and .*, not a number of about 6021 digits"),
         (BASE + f"noise = [{HUGE}]\n", "noise is too large: a number of about 6021 digits"),
         (BASE + f"noise = {'[' * 5000}{']' * 5000}\n", "not valid TOML: it is nested too deeply"),
-        (BASE + f"[plant.Pendulum]\nlength = {HUGE}\n", "length must be a finite number"),
         (BASE + "[plant.Pendulum]\nname = 1.0\n", "unknown parameter of Pendulum 'name'"),
-        (BASE.replace('"x"', '"a\\u001b[31m"'), "usable as a folder name"),
-        (BASE.replace("Pendulum", "a\\u0000.py:Mine"), "control character"),
-        (BASE.replace("Pendulum", "gymnasium:..x:X-v0"), "the module ..x cannot be imported"),
-        (BASE + "frequency = [1e9]\n", "frequency must be above 0 and at most 100000 Hz"),
         (BASE + "block = 1000000000000000000000000000000\n", "block must be at least 1"),
-        (BASE + "[[grid]]\nnoise = [11]\n", "noise must be at least 0 and at most 10 normalised units, not 11"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, text: str, words: str) -> None:
@@ -380,14 +363,6 @@ def test_an_edited_strategy_or_learner_is_another_cell(what: str, tmp_path: Path
     with pytest.raises(UserError, match=r"own\.py:Mine.* its source has changed"):
         CellRun(first)
     CellRun(edited).close()
-
-
-def test_an_edited_plant_is_another_cell(tmp_path: Path) -> None:
-    source, file = (EXAMPLES / "cart_pole.py").read_text(encoding="utf-8"), tmp_path / "own.py"
-    file.write_text(source, encoding="utf-8")
-    before = cell("DDPG", plant=f"{file}:CartPole").id
-    file.write_text(source.replace("return ", "return 1.0 and ", 1), encoding="utf-8")
-    assert cell("DDPG", plant=f"{file}:CartPole").id != before
 
 
 SOON = {"SAC": {"warmup_episodes": 0}, "V-RACER": {"warmup_episodes": 1}}

@@ -16,19 +16,6 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 
 
-def test_batches_hold_every_field_by_its_name() -> None:
-    replay = Replay(parse("FIFO[Uniform]"), {**FIELDS, "extra": 3}, 8, 0, range(2), 4)
-    experience = {name: np.random.default_rng(0).random((2, width)) for name, width in replay.columns.fields.items()}
-    replay.add(experience, np.ones(2, np.bool_))
-    batch = replay.sample()
-    for name, given in experience.items():
-        np.testing.assert_array_equal(batch.columns[name], np.repeat(given.astype(np.float32)[:, None], 4, axis=1))
-    for name in ("observation", "action", "reward", "next_observation", "terminated"):
-        np.testing.assert_array_equal(getattr(batch, name), batch.columns[name])
-    with pytest.raises(KeyError, match="action"):
-        replay.add({"observation": experience["observation"]}, np.ones(2, np.bool_))
-
-
 def test_strategies_that_go_by_error_ask_for_it() -> None:
     for strategy in ("FIFO[PER]", "TDE[Uniform]", "FIFO[PERprop]", "Resv[ERE+PER]"):
         replay = make(strategy)
@@ -50,39 +37,6 @@ def test_errors_known_in_advance_and_forgotten() -> None:
     np.testing.assert_array_equal(replay.orders["td_error"].keys(), [[1.0, 0.5, np.inf, np.inf]])
     replay.forget_errors()
     assert np.isinf(replay.orders["td_error"].keys()).all()
-
-
-@pytest.mark.parametrize(
-    "strategy", ["FIFO[Uniform]", "FIFO[Annealed]", "FIFO[Uniform+FIS]", "TDE[PER+IS]", "Resv[ERE+PER]", "FIFO[AER]"]
-)
-def test_a_member_that_stores_nothing_yet_is_muted(strategy: str) -> None:
-    """It gets rows of zeros, weights and learning rate 0, without a warning; when it stores something it takes part."""
-    replay = make(strategy, members=2, capacity=16, batch=4)
-    experience = {name: np.ones((2, width), np.float32) for name, width in FIELDS.items()}
-    context = Context(state=np.ones((2, 2), np.float32))
-    for _ in range(8):
-        replay.add(experience, np.array([True, False]))
-    for _ in range(3):
-        batch = replay.sample(context)
-        for muted in (batch.weight, batch.actor_weight, batch.rate_factor, batch.reward):
-            assert (muted[1] == 0).all()
-            assert (muted[0] > 0).any()
-        replay.annotate(batch, {"td_error": np.full((2, 4), 5, np.float32)})
-    if "td_error" in replay.orders:
-        assert np.isnan(replay.orders["td_error"].keys()[1]).all()
-    replay.add(experience, np.ones(2, np.bool_))
-    batch = replay.sample(context)
-    assert (batch.rate_factor >= 1).all()
-    assert (batch.actor_weight > 0).any(axis=1).all()
-
-
-def test_batches_may_change_in_size() -> None:
-    replay = make("FIFO[Uniform+FIS]", batch=4)
-    fill(replay, 9)
-    replay.batch_size = 7
-    batch = replay.sample(Context(2, 5))
-    assert batch.idx.shape == batch.weight.shape == batch.reward.shape[:2] == (1, 7)
-    assert (batch.update, batch.updates_in_phase) == (2, 5)
 
 
 def test_batches_drawn_at_once_are_those_drawn_one_by_one() -> None:

@@ -94,14 +94,6 @@ def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
         load_replay(path)
 
 
-def test_every_experience_knows_its_episode_and_step(tmp_path: Path) -> None:
-    write(tmp_path / "buffer.h5", "Resv[Uniform]", compression="gzip")
-    _, arrays = read_record(tmp_path / "buffer.h5", "buffer")
-    number = arrays["serial"].astype(int) - 1
-    np.testing.assert_array_equal(arrays["episode"], number // 20)
-    np.testing.assert_array_equal(arrays["step"], number % 20)
-
-
 def test_what_cannot_continue_says_so(tmp_path: Path) -> None:
     replay = write(tmp_path / "buffer.h5", "FIFO[Uniform]")
     with pytest.raises(UserError, match=r"^[^\n]*buffer.h5 holds members 4, 7, 9, not 5$"):

@@ -272,13 +272,6 @@ def test_links_that_would_lead_kernels_astray_are_refused(
     assert read_record(path, "buffer")[0].facts["traces"] == list(ReturnRule.names)
 
 
-def test_what_has_no_trajectories_is_refused() -> None:
-    with pytest.raises(UserError, match="traces follow single steps: replay steps, not units of 9"):
-        Replay(parse("FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, episode(9), traces=ReturnRule())
-    with pytest.raises(UserError, match="Synth alters single experiences, which breaks the trajectories"):
-        Replay(parse("Synth(state=0.1)*FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, traces=ReturnRule())
-
-
 @pytest.mark.parametrize("names", [("value", "value"), ("value", "next")])
 def test_names_must_be_their_own(names: tuple[str, ...]) -> None:
     rule = ReturnRule()
@@ -374,8 +367,8 @@ class WindowAccount:
 
 @pytest.mark.parametrize("form", WINDOW_FORMS)
 @pytest.mark.parametrize("traced", [False, True])
-def test_windows_are_the_steps_that_led_to_a_sample(form: str, traced: bool) -> None:
-    """Through wrap-around, eviction at random, steps that were never kept, and the starts of episodes."""
+def test_windows_are_the_steps_that_led_to_a_sample(form: str, traced: bool, tmp_path: Path) -> None:
+    """Through wrap-around, eviction at random, steps that were never kept, the starts of episodes, and a file."""
     strategy = parse(form)
     capacity = 30 if strategy.retention.bounded else 200
     rule = FarRule() if traced else None
@@ -390,6 +383,9 @@ def test_windows_are_the_steps_that_led_to_a_sample(form: str, traced: bool) -> 
         lengths |= set(batch.window.length.ravel().tolist())
         account.replay.annotate(batch, {"td_error": np.ones((M, B), np.float32)})
     assert lengths == set(range(1, W + 1))
+    write_record(tmp_path / "b.h5", "buffer", replay_facts(account.replay), replay_arrays(account.replay))
+    account.replay = load_replay(tmp_path / "b.h5", traces=rule)
+    account.compare(account.replay.sample())
 
 
 def test_a_member_without_experiences_gets_a_window_of_nothing() -> None:
@@ -398,33 +394,6 @@ def test_a_member_without_experiences_gets_a_window_of_nothing() -> None:
     assert (window.length == 1).all()
     assert not window.observation.any()
     assert not window.memory.any()
-
-
-def test_what_is_not_stored_is_not_remembered() -> None:
-    replay = Replay(parse("FIFO[Uniform]"), step_fields(2, 1), 5, 0, range(M), B, window=W)
-    window = replay.sample().window
-    assert window is not None
-    assert window.memory.shape == (M, B, 0)
-    plain = Replay(parse("FIFO[Uniform]"), WITH_MEMORY, 5, 0, range(M), B)
-    assert plain.traces is None
-    assert plain.sample().window is None
-
-
-def test_a_loaded_buffer_goes_on_with_its_windows(tmp_path: Path) -> None:
-    account = WindowAccount(Replay(parse("Resv[Uniform]"), WITH_MEMORY, 30, 0, range(M), B, window=W), 2)
-    account.add(50)
-    path = tmp_path / "buffer.h5"
-    write_record(path, "buffer", replay_facts(account.replay), replay_arrays(account.replay))
-    first = account.replay.sample().window
-    account.replay = load_replay(path)
-    batch = account.replay.sample()
-    account.compare(batch)
-    assert first is not None
-    assert batch.window is not None
-    for one, other in zip(first, batch.window, strict=True):
-        np.testing.assert_array_equal(one, other)
-    account.add(20)
-    account.compare(account.replay.sample())
 
 
 @pytest.mark.parametrize(

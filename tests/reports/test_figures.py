@@ -419,11 +419,6 @@ def test_of_many_series_the_first_and_the_best_are_coloured_in_each_condition(tm
         assert {f"other {name}" for name in set(MANY) - coloured} <= labels
 
 
-def test_episodes_are_counted_in_whole_numbers(tmp_path: Path) -> None:
-    (axes,) = learning_curves(plant_results(tmp_path, episodes=3, greedy_every=1)).axes
-    assert list(axes.get_xticks()) == [0, 1, 2, 3]
-
-
 def test_curves_are_the_means_of_the_runs(tmp_path: Path) -> None:
     data = plant_results(tmp_path, episodes=240, greedy_every=20, failing=(1,), noise=(0.0, 0.05))
     figure = learning_curves(data)
@@ -533,20 +528,6 @@ def test_no_line_of_a_caption_is_broken_before_a_sign() -> None:
         for row in new_figure(width / 10, 2.0, "t", text).texts[1].get_text().splitlines():
             assert row[0] not in "%=<"
             assert row[-1] not in "=<"
-
-
-def test_captions_of_scores_describe_what_is_drawn(tmp_path: Path) -> None:
-    cases: list[dict[str, Any]] = [{}, {"failing": (1,)}, {"seeds": 1}]
-    whole, failing, single = (
-        caption(score_dots(plant_results(tmp_path / str(place), **changes))) for place, changes in enumerate(cases)
-    )
-    assert "Means and single runs" in whole
-    assert "n = 4 runs" in whole
-    assert "Numbers" not in whole
-    assert "×" in failing
-    assert "†" not in failing
-    assert "Single runs" in single
-    assert "intervals" not in single
 
 
 def test_captions_for_print_are_plain_text(tmp_path: Path) -> None:

@@ -91,20 +91,6 @@ def test_many_truncated_samples_are_evaluated_in_turn() -> None:
     np.testing.assert_allclose(agent.update(many)["bootstrap"], expected, rtol=1e-5, atol=1e-7)
 
 
-def learn(refer: Any = None) -> VRACER:
-    agent = VRACER(VRACERConfig(batch_size=B), LearnerSetting(TASK, 0, range(3), refer=refer))
-    for update in range(10):
-        agent.update(batch(3, update))
-    return agent
-
-
-def test_with_no_bound_and_beta_1_refer_is_plain_replay_bit_for_bit() -> None:
-    plain, unbounded = learn(), learn(Both(c=1e30, anneal=0.0))
-    np.testing.assert_array_equal(plain.network.parameters, unbounded.network.parameters)
-    np.testing.assert_array_equal(plain.deviation.parameters, unbounded.deviation.parameters)
-    assert not np.array_equal(plain.network.parameters, learn(Both(anneal=0.0)).network.parameters)
-
-
 def test_only_a_cut_off_episode_bootstraps() -> None:
     agent, successor = VRACER(VRACERConfig(), LearnerSetting(TASK, 0, range(3))), np.ones((3, S), np.float32)
     terminated, ended = np.array([True, False, False]), np.array([True, True, False])

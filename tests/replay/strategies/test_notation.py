@@ -84,7 +84,6 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
 @pytest.mark.parametrize(
     ("text", "canonical"),
     [
-        ("FIFO[Uniform]", "FIFO[Uniform]"),
         (" fifo [ uniform ] ", "FIFO[Uniform]"),
         ("FULL DB[PER]", "FULL[PER]"),
         ("full_db[PER]", "FULL[PER]"),
@@ -92,23 +91,16 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
         ("reservoir[PER_0.5]", "Resv[PER(0.5)]"),
         ("expl_1.2[Uniform]", "Expl(1.2)[Uniform]"),
         ("tde_1.2[PER_0.7]", "TDE(1.2)[PER]"),
-        ("TDE[Uniform]", "TDE[Uniform]"),
         ("TDE(1.0)[Uniform]", "TDE[Uniform]"),
         ("Expl(1.2, segments=none)[Uniform]", "Expl(alpha=1.2, segments=none)[Uniform]"),
         ("Expl(1.2, authors)[Uniform]", "Expl(1.2)[Uniform]"),
-        ("TDE(segments=5)[Uniform]", "TDE(segments=5)[Uniform]"),
-        ("FULL[PER(0.5)+IS]", "FULL[PER(0.5)+IS]"),
         ("FULL[PER(alpha=0.5)]", "FULL[PER(0.5)]"),
         ("FULL[PER(1)]", "FULL[PER(1.0)]"),
         ("FULL[PER+IS(0.4→1)]", "FULL[PER+IS(0.4)]"),
-        ("FULL[PER+IS(0.4)]", "FULL[PER+IS(0.4)]"),
         ("FULL[PER+IS(0.4->0.9)]", "FULL[PER+IS(first=0.4, last=0.9)]"),
-        ("FULL[PER+IS(last=0.9)]", "FULL[PER+IS(last=0.9)]"),
-        ("FULL[PER+IS(normalise=true)]", "FULL[PER+IS(normalise=true)]"),
         ("FIFO[uniform+fis]", "FIFO[Uniform+FIS]"),
         ("FIFO[aer]", "FIFO[AER]"),
         ("FIFO[AER(4, alpha=1)]", "FIFO[AER(first=4.0, alpha=1.0)]"),
-        ("FIFO[ERE+PER]", "FIFO[ERE+PER]"),
         ("FIFO[ERE+PERprop(0.9)]", "FIFO[ERE+PER(0.9)]"),
         ("FIFO[ERE(0.99, c_min=100)+PER+FIS]", "FIFO[ERE(eta=0.99, c_min=100)+PER+FIS]"),
         ("FIFO[ERE(phase=1000)+PER]", "FIFO[ERE(phase=1000)+PER]"),
@@ -116,7 +108,6 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
         ("Drop*FIFO[Uniform]", "Drop(rate)*FIFO[Uniform]"),
         ("Drop(0.5)·Synth(action=0.2)·FIFO[Uniform]", "Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]"),
         ("Synth(state=0.1)*Drop(0.5)*FIFO[Uniform]", "Drop(0.5)*Synth(state=0.1)*FIFO[Uniform]"),
-        ("FIFO[Uniform+ReFER]", "FIFO[Uniform+ReFER]"),
         ("FIFO[Uniform+ReF-ER]", "FIFO[Uniform+ReFER]"),
         ("fifo[uniform+refer]", "FIFO[Uniform+ReFER]"),
         ("FIFO[Uniform+ReFER1]", "FIFO[Uniform+ReFER-1]"),
@@ -129,7 +120,6 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
         ("FIFO[Uniform+ReF-ER-1(2, 0)]", "FIFO[Uniform+ReFER-1(c=2.0, anneal=0.0)]"),
         ("FIFO[Uniform+ReFER(far=0.2, beta_rate=1e-4)]", "FIFO[Uniform+ReFER(far=0.2, beta_rate=0.0001)]"),
         ("FIFO[Uniform+ReFER-2(kl=PI_MU, beta_rate=none)]", "FIFO[Uniform+ReFER-2(kl=pi_mu)]"),
-        ("Drop(0.5)*FarPol[Uniform+ReFER]", "Drop(0.5)*FarPol[Uniform+ReFER]"),
     ],
 )
 def test_every_spelling_is_read_as_the_canonical_one(text: str, canonical: str) -> None:
@@ -138,13 +128,9 @@ def test_every_spelling_is_read_as_the_canonical_one(text: str, canonical: str) 
 
 def test_parts_and_their_parameters_become_a_strategy() -> None:
     assert parse("FULL[PER(0.5)+IS]") == Strategy(FULL(), PER(0.5), IS())
-    assert parse("Resv[Uniform]") == Strategy(Resv(), Uniform())
-    assert parse("FIFO[Uniform]").retention == FIFO()
-    assert parse("expl_1.2[PER]") == Strategy(Expl(1.2), PER(0.7))
     assert parse("FIFO[ERE+PER]").sampling == EREPER(priorities=PERprop())
     assert parse("FIFO[ERE+PER]").weights == IS(0.6, 0.6, normalise=True, all_networks=True)
     assert parse("FIFO[ERE]").weights is None
-    assert str(Strategy(TDE(1), PER(1))) == "TDE[PER(1.0)]"
     assert parse("Drop(0.5)*Synth(0.1, 0.2, 0.3)*FIFO[Uniform]") == Strategy(
         FIFO(), Uniform(), None, Drop(0.5), Synth(0.1, 0.2, 0.3)
     )
@@ -172,13 +158,7 @@ def test_parts_and_their_parameters_become_a_strategy() -> None:
         ("FIFO[PER(0.7, alpha=0.7)]", "alpha twice"),
         ("FIFO[Uniform(3)]", "takes no parameter"),
         ("FULL(100)[PER]", "keeps everything and has no capacity"),
-        ("FIFO[Uniform+IS]", "its draws have equal chances, so all weights would be 1"),
-        ("FIFO[ERE+IS]", "all draws of a batch have equal chances"),
-        ("FIFO[Annealed+IS]", "equal chances"),
         ("FIFO[Annealed(0.5)]", "Annealed: λ₀ must be at least 1"),
-        ("FIFO[AER+IS]", "the chances of its draws are not known"),
-        ("FIFO[PER+IS+FIS]", "name one of them"),
-        ("FIFO[PER+FIS+IS]", "name one of them"),
         ("FIFO[PER+IS+IS]", "IS twice"),
         ("FIFO[PER+FIS+IS+FIS]", "FIS twice"),
         ("FIFO[ERE+PER+PER]", "PER twice"),
@@ -253,8 +233,3 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     rules = {name: refer.rules for name, refer in parsed.items() if refer is not None}
     assert rules == {"ReFER": (1, 2), "ReFER-1": (1,), "ReFER-2": (2,)}
     assert parse("FIFO[Uniform]").refer is None
-
-
-def test_a_divergence_that_is_none_is_refused() -> None:
-    with pytest.raises(UserError, match="kl is mu_pi or pi_mu, not reverse"):
-        ReFER(kl="reverse")  # type: ignore[arg-type]

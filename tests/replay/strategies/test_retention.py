@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from naive import rank_segments
 
 from replaybench.replay.buffer import Replay
-from replaybench.replay.storage.slots import segment
 from replaybench.replay.strategies.notation import RETENTIONS, parse
 from replaybench.runtime.errors import UserError
 
@@ -155,8 +154,6 @@ def episodes(replay: Replay, *far: list[int]) -> None:
 def test_a_learner_without_the_trace_is_refused() -> None:
     with pytest.raises(UserError, match=r"FarPol\[Uniform\] selects by the trace 'far', which this learner does not"):
         Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH)
-    with pytest.raises(UserError, match="traces follow single steps: replay steps, not units of 3"):
-        Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH, segment(3), traces=FarRule())
 
 
 @pytest.mark.parametrize("victim", [[-1, 2], [3, 2], [1, 2**40]])
