@@ -161,21 +161,6 @@ def test_only_noise_needs_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
         assert played.count("greedy") + played.count("interpolated") == episodes
 
 
-@pytest.mark.parametrize(
-    ("rule", "change", "said"),
-    [
-        ("converged", 0.0021, "9 × 7 nodes, 3 actions, converged (last change 0.21 %)"),
-        ("converged", 0.0062, "9 × 7 nodes, 3 actions, not converged (last change 0.62 %)"),
-        ("converged", math.nan, "9 × 7 nodes, 3 actions, not converged"),
-        ("paper", math.nan, "9 × 7 nodes, 3 actions, as declared"),
-    ],
-)
-def test_the_grid_text_reports_convergence(rule: str, change: float, said: str) -> None:
-    found = Reference("p", 50.0, 0.0, -10.0, 1.0, -9.0, math.nan, -7.9, -7.9, -7.9, 0.95, (9, 7), 3, 1, rule, change)
-    assert found.grid == said
-    assert dataclasses.replace(found, nodes=()).grid == ""
-
-
 def test_random_actions_are_uniform_and_zero_is_no_voltage_and_no_current() -> None:
     nothing = np.zeros((5000, 2), np.float32)
     actions = RandomController(Magman(), range(5000)).act(nothing)

@@ -91,7 +91,7 @@ def test_ranges_and_heights_are_those_of_the_files(plant: Walker) -> None:
 
 
 @pytest.mark.parametrize("plant", [kind() for kind in WALKERS], ids=lambda plant: plant.name)
-def test_rewards_and_observations_of_walkers_by_hand(plant: Walker) -> None:
+def test_rewards_of_walkers_by_hand(plant: Walker) -> None:
     joints, feet = len(plant.joints), len(plant.feet)
     before = standing(plant)
     action = np.zeros(joints)
@@ -116,16 +116,6 @@ def test_rewards_and_observations_of_walkers_by_hand(plant: Walker) -> None:
         abs=1e-9,
     )
     assert not ended
-
-    # Facing 90° to the left of the flag: what moves along x moves to the right of the robot.
-    now = standing(plant, attitude=[0.1, 0.2, math.pi / 2], speed=[2.0, 0.0, 1.0], on_ground=np.eye(feet)[-1])
-    seen = plant.normalise_state(plant.observe(now))[0]
-    np.testing.assert_allclose(seen[:8], [0.0, -1.0, 0.0, 0.0, -0.6, 0.3, 0.1, 0.2], atol=1e-12)
-    np.testing.assert_allclose(seen[8 : 8 + 2 * joints], 0.0, atol=1e-12)
-    assert seen[-feet:].tolist() == np.eye(feet)[-1].tolist()
-    high = [ends[1] for ends in plant.joints.values()]
-    seen = plant.normalise_state(plant.observe(standing(plant, position=high, velocity=np.full(joints, 3.0))))[0]
-    np.testing.assert_allclose(seen[8 : 8 + 2 * joints], [1.0, 0.3] * joints)
     assert set(plant.observation_limit) == {5.0}
 
 

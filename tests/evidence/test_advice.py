@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import run_here
 from commands import Capsys, Patch, call
 from made_results import made_results
 from rich.console import Console
@@ -267,7 +268,10 @@ def test_a_failed_run_counts_as_nothing_learned() -> None:
     assert failed.mean == pytest.approx(0.6, abs=0.01)
 
 
-def test_advice_from_the_command_line_and_again_from_what_it_left(tmp_path: Path, capsys: Capsys) -> None:
+def test_advice_from_the_command_line_and_again_from_what_it_left(
+    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)
     words = "advise --plant PendulumDCSC --seeds 2 --episodes 20 --budget-minutes 9 --probes 1 --workers 1"
     asked = (*words.split(), "--set", "replays_per_experience=0.5", "--output", tmp_path / "advice")
     assert call(*asked, "--format", "json") == 0

@@ -17,7 +17,7 @@ from recorded import buffer, collect
 
 from replaybench.baselines.references import Reference, reference
 from replaybench.data.record import read_record, write_record
-from replaybench.envs.ode.pendulum import Pendulum
+from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.exchange.minari_export import export_buffer
@@ -118,9 +118,10 @@ def test_the_recovered_environment_is_the_plant_that_was_recorded(tmp_path: Path
 
 
 def test_reference_scores_are_those_of_the_score_table(tmp_path: Path) -> None:
-    arrays = collect(Pendulum(), episodes=1, members=1, noise=0.0)
-    done = export_buffer(buffer(tmp_path / "b.h5", arrays, noise=0.0), NAME)
-    found = reference(Pendulum(), 50.0, 0.0)
+    plant = PendulumDCSC()
+    arrays = collect(plant, episodes=1, members=1, noise=0.0)
+    done = export_buffer(buffer(tmp_path / "b.h5", arrays, plant, noise=0.0), NAME)
+    found = reference(plant, 50.0, 0.0)
     assert (done.low, done.high) == (found.random * STEPS, found.dp * STEPS)
     scored = minari.get_normalized_score(minari.load_dataset(NAME), np.array([found.random, found.dp]) * STEPS)
     np.testing.assert_allclose(scored, [0.0, 1.0])

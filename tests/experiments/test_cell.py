@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, assert_equal_files, small_cell, small_study, until, updates_of
-from commands import refused
+from cells import advanced, assert_equal_files, run_here, small_cell, small_study, until, updates_of
+from commands import Capsys, Patch, refused
 from scipy import stats
 
 from replaybench.controllers.algorithms.ddpg import DDPG
@@ -19,6 +19,7 @@ from replaybench.controllers.losses.refer import FAR
 from replaybench.data.record import read_record, write_record
 from replaybench.exchange.offline import offer, replay_offline
 from replaybench.exchange.recorded_buffer import read_recording
+from replaybench.experiments import sweep
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.loop import training_episode
@@ -342,8 +343,9 @@ def test_what_was_forged_is_else_gone_on_from(sound: tuple[Cell, Path], tmp_path
 
 
 def test_a_sweep_ends_with_status_2(
-    study: Study, sound: tuple[Cell, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Study, sound: tuple[Cell, Path], tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
+    monkeypatch.setattr(sweep, "run_locally", run_here)
     cell, source = sound
     path = forge(source, tmp_path / "run" / "cells" / cell.id, "episode", "x")
     (tmp_path / "s.toml").write_text(write_toml(study))

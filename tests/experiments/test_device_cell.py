@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import assert_equal_files, small_cell, small_study, until
+from cells import assert_equal_files, run_here, small_cell, small_study, until
 from commands import Capsys, call, refused
 from rich.console import Console
 
@@ -171,8 +171,7 @@ def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
     def here(count: int, jobs: Sequence[Job], watch: Any, finish: Any) -> None:
         calls.append((count, [job.stops for job in jobs]))
-        for key, function, arguments, _ in jobs:
-            finish(key, function(*arguments, lambda state, key=key: watch(key, state) or True))
+        run_here(count, jobs, watch, finish)
 
     monkeypatch.setattr(sweep, "run_locally", here)
     monkeypatch.setattr(sweep, "check_gpu", lambda device: None)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, small_study
+from cells import advanced, run_here, small_study
 from rich.console import Console
 
 from replaybench.api import sweep
@@ -66,6 +66,7 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = tmp_path / "run" / "results.nc"
+    monkeypatch.setattr(module, "run_locally", run_here)
     sweep(study, tmp_path / "run", workers=1)
     ending(monkeypatch, SystemExit("killed"))
     with pytest.raises(SystemExit):
@@ -87,6 +88,7 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(
 def test_stopped_at_once_it_keeps_the_scores_that_were_there(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "run_locally", run_here)
     before = sweep(study, tmp_path / "run", workers=1)["mu_final"]
     ending(monkeypatch, Interrupted(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
@@ -312,8 +314,9 @@ def test_a_warning_names_the_strategies_that_are_the_same(tmp_path: Path) -> Non
     assert "Resv[Uniform] keeps every experience" in alone
 
 
-def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path) -> None:
+def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that are asked for later; an own computation of the other would have the same numbers."""
+    monkeypatch.setattr(module, "run_locally", run_here)
     folder = RunFolder(tmp_path / "run")
     first = make_study("Resv[Uniform]")
     run_cell(first.cells()[0], folder.cell(first.cells()[0].id), "final")

@@ -20,6 +20,7 @@ import xarray as xr
 from cells import assert_equal_files
 from commands import Capsys, Patch, call, refused
 from distributed import Client
+from tasks import die, die_once, leave
 
 from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder
@@ -289,14 +290,6 @@ def test_a_cluster_that_loses_its_scheduler_is_one_line(longer_study: Path, tmp_
     assert list(tmp_path.glob("run/cells/*/scores.h5"))
 
 
-def die_once(number: int, mark: Path, report: Report) -> int:
-    if number == 0 and not mark.exists():
-        mark.write_text("was here")
-        os.kill(os.getpid(), signal.SIGKILL)
-    report(Round(number, reward=0.0))
-    return number
-
-
 def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     done: dict[str, int] = {}
     reported: dict[str, Round] = {}
@@ -305,14 +298,6 @@ def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     assert done == {str(number): number for number in range(4)}
     assert reported == {str(number): Round(number, reward=0.0) for number in range(4)}
     assert (tmp_path / "mark").exists()
-
-
-def die(report: Report) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def leave(report: Report) -> None:
-    os._exit(5)
 
 
 @pytest.mark.parametrize(
