@@ -32,9 +32,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 every_learner = pytest.mark.parametrize("learner", [*LEARNERS, *VARIANTS])
 
 
-def cell_of(learner: str, strategy: str = "FULL[PER+IS]") -> Cell:
+def cell_of(learner: str, strategy: str = "FULL[PER+IS]", updating: int = 2) -> Cell:
     soon = {"warmup_episodes": 1} if getattr(load_learner(learner)[1], "warmup_episodes", 0) > 1 else {}
-    return learner_cell(learner, strategy, {**soon, **VARIANTS.get(learner, {})})
+    return learner_cell(learner, strategy, {**soon, **VARIANTS.get(learner, {})}, updating)
 
 
 @pytest.mark.parametrize("learner", LEARNERS.own)
@@ -65,7 +65,7 @@ def test_every_learner_keeps_its_promises(learner: str) -> None:
 @every_learner
 def test_every_sampling_can_feed_it(learner: str) -> None:
     for strategy in STRATEGIES:
-        run = advanced(cell_of(learner, strategy))
+        run = advanced(cell_of(learner, strategy, updating=1))
         assert np.isfinite(run.reward).all(), strategy
         for name, array in run.agent.weights().items():
             assert np.isfinite(array).all() or name == "observation.bound", (strategy, name)

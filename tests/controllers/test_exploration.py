@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +22,6 @@ from replaybench.controllers.interface.noise import (
     GaussianNoise,
     ProcessNoise,
     RunningGaussian,
-    RunningProcess,
     draw_normal,
     truncated_normal,
 )
@@ -151,25 +150,6 @@ def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
     np.testing.assert_array_equal(exploration.sigma, 0.3)
 
 
-def test_sigma_is_adapted_to_each_members_own_distance() -> None:
-    """Against NumPy on the latest observations; a member that has seen nothing keeps its σ."""
-    members = range(3)
-    exploration = RunningParameterNoise(
-        ParameterNoise(target=0.2, factor=1.5, recent=4), 0, members, small_actor(members)
-    )
-    seen = observations(members, 6)
-    for observation in seen:
-        exploration.advance(observation, np.array([True, False, True]))
-    exploration.sigma[:] = 1e-3, 0.1, 3.0
-    exploration.start_episode(1, np.ones(3, np.bool_))
-    latest = seen[-4:].transpose(1, 0, 2)
-    difference = exploration.actor(latest) - exploration.disturbed(latest)
-    expected = np.sqrt((difference.astype(np.float64) ** 2).mean(axis=(1, 2)))
-    np.testing.assert_allclose(exploration.distance[[0, 2]], expected[[0, 2]], rtol=1e-6)
-    assert expected[0] < 0.2 < expected[2]
-    np.testing.assert_allclose(exploration.sigma, [1.5e-3, 0.1, 2.0])
-
-
 def test_only_weights_and_biases_are_disturbed() -> None:
     """Not gains and shifts of layer normalisation."""
     actor = PopulationMLP(Shape((S, 16, 16, A), layer_norm=True), 2)
@@ -193,24 +173,6 @@ def test_the_process_is_the_papers() -> None:
             explored = exploration.disturb(np.zeros((3, A), np.float32), observation)
             np.testing.assert_allclose(explored.action, amplitude * np.clip(u, -1, 1), rtol=1e-6)
         assert np.abs(u).max() > 1
-
-
-def test_constants_of_the_process_per_second() -> None:
-    """At four times the rate: the same friction in four samples, and in the long run the same spread."""
-    explorations = [
-        make_exploration(ProcessNoise(per_second=second), LearnerSetting(TASK, 0, [0], rate), small_actor(range(1)))
-        for second, rate in ((True, 50.0), (True, 200.0), (False, 200.0))
-    ]
-    slow, fast, sample = (cast(RunningProcess, one) for one in explorations)
-    assert (slow.diffusion, slow.friction) == (5.14, pytest.approx(0.3))
-    spreads = [one.diffusion / np.sqrt(1 - (1 - one.friction) ** 2) for one in (slow, fast)]
-    assert spreads[1] == pytest.approx(spreads[0])
-    free = make_exploration(
-        ProcessNoise(per_second=True, friction=0.0), LearnerSetting(TASK, 0, [0], 200.0), small_actor(range(1))
-    )
-    assert cast(RunningProcess, free).diffusion == pytest.approx(5.14 / 2), "a random walk spreads by the root of time"
-    assert (1 - fast.friction) ** 4 == pytest.approx(0.7)
-    assert (sample.diffusion, sample.friction) == (5.14, pytest.approx(0.3))
 
 
 @pytest.mark.parametrize(

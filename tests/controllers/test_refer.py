@@ -210,21 +210,6 @@ def from_scratch(replay: Replay) -> np.ndarray:
     return out
 
 
-def test_golden_two_steps() -> None:
-    """Rewards 2 and 4 (scaled 1 and 2), values 3 and 5, cut off at V(s_2) = 10; γ 0.9.
-
-    At first ρ = 1: Q_1 = 2 + 0.9 · 10 = 11 and Q_0 = 1 + 0.9 · 11 = 10.9. Then step 1 is replayed with V = 6,
-    ρ = 1/2 and V(s_2) = 20: Q_1 = 2 + 18 = 20, V_tbc = 6 + (20 − 6)/2 = 13, Q_0 = 1 + 11.7 = 12.7.
-    """
-    replay, rule = make()
-    add(replay, 2, 3)
-    add(replay, 4, 5, "truncated", 10)
-    assert replay.traces is not None
-    np.testing.assert_allclose(replay.traces.view("q_ret")[0, :2], [10.9, 11], rtol=1e-6)
-    renew(replay, rule, [1], 6, 0.5, 20)
-    np.testing.assert_allclose(replay.traces.view("q_ret")[0, :2], [12.7, 20], rtol=1e-6)
-
-
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["FIFO[Uniform]", "Resv[Uniform]", "Drop(0.5)*FIFO[Uniform]"]))
 @settings(max_examples=25, deadline=None)
 def test_what_is_stored_is_always_the_recursion_from_scratch(seed: int, strategy: str) -> None:

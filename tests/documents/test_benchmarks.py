@@ -139,9 +139,6 @@ def test_sections_are_stored_one_by_one(tmp_path: Path) -> None:
     assert stored["two"]["made"]["note"] == "a busy machine"
     assert "note" not in stored["one:a"]["made"]
     assert {"date", "commit", "processor", "cores", "load", "versions"} <= set(stored["one:a"]["made"])
-
-
-def test_an_unknown_section_is_refused(tmp_path: Path) -> None:
     refused = run(tmp_path, 1.0, "three")
     assert refused.returncode == 2
     assert "no section three; there are one:a, two" in refused.stderr
@@ -158,28 +155,6 @@ def test_no_script_is_taken_for_a_module_that_others_import() -> None:
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); import numba"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-WITHOUT = """
-import importlib.metadata, runpy, sys
-there = importlib.metadata.version
-def version(name):
-    if name in ("rltools", "jax"):
-        raise importlib.metadata.PackageNotFoundError(name)
-    return there(name)
-importlib.metadata.version = version
-script = sys.argv.pop(1)
-sys.path.insert(0, script.rsplit("/", 1)[0])
-runpy.run_path(script, run_name="__main__")
-"""
-
-
-def test_missing_peers_are_named_with_the_remedy() -> None:
-    words = [sys.executable, "-c", WITHOUT, str(BENCHMARKS / "bench_peers.py")]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("peers left out: rltools,")
-    assert "jax not installed: pip install -c constraints.txt -e '.[bench]'" in done.stdout
 
 
 def test_a_peers_rate_is_per_second_that_it_says_it_took() -> None:

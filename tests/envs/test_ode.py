@@ -16,24 +16,6 @@ from replaybench.envs.ode.plant import HALVINGS, OdePlant, describe_steps, step_
 from replaybench.runtime.errors import UserError
 
 
-def test_right_hand_sides_by_hand() -> None:
-    x, u = np.array([math.pi / 2, 2.0]), np.array([3.0])
-    expected = (-0.055 * 9.81 * 0.042 - (3e-6 + 0.0536**2 / 9.5) * 2 + 0.0536 / 9.5 * 3) / 9.41e-4
-    assert Pendulum.rhs(x, u, Pendulum().params()) == pytest.approx((2.0, expected), rel=1e-12)
-    x, u = np.array([0.035, 0.1]), np.array([0.6, 0.0, 0.0, 0.0])
-    force = -5.52e-10 * 0.01 / (0.01**2 + 1.75e-4) ** 3 * 0.6
-    assert Magman.rhs(x, u, Magman().params()) == pytest.approx((0.1, (force - 1.613e-3) / 0.032), rel=1e-12)
-
-
-def test_rewards_by_hand() -> None:
-    x = np.zeros(2)
-    reward = Pendulum.reward(x, np.array([-2.0]), np.array([-3.0, -4.0]), 0, Pendulum().params())
-    assert reward == pytest.approx(-(50 * (math.pi - 3) + 4 + 20), rel=1e-12)
-    for event, extra in ((0, 0.0), (1, 1.0)):
-        reward = Magman.reward(x, np.ones(4), np.array([0.105, -0.01]), event, Magman().params())
-        assert reward == pytest.approx(-(100 * 0.07 + 5 * 0.01 + extra), rel=1e-12)
-
-
 def test_angles_are_wrapped_into_their_half_open_range() -> None:
     for angle in (0.0, 3.0, -math.pi, math.pi, 3.2, -3.2, 7.0, -100.0, 1e9, math.nextafter(-math.pi, -4)):
         wrapped = wrap_angle(angle)

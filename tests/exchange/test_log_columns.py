@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from replaybench.data.logs.log import Log, read_log
 from replaybench.data.logs.text import TextOptions
@@ -290,12 +289,10 @@ def test_a_packed_file_of_more_than_a_log_is_refused(tmp_path: Path, monkeypatch
         read_log(path)
 
 
-def clocked(time: NDArray[np.float64]) -> Log:
-    return Log(Path("rig.csv"), {"time": time}, {}, time, None)
-
-
-def at(frequency: float) -> Log:
-    return clocked(np.arange(100) / frequency)
+def at(frequency: float | None) -> Log:
+    """Return a log of that rate; without one, a log without times."""
+    time = None if frequency is None else np.arange(100) / frequency
+    return Log(Path("rig.csv"), {} if time is None else {"time": time}, {}, time, None)
 
 
 def rate_refusal(log: Log, stated: float | None = None, plant: Plant | None = None) -> str:
@@ -304,35 +301,48 @@ def rate_refusal(log: Log, stated: float | None = None, plant: Plant | None = No
     return str(told.value)
 
 
-@pytest.mark.parametrize(("measured", "rate"), [(50.0, 50.0), (49.93, 50.0), (33.25, 33.25), (49.70, 49.75)])
-def test_a_measured_rate_is_rounded_to_one_of_the_plant(measured: float, rate: float) -> None:
-    assert control_rate(at(measured), Pendulum(), None) == rate
+@pytest.mark.parametrize(
+    ("measured", "stated", "rate"),
+    [
+        *((measured, None, rate) for measured, rate in ((50.0, 50.0), (49.93, 50.0), (33.25, 33.25), (49.70, 49.75))),
+        *((measured, stated, stated) for measured in (50.0, None) for stated in (49.75, 50.0, 50.25)),
+        *((rate, rate, rate) for rate in (0.25, 3000.0)),
+        (49.395, 49.5, 49.5),
+    ],
+)
+def test_a_measured_rate_is_rounded_to_one_of_the_plant_and_a_stated_one_is_taken(
+    measured: float | None, stated: float | None, rate: float
+) -> None:
+    assert control_rate(at(measured), Pendulum(), stated) == rate
 
 
-def test_a_stated_rate_is_taken_as_stated() -> None:
-    for frequency in (49.75, 50.0, 50.25):
-        assert control_rate(at(50.0), Pendulum(), frequency) == frequency
-        assert control_rate(Log(Path("rig.csv"), {}, {}, None, None), Pendulum(), frequency) == frequency
+CUT = "49.4 Hz cuts the 4 s episode of Pendulum into 197.6 steps; use 49.25 or 49.5 Hz"
 
 
-def test_a_rate_that_the_plant_cannot_have_says_which_fits_the_log() -> None:
-    jittering = 49.395
-    cut = "49.4 Hz cuts the 4 s episode of Pendulum into 197.6 steps; use 49.25 or 49.5 Hz "
-    for stated in (None, 49.4):
-        assert rate_refusal(at(jittering), stated) == cut + "(--frequency 49.5 fits the log)"
-    assert rate_refusal(at(jittering), 50.0).endswith("not at 50 Hz: use --frequency 49.5")
-    assert control_rate(at(jittering), Pendulum(), 49.5) == 49.5
-    assert rate_refusal(at(10 / 3)).endswith("use 3.25 or 3.5 Hz (resample the log)")
-    untimed = Log(Path("rig.csv"), {}, {}, None, None)
-    assert rate_refusal(untimed, 49.4).endswith("into 197.6 steps; use 49.25 or 49.5 Hz")
+@pytest.mark.parametrize(
+    ("measured", "stated", "told"),
+    [
+        *((49.395, stated, CUT + " (--frequency 49.5 fits the log)") for stated in (None, 49.4)),
+        (None, 49.4, CUT),
+        (49.395, 50.0, "not at 50 Hz: use --frequency 49.5"),
+        (10 / 3, None, "use 3.25 or 3.5 Hz (resample the log)"),
+        (0.25, None, "give time in s, not ms, or --frequency 0.25 if it is in s"),
+        *((50.0, wrong, " Hz: use --frequency 50") for wrong in (50.0 / 1.011, 50.0 * 1.011, 100.0)),
+        (1e13, None, "(resample the log)"),
+    ],
+)
+def test_a_rate_that_does_not_fit_is_refused_with_what_does(
+    measured: float | None, stated: float | None, told: str
+) -> None:
+    assert rate_refusal(at(measured), stated).endswith(told)
 
 
-def test_a_plant_of_one_rate_takes_no_other() -> None:
+def test_impossible_rates_and_those_of_a_plant_of_one_rate_are_refused() -> None:
+    for nonsense in (0.0, -50.0, float("nan"), float("inf")):
+        assert "--frequency must be above 0 and at most 100000 Hz" in rate_refusal(at(50.0), nonsense)
     plant = make_plant("gymnasium:CartPole-v1")
     assert control_rate(at(50.04), plant, None) == 50.0
-    assert rate_refusal(at(49.7), plant=plant).endswith(
-        "runs at 50 Hz and no other rate, not at 49.7 Hz (--frequency 50 fits the log)"
-    )
+    assert rate_refusal(at(49.7), plant=plant).endswith("not at 49.7 Hz (--frequency 50 fits the log)")
     assert rate_refusal(at(25.0), plant=plant).endswith("not at 25 Hz (resample the log)")
 
 
@@ -344,20 +354,6 @@ def test_a_wrong_unit_of_time_is_named(unit: str, factor: float) -> None:
         message = rf"the log is sampled at \S+ Hz, Pendulum at 50 Hz: give time in s, not {unit}"
         assert re.match(message, rate_refusal(at(frequency / factor)))
     assert rate_refusal(at(50.0 / factor), 50.0).endswith(f"not at 50 Hz: give time in s, not {unit}")
-
-
-def test_a_plant_that_really_is_so_slow_or_fast_takes_its_rate() -> None:
-    assert rate_refusal(at(0.25)).endswith("give time in s, not ms, or --frequency 0.25 if it is in s")
-    for rate in (0.25, 3000.0):
-        assert control_rate(at(rate), Pendulum(), rate) == rate
-
-
-def test_a_wrong_rate_says_what_to_type() -> None:
-    for wrong in (50.0 / 1.011, 50.0 * 1.011, 100.0):
-        assert re.search(r"is sampled at 50 Hz, not at .* Hz: use --frequency 50$", rate_refusal(at(50.0), wrong))
-    for nonsense in (0.0, -50.0, float("nan"), float("inf")):
-        assert "--frequency must be above 0 and at most 100000 Hz" in rate_refusal(at(50.0), nonsense)
-    assert rate_refusal(at(1e13)).endswith("(resample the log)")
 
 
 def test_a_time_column_that_cannot_be_used_says_why() -> None:

@@ -62,18 +62,11 @@ def test_the_buffer_file_holds_the_recorded_steps(tmp_path: Path) -> None:
         replaybench.load_replay(tmp_path / "rig.h5")
     header, stored = read_record(tmp_path / "rig.h5", "buffer")
 
+    fields = {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1}
     assert {name: (array.shape, array.dtype.str) for name, array in stored.items()} == {
-        "observation": ((1, 119, 2), "<f4"),
-        "action": ((1, 119, 1), "<f4"),
-        "reward": ((1, 119, 1), "<f4"),
-        "next_observation": ((1, 119, 2), "<f4"),
-        "terminated": ((1, 119, 1), "<f4"),
-        "serial": ((1, 119), "<u4"),
-        "episode": ((1, 119), "<u4"),
-        "step": ((1, 119), "<u4"),
-        "offers": ((1,), "<i8"),
-        "collected": ((1,), "<i8"),
-        "count": ((1,), "<i8"),
+        **{name: ((1, 119, width), "<f4") for name, width in fields.items()},
+        **dict.fromkeys(("serial", "episode", "step"), ((1, 119), "<u4")),
+        **dict.fromkeys(("offers", "collected", "count"), ((1,), "<i8")),
     }
     assert stored["serial"][0].tolist() == list(range(1, 120))
     assert stored["step"][0].tolist() == list(range(119))
@@ -92,7 +85,7 @@ def test_the_buffer_file_holds_the_recorded_steps(tmp_path: Path) -> None:
         "noise": None,
         "strategy": None,
         "log": "rig.npz",
-        "fields": {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1},
+        "fields": fields,
         "columns": {"angle": "angle", "angular velocity": "angular_velocity", "voltage": "voltage"},
         **plant.described_signals(),
         "version": replaybench.__version__,

@@ -297,13 +297,3 @@ def test_choices_follow_the_probabilities() -> None:
     assert ((counts - expected)[possible] ** 2 / expected[possible]).sum() < 30.7
     np.testing.assert_array_equal(_chosen(probability, np.array(0.0)), 0)
     np.testing.assert_array_equal(_chosen(probability, np.array(1 - 1e-16)), 4)
-
-
-def test_what_is_tried_is_stored_as_choice_and_probabilities() -> None:
-    agent = ACERDiscrete(ACERDiscreteConfig(**SMALL_DISCRETE), LearnerSetting(TASK, 0, range(4)))
-    observation = np.ones((4, S), np.float32)
-    tried = agent.explore(observation, np.ones(4, np.bool_))
-    np.testing.assert_array_equal(tried.action, agent.table[tried.extras["choice"][:, 0].astype(int)])
-    np.testing.assert_allclose(tried.extras["behaviour"], agent.probability(observation[:, None])[:, 0], rtol=1e-6)
-    np.testing.assert_allclose(tried.deviation, np.abs(tried.action - agent.act(observation)).sum(axis=1))
-    assert agent.sample(np.ones((4, 7, S), np.float32)).shape == (4, 7, A)

@@ -58,20 +58,6 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, huber:
             assert_equal_parameters(pairs, update)
 
 
-@pytest.mark.parametrize("double", [False, True])
-def test_td_error_takes_the_action_of_the_right_network(double: bool) -> None:
-    agent = DQN(DQNConfig(levels=LEVELS, double=double, batch_size=B), LearnerSetting(TASK, 0, range(2)))
-    agent.targets["critic"].parameters[:] = -agent.critic.parameters[:, ::-1]
-    drawn, index = chosen_batch(agent, 2, 0)
-    slow, judge = agent.targets["critic"](drawn.next_observation), agent.critic(drawn.next_observation)
-    best = (judge if double else slow).argmax(axis=2)
-    assert (judge.argmax(axis=2) != slow.argmax(axis=2)).any()
-    future = np.take_along_axis(slow, best[:, :, None], axis=2)[:, :, 0]
-    y = 0.01 * drawn.reward[:, :, 0] + 0.95 * (1 - drawn.terminated[:, :, 0]) * future
-    q = np.take_along_axis(agent.critic(drawn.observation), index[:, :, None], axis=2)[:, :, 0]
-    np.testing.assert_allclose(agent.update(drawn)["td_error"], y - q, rtol=2e-4, atol=2e-6)
-
-
 @pytest.mark.parametrize(("levels", "actions"), [(2, 1), (15, 1), (31, 2), (5, 4)])
 def test_choices_are_evenly_spaced_and_found_again(levels: int, actions: int) -> None:
     agent = DQN(DQNConfig(levels=levels), LearnerSetting(TASK._replace(action_size=actions), 0, range(1)))

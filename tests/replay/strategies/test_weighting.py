@@ -2,50 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from buffers import fill, make
 from scipy.stats import binom
 
-from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.weighting import binomial_tails
-
-GOLDEN = {1: 1.162, 4: 1.113, 8: 0.636, 12: 0.130, 16: 0.010}
-"""Weights of the K-th replay for C = 10⁴, B = 16, np = 8: by hand from the definition (`FACTS.md`)."""
-
-
-def test_golden_weights_by_replay_count() -> None:
-    """In a full buffer of 10⁴ after 20,000 offers, before the first update of phase 101 of 100 updates."""
-    replay = make("FIFO[Uniform+FIS]", capacity=10_000, batch=16)
-    fill(replay, 10_000)
-    replay.offers[:] = 20_000
-    weighting: Any = replay.weighting
-    weighting.before[:] = 200, 100
-    for count, golden in GOLDEN.items():
-        weighting.replays[:] = count - 1
-        replay.updates = 9_900
-        batch = replay.sample(Context(0, 100))
-        once = np.unique(batch.idx[0], return_index=True)[1]  # a second draw of the same batch has K + 1
-        np.testing.assert_allclose(batch.weight[0, once], golden, atol=5e-4)
-
-
-@pytest.mark.parametrize("warm_up", [0, 40, 400])
-def test_a_warm_up_leaves_lifetimes_as_they_are(warm_up: int) -> None:
-    """Phases of 20 updates follow 40 offers each: n is the updates so far, then 200, and np = 8."""
-    replay = make("FIFO[Uniform+FIS]", capacity=400, batch=16)
-    running: Any = replay.weighting
-    fill(replay, warm_up)
-    for phase in range(12):
-        fill(replay, 40)
-        replay.sample(Context(0, 20))
-        usage = replay._usage(Context(0, 20), replay.count)
-        lifetime, expected = running._lifetime(usage, 16)
-        n = 200 if phase >= 9 else replay.updates
-        assert (lifetime[0], expected[0]) == (n, pytest.approx(16 * n / replay.count[0])), phase
-        for update in range(1, 20):
-            replay.sample(Context(update, 20))
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 100, 5000, 200_000])
