@@ -21,13 +21,11 @@ PLANTS = [Pendulum(), PendulumDCSC(), Magman()]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sideways(Pendulum):
-    name = "Sideways"
     reference_state = (math.pi / 2, 0.0)  # takes 4 V of the motor's 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AtTheWall(Magman):
-    name = "AtTheWall"
     reference_state = (0.105, 0.0)
 
 
@@ -79,7 +77,6 @@ def test_actions_are_clipped_and_angles_go_the_short_way() -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnOff(PendulumDCSC):
-    name = "OnOff"
     action_choices = (2,)
     action_levels = (2,)
 
@@ -87,9 +84,9 @@ class OnOff(PendulumDCSC):
 @pytest.mark.parametrize(
     ("plant", "message"),
     [
-        (OnOff(), "OnOff takes choices"),
-        (Sideways(), "no action holds Sideways"),
-        (AtTheWall(), "AtTheWall"),
+        (OnOff(), "PendulumDCSC takes choices"),
+        (Sideways(), "no action holds Pendulum"),
+        (AtTheWall(), "Magman"),
         (OutOfReach(), "cannot be stabilised"),
     ],
     ids=lambda value: value.name if isinstance(value, OdePlant) else "",

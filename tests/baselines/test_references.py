@@ -30,11 +30,9 @@ from replaybench.runtime.streams import Stream
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Small(PendulumDCSC):
-    name = "Small"
     grid_nodes = (41, 31)
     action_levels = (3,)
     reference_episodes = 40
-
     refine_grid = False
 
 

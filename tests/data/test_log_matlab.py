@@ -211,13 +211,9 @@ def test_an_object_is_named_by_its_class(tmp_path: Path) -> None:
     series = matrix5(17, element(1, b"ts"), element(1, b"MCOS"), element(1, b"timeseries"))
     path = file5(tmp_path / "a.mat", series, vector5(b"t", 20, TIME.tobytes()))
     log = read_log(path)
-    with pytest.raises(
-        UserError, match=r"'ts' cannot be used: it is a MATLAB timeseries, which only MATLAB reads; save"
-    ):
+    with pytest.raises(UserError, match=r"'ts' cannot be used: it is a MATLAB timeseries"):
         log.column("ts")
-    with pytest.raises(
-        UserError, match=r"b.mat holds no column of numbers; column 'ts' cannot be used: it is a MATLAB"
-    ):
+    with pytest.raises(UserError, match=r"b.mat holds no column of numbers; column 'ts' cannot be used"):
         read_log(file5(tmp_path / "b.mat", series))
 
 
@@ -226,11 +222,8 @@ def test_sizes_are_held_against_what_is_there(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UserError, match=r"lie.mat cannot be read: it is damaged: a variable does not hold as many"):
         read_log(lie)
     cells = matrix5(1, element(5, struct.pack("<ii", 1 << 30, 1)), element(1, b"c"))
-    assert (
-        read_log(file5(tmp_path / "cells.mat", cells, vector5(b"t", 2, bytes(16))))
-        .unusable["c"]
-        .startswith("it is a c")
-    )
+    log = read_log(file5(tmp_path / "cells.mat", cells, vector5(b"t", 2, bytes(16))))
+    assert log.unusable["c"].startswith("it is a c")
     double = vector5(b"t", 2, bytes(16))
     with pytest.raises(UserError, match=r"two columns named 't'"):
         read_log(file5(tmp_path / "two.mat", double, double))

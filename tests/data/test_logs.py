@@ -101,9 +101,7 @@ def test_only_a_column_that_is_used_must_be_numeric_and_whole(tmp_path: Path) ->
     assert log.column("voltage").tolist() == [5.0, 6.0, 7.0]
     with pytest.raises(UserError, match=r"column 'mode' cannot be used: line 2 holds 'auto', which is not a number"):
         log.column("mode")
-    with pytest.raises(
-        UserError, match=r"column 'angle' is not a number at line 4 \(2 such rows\); mend, or leave out"
-    ):
+    with pytest.raises(UserError, match=r"column 'angle' is not a number at line 4 \(2 such rows\)"):
         log.column("angle")
     with pytest.raises(UserError, match=r"column 'angle' is inf at line 5 \(1 such row\)"):
         log.column("angle", np.array([True, False, True]))

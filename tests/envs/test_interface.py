@@ -45,7 +45,6 @@ class Valve(PythonPlant):
 class BangBang(PendulumDCSC):
     """The pendulum under two voltages."""
 
-    name = "BangBang"
     action_choices = (2,)
     action_levels = (2,)
 

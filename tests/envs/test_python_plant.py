@@ -73,11 +73,7 @@ def test_it_moves_as_its_function_says_at_any_rate() -> None:
 
 EXAMPLE = Path(__file__).parents[2] / "replaybench" / "examples" / "two_tank.py"
 BUGS = [
-    (
-        "out = self.outlet",
-        "out = 1 / 0 * self.outlet",
-        r"step from x = \[.*\] under u = \[.*\] fails: own.py, line \d+: Z",
-    ),
+    ("out = self", "out = 1 / 0 * self", r"step from x = \[.*\] under u = \[.*\] fails: own.py, line \d+: Z"),
     ("return 0.05 + 0.2 * uniform", "return 0.2 * uniforms", r"start fails: own.py, line \d+: NameError"),
     ("return 0.05 + 0.2 * uniform", "return uniform[:1]", r"start returns a state of shape \(1,\); state_names has 2"),
     ("return after, -abs(after[1] - WANTED)", "return after[:1], -1.0", r"step returns a state of shape \(1,\)"),
@@ -105,9 +101,7 @@ def test_a_later_bug_is_one_line_too(tmp_path: Path) -> None:
     path.write_text(text, encoding="utf-8")
     env = PopulationEnv(f"{path}:TwoTank")
     env.reset()
-    with pytest.raises(
-        UserError, match=r"^plant TwoTank: step from x = \[0.3.*fails: own.py, line \d+: AssertionError"
-    ):
+    with pytest.raises(UserError, match=r"^plant TwoTank: step from x = \[0.3.*fails: own.py, line \d+: Assertion"):
         for _ in range(env.steps_per_episode):
             env.step([[1.0]])
 

@@ -233,13 +233,7 @@ SURE = "over 9 seeds, significant;"
 @pytest.mark.parametrize(
     ("mine", "votes_mine", "its", "votes_its", "change"),
     [
-        (
-            0.895,
-            2,
-            0.9,
-            0,
-            "= -0.005 over 9 seeds, significant; .* for FIFO.*(+2 to +0): .* be better by more than 0.01",
-        ),
+        (0.895, 2, 0.9, 0, f"= -0.005 {SURE} .* for FIFO.*(+2 to +0): .* be better by more than 0.01"),
         (0.8999, 1, 0.9, 0, "= +0.000 over"),
         (0.9, 1, 0.8, 1, f"= +0.100 {SURE} as many rules .*: to be proposed it would have to be better"),
         (0.9, 0, 0.8, 3, "more speak for Resv(100)[Uniform] (+3 to +0): .* have to come within 0.01"),
@@ -465,8 +459,8 @@ def test_decay_is_that_of_the_study_or_not_known(study: str | None, decay: float
         ((".",), "holds no results.nc"),
         (("--plant", "PendulumDCSC", "--budget-minutes", "0.001"), "are too few"),
         (
-            ("--plant", "PendulumDCSC", "--learner", "ACER", "--memory", "199", "--budget-minutes", "0.001"),
-            "--memory 199 is smaller than a batch of 200; ask for 200 or more",
+            ("--plant", "PendulumDCSC", "--learner", "ACER", "--memory", "199"),
+            "smaller than a batch of 200; ask for 200",
         ),
     ],
 )

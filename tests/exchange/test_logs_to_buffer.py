@@ -352,7 +352,6 @@ def test_coverage_counts_bins_and_names_what_is_missing() -> None:
 @pytest.mark.parametrize("low", [-math.pi, 0.0, -5.0])
 def test_angles_are_counted_wherever_their_turn_begins(low: float) -> None:
     class Turned(Pendulum):
-        name = "Turned"
         grid_low, grid_high = (low, -15.0), (low + 2 * math.pi, 15.0)
 
     angle = np.linspace(-math.pi, math.pi, 200, endpoint=False)

@@ -173,15 +173,15 @@ def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(
     [
         (
             {"learners": ("TD3+BC",), "learner": {"TD3+BC": {"warmup_episodes": 3}}},
-            'it warms up for 3 episodes, the run has 3; raise episodes, or lower warmup_episodes in [learner."TD3+BC"]',
+            'warmup_episodes in [learner."TD3+BC"]',
         ),
         ({"learner": {"DDPG": {"batch_size": 601}}}, "gives 600 experiences in 3 episodes, a batch has 601"),
         ({"learner": {"DDPG": {"replays_per_experience": 0.02}}}, "600 steps are followed by no update"),
         ({"noise": (0.0, 1.5), "learner": {"DDPG": FADING}}, "noise 1.5: that is more than half the range"),
         ({}, "set decay_episodes in [learner.DDPG.exploration] to 1, a third"),
         (
-            {"learners": ("DQN:own",), "strategies": ("FIFO[Uniform]",), "episodes": 249},
-            'that fades over 500 episodes, the run has 249; set decay_episodes in [learner."DQN:own"] to 83',
+            {"learners": ("DQN:own",), "episodes": 249},
+            'the run has 249; set decay_episodes in [learner."DQN:own"] to 83',
         ),
     ],
 )

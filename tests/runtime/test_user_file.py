@@ -63,9 +63,7 @@ def test_a_method_that_can_be_called_as_the_package_does_is_taken(given: str, tm
 @pytest.mark.parametrize("given", ["offers, slots", "offers, capacity, slots, more", "offers, *, capacity, slots"])
 def test_a_method_that_cannot_is_told_with_its_line(given: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FILE.replace("ARGUMENTS", given))
-    with pytest.raises(
-        UserError, match=r"mine.py line 12: _Running.slots must take \(self, offers, capacity, slots\), not"
-    ):
+    with pytest.raises(UserError, match=r"mine.py line 12: .*slots must take \(self, offers, capacity, slots\), not"):
         class_in_file(InFile(tmp_path / "mine.py", "Mine"), "retention", Retention)
 
 

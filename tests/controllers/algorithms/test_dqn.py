@@ -86,9 +86,7 @@ def test_a_plants_own_choices_are_taken_as_they_are() -> None:
         DQN(DQNConfig(levels=3), LearnerSetting(even, 0, range(1))).choices,
         DQN(DQNConfig(), LearnerSetting(even, 0, range(1))).choices,
     )
-    with pytest.raises(
-        UserError, match="the plant's 20 × 20 × 20 choices are 8000 actions; no learner takes more than"
-    ):
+    with pytest.raises(UserError, match="the plant's 20 × 20 × 20 choices are 8000 actions"):
         DQN(DQNConfig(), LearnerSetting(task._replace(action_choices=(20, 20, 20)), 0, range(1)))
 
 

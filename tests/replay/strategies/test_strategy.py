@@ -379,9 +379,7 @@ def test_a_path_with_signs_of_the_notation_is_told(
     monkeypatch.chdir(tmp_path)
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text("")
-    with pytest.raises(
-        UserError, match=f"the path {re.escape(repr(name))} has a sign in it .*; rename the file or its"
-    ):
+    with pytest.raises(UserError, match=f"the path {re.escape(repr(name))} has a sign in it .*; rename"):
         parse(whole.format(name))
 
 
@@ -391,7 +389,6 @@ def test_a_parameter_that_is_text_is_told(tmp_path: Path) -> None:
         "@dataclass(frozen=True)\nclass Mine(FIFO):\n    mode: str = 'fast'\n"
     )
     with pytest.raises(
-        UserError,
-        match="mode of .*own.py:Mine is of a type that no strategy .*; declare a number, a bool or a Literal$",
+        UserError, match="mode of .*own.py:Mine is of a type .*; declare a number, a bool or a Literal$"
     ):
         parse(f"{tmp_path / 'own.py'}:Mine(mode=slow)[Uniform]")
