@@ -32,6 +32,8 @@ from replaybench.experiments.results_file import write_results
 from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 from replaybench.runtime.errors import UserError
 
+Buffers = dict[tuple[str, str], Path]
+
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 
 
@@ -264,9 +266,7 @@ def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: Capsys) -> None
     assert "warning: DDPG:a:b explores" in capsys.readouterr().out, "names are no pictures, as :a: would be"
 
 
-def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
-    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_a_sweep_that_cannot_fit_is_refused_at_once(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     study = tmp_path / "huge.toml"
     study.write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\nseeds = 50\nepisodes = 100000000\n')
     assert "on disk" in refused(capsys, "sweep", study, "--output", tmp_path / "run")
@@ -278,9 +278,7 @@ def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
 
 
 @pytest.mark.parametrize("strategy", ["FULL[PER]", "FIFO[Uniform]"])
-def test_replay_learns_from_a_sweeps_buffer(
-    strategy: str, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
-) -> None:
+def test_replay_learns_from_a_sweeps_buffer(strategy: str, buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
     source = buffers["PendulumDCSC", "FULL[PER]"]
     assert call("replay", source, "--strategy", strategy, "--updates", 60, "--output", tmp_path / "out") == 0
     told = capsys.readouterr().out
@@ -297,7 +295,7 @@ def test_replay_learns_from_a_sweeps_buffer(
 
 
 def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
-    buffers: dict[tuple[str, str], Path],
+    buffers: Buffers,
     tmp_path: Path,
     capsys: Capsys,
     monkeypatch: Patch,
@@ -327,7 +325,7 @@ def test_a_strategy_that_needs_more_than_a_recording_is_refused(
     source: tuple[str, str],
     strategy: str,
     part: str,
-    buffers: dict[tuple[str, str], Path],
+    buffers: Buffers,
     capsys: Capsys,
 ) -> None:
     assert part in refused(capsys, "replay", buffers[source], "--strategy", strategy)
@@ -414,9 +412,7 @@ def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsy
     assert "not a run folder" in refused(capsys, "inspect", tmp_path)
 
 
-def test_a_buffer_of_another_plant_or_of_none_is_refused(
-    buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_buffer_of_another_plant_or_of_none_is_refused(buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
     header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     for facts, part in (
@@ -486,9 +482,7 @@ def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: Cap
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_users_plant_of_one_state_is_solved_imported_and_replayed(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_a_users_plant_is_solved_imported_and_replayed(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """In a folder whose name a shell would split; the next command of an import runs as it is printed."""
     folder = tmp_path / "my rig"
     folder.mkdir()
@@ -552,9 +546,7 @@ def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path,
     assert f"is a file; figures are drawn from its run folder: replaybench figures {run}" in told
 
 
-def test_replay_of_a_runs_cell_with_changed_settings(
-    run: Path, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_replay_of_a_cell_with_changed_settings(run: Path, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     chosen = (run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1, "--updates", 20)
     drawn = []
 
@@ -594,7 +586,7 @@ def test_a_run_folders_policy_is_loaded_by_what_it_is(run: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_buffers_and_tables_are_written_for_other_programs(
-    suffix: str, run: Path, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
+    suffix: str, run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys
 ) -> None:
     pandas: Any = pytest.importorskip("pandas")
     read = pandas.read_csv if suffix == ".csv" else pandas.read_parquet
@@ -636,9 +628,7 @@ def test_keys_of_a_study_are_changed_by_set(tmp_path: Path, capsys: Capsys) -> N
     assert "--output" in refused(capsys, "reproduce", "debruin2018/fig12", "--set", "seeds=2")
 
 
-def test_curves_from_elsewhere_are_drawn_over_environment_steps(
-    run: Path, pendulum: Path, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_curves_from_elsewhere_are_drawn_over_steps(run: Path, pendulum: Path, tmp_path: Path, capsys: Capsys) -> None:
     monitor = tmp_path / "monitor.csv"
     monitor.write_text('#{"t_start": 1}\nr,l,t\n-3e4,200,1\n-2e4,200,2\n')
     told = refused(capsys, "figures", run, "--overlay", f"SB3={monitor}")
@@ -726,9 +716,7 @@ def test_sweep_needs_no_file(capsys: Capsys) -> None:
     assert "which an option gives" in refused(capsys, "sweep", "demo", "--noise", 0, "--set", "noise=0", *dry)
 
 
-def test_a_finished_sweep_ends_with_its_verdict_and_the_next_command(
-    run: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_a_finished_sweep_ends_with_verdict_and_next_command(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", lambda *_: [])
     assert call("sweep", run.parent / "study.toml", "--output", run) == 0
     lines = capsys.readouterr().out.splitlines()

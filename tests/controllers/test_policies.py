@@ -23,6 +23,8 @@ from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.data.policy_file import write_policy
 from replaybench.runtime.errors import UserError
 
+Sound = tuple[dict[str, NDArray[Any]], dict[str, Any]]
+
 S, A = 3, 2
 TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=1.0)
 STATES = np.random.Generator(np.random.PCG64(0)).normal(size=(40, S)).astype(np.float32)
@@ -126,9 +128,7 @@ def sound() -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("keys", "value"), [(keys, value) for keys, values in REFUSED.items() for value in values])
-def test_wrong_facts_are_one_line(
-    keys: tuple[str, ...], value: Any, sound: tuple[dict[str, NDArray[Any]], dict[str, Any]], tmp_path: Path
-) -> None:
+def test_wrong_facts_are_one_line(keys: tuple[str, ...], value: Any, sound: Sound, tmp_path: Path) -> None:
     weights, policy = sound
     facts = {"policy": copy.deepcopy(policy)}
     place: Any = facts
@@ -143,9 +143,7 @@ def test_wrong_facts_are_one_line(
 
 
 @pytest.mark.parametrize("change", ["missing", "shape", "kind", "scalar"])
-def test_wrong_weights_are_one_line(
-    change: str, sound: tuple[dict[str, NDArray[Any]], dict[str, Any]], tmp_path: Path
-) -> None:
+def test_wrong_weights_are_one_line(change: str, sound: Sound, tmp_path: Path) -> None:
     weights, policy = sound
     name, *others = weights
     forged: dict[str, dict[str, Any]] = {

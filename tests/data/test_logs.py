@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -228,7 +229,7 @@ def test_unequal_columns_and_doubled_members_are_refused(tmp_path: Path) -> None
         read_log(path)
 
 
-def test_declared_sizes_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_declared_sizes_are_not_believed(tmp_path: Path, monkeypatch: Patch) -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
     with zipfile.ZipFile(tmp_path / "lie.npz", "w") as archive:
@@ -298,9 +299,7 @@ def test_recordings_are_cut_exactly_at_their_gaps(
     assert np.concatenate([np.arange(len(time))[piece] for piece in pieces]).tolist() == list(range(len(time)))
 
 
-def test_what_numbers_take_in_memory_counts_not_what_they_take_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_numbers_take_in_memory_counts_not_what_they_take_on_disk(tmp_path: Path, monkeypatch: Patch) -> None:
     np.savez(tmp_path / "flags.npz", t=np.zeros(1 << 10, np.bool_))
     (tmp_path / "zeros.csv").write_text("t,a\n" + "0,0\n" * (1 << 10))
     monkeypatch.setattr(table, "MAX_BYTES", 1 << 12)
@@ -363,14 +362,14 @@ def test_nanoseconds_keep_their_precision(tmp_path: Path) -> None:
     assert log.columns["t"].tolist() == [0.0, 0.02, 0.04, 0.06, 0.08]
 
 
-def test_the_package_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_may_be_missing(tmp_path: Path, monkeypatch: Patch) -> None:
     path = save(tmp_path / "a.parquet", time=TIME)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UserError, match=r"a.parquet is Parquet, which needs the extra: pip install 'replaybench\[parq"):
         read_log(path)
 
 
-def test_what_is_no_parquet_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_parquet_log_is_refused(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "a.parquet"
     for content in (b"", b"hello", b"PAR1" + bytes(100)):
         path.write_bytes(content)
@@ -386,7 +385,7 @@ def test_what_is_no_parquet_log_is_refused(tmp_path: Path, monkeypatch: pytest.M
         read_log(save(path, time=TIME))
 
 
-def test_a_column_has_to_fit_as_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_has_to_fit_as_it_is_unpacked(tmp_path: Path, monkeypatch: Patch) -> None:
     """A file of some hundred bytes may hold pages of gigabytes, for few rows."""
     pages = pa.table({"x": pa.array([Decimal(1)] * 1000, pa.decimal128(30))})
     pq.write_table(pages, tmp_path / "a.parquet", use_dictionary=False, compression="zstd")

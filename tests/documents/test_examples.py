@@ -113,9 +113,7 @@ def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_own_strategies_and_learners_run_on_two_workers_and_resume(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_own_parts_run_on_two_workers_and_resume(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """Named in a study and on the command line; legends and tables leave out the paths."""
     monkeypatch.chdir(ROOT / "replaybench")
     study, run = tmp_path / "own.toml", tmp_path / "run"

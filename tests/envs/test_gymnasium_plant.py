@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from commands import Capsys, Patch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.wrappers import ClipAction, FlattenObservation, RescaleAction, TransformAction
 
@@ -265,7 +266,7 @@ def test_the_advice_of_a_refusal_works(registered: Any, observation: Any, action
     assert make_plant(registered("Advised-v0", kwargs=kwargs, additional_wrappers=advised)).action_names
 
 
-def test_missing_packages_are_named_with_gymnasiums_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_with_gymnasiums_extra(monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium.envs.mujoco.half_cheetah_v5", None)
     _plant_of.cache_clear()
     with pytest.raises(UserError, match=re.escape("pip install 'gymnasium[mujoco]'")):
@@ -353,7 +354,7 @@ gymnasium.register("own/Easier-v0", easier, max_episode_steps=200)
 
 
 def test_fingerprints_of_tasks_depend_on_code_and_settings_not_on_folders(
-    tmp_path: Path, registered: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, registered: Any, monkeypatch: Patch
 ) -> None:
     """What makes it counts, too, though neither its class nor its wrapper is the user's."""
 
@@ -376,9 +377,7 @@ def test_fingerprints_of_tasks_depend_on_code_and_settings_not_on_folders(
     assert made[0] == made[2] != made[1]
 
 
-def test_a_task_of_mujocos_leaves_no_log_in_the_users_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_task_of_mujocos_leaves_no_log_in_the_users_folder(tmp_path: Path, monkeypatch: Patch, capfd: Capsys) -> None:
     monkeypatch.chdir(tmp_path)
     _plant_of.cache_clear()
     make_plant("gymnasium:HalfCheetah-v5")

@@ -9,6 +9,7 @@ import gymnasium
 import mujoco
 import numpy as np
 import pytest
+from commands import Capsys
 from scipy import stats
 
 from replaybench.envs.mujoco.arms import LINKS, AcerReacher3
@@ -184,9 +185,7 @@ def test_impossible_rates_name_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("task", ["HalfCheetah", "Ant"])
-def test_a_member_that_blows_up_terminates_alone_without_output(
-    task: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_member_that_blows_up_terminates_alone_without_output(task: str, tmp_path: Path, capfd: Capsys) -> None:
     env, other = (PopulationEnv(f"Mujoco{task}", 3) for _ in range(2))
     for population in (env, other):
         population.reset(seed=2)
@@ -209,7 +208,7 @@ def test_a_member_that_blows_up_terminates_alone_without_output(
     assert capfd.readouterr().err == ""
 
 
-def test_models_load_without_output_or_raise_one_line_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_models_load_without_output_or_raise_one_line_errors(tmp_path: Path, capfd: Capsys) -> None:
     theirs = mujoco.get_mju_user_warning()
     copy = tmp_path / "cheetah.xml"
     copy.write_bytes((gymnasium_assets() / "half_cheetah.xml").read_bytes())

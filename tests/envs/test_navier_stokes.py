@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from commands import Capsys, Patch
 
 from replaybench.envs.flow.navier_stokes.bodies import (
     FreeEllipse,
@@ -156,9 +157,7 @@ def wake() -> Wake:
     return developed_wake(Grid(8))
 
 
-def test_wakes_are_cached_and_damaged_files_are_computed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wakes_are_cached_and_damaged_files_mended(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     from replaybench.envs.flow.navier_stokes import engine as module
 
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))

@@ -12,6 +12,7 @@ import gymnasium
 import minari
 import numpy as np
 import pytest
+from commands import Capsys
 from numpy.typing import NDArray
 from recorded import buffer, collect
 
@@ -54,7 +55,7 @@ def whole() -> Arrays:
     return collect(Pendulum(), episodes=3)
 
 
-def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+def call(capsys: Capsys, *words: object) -> tuple[int, str, str]:
     capsys.readouterr()
     return commands.call(*words), *capsys.readouterr()
 
@@ -207,9 +208,7 @@ def test_the_missing_package_is_named_before_any_work(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.usefixtures("references")
-def test_export_then_import_on_the_command_line(
-    whole: Arrays, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_then_import_on_the_command_line(whole: Arrays, tmp_path: Path, capsys: Capsys) -> None:
     path = buffer(tmp_path / "b.h5", keep(whole, np.arange(100, 600)))
     code, out, _ = call(capsys, "export", path, NAME, "--member", 0, "--output", tmp_path / "mine")
     assert code == 0
@@ -233,9 +232,7 @@ def test_export_then_import_on_the_command_line(
     assert "did you mean --member" in call(capsys, "export", path, NAME, "--membr", "0")[2]
 
 
-def test_lost_cells_and_unwritable_targets_on_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_cells_and_unwritable_targets_on_the_command_line(tmp_path: Path, capsys: Capsys) -> None:
     head = "time,angle,angular_velocity,voltage\n"
     (tmp_path / "rig.csv").write_text(head + "0,0,0,1\n0.02,0,0,1\n,0,0,1\n0.06,0,0,1\n0.08,0,0,1\n")
     words = "import", "rig.csv", "--plant", "Pendulum"
@@ -259,9 +256,7 @@ def foreign(root: Path, observations: NDArray[Any], actions: NDArray[Any], **tol
     write_dataset(dataset_folder("theirs-v0", root), "theirs-v0", [episode], *spaces, None, told)
 
 
-def test_someone_elses_dataset_is_taken_as_normalised_and_checked(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_someone_elses_dataset_is_taken_as_normalised_and_checked(root: Path, capsys: Capsys) -> None:
     foreign(root, np.zeros((21, 2)), np.zeros((20, 1)), env_spec='{"id": "CartPole-v1"}')
     words = "import", "minari:theirs-v0", "--plant", "Pendulum", "--frequency", 50
     assert "was recorded on 'CartPole-v1', not on Pendulum" in call(capsys, *words)[2]
@@ -332,7 +327,7 @@ def test_a_rate_that_no_plant_can_have_is_refused(rate: float, root: Path) -> No
 
 
 @pytest.mark.usefixtures("references")
-def test_a_plant_of_ones_own_leaves_without_an_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plant_of_ones_own_leaves_without_an_environment(tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\nfrom replaybench.envs.ode.pendulum import Pendulum\n\n\n"
         "@dataclass(frozen=True, kw_only=True)\nclass Mine(Pendulum):\n    name = 'Mine'\n"

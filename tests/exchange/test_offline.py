@@ -13,6 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from cells import small_study
+from commands import Patch
 from drawn_studies import UNKNOWN, USABLE
 from recorded import buffer, collect
 
@@ -113,9 +114,7 @@ def test_another_form_of_a_table_keeps_nothing_of_the_old() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["FULL[Uniform]", "FIFO[Uniform]"])
-def test_every_experience_is_kept_in_segments_of_another_length(
-    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_experience_is_kept_in_other_segments(strategy: str, tmp_path: Path, monkeypatch: Patch) -> None:
     """What retention dropped leaves gaps, at which segments end: there are more of them than episodes let expect."""
     recording = recorded(
         tmp_path, plants=("PendulumDCSC",), learners=("ACER",), strategies=("Resv[Uniform]",), seeds=2, episodes=40,
@@ -176,9 +175,7 @@ def test_the_reward_of_a_recording_is_that_of_its_steps(whole: bool, tmp_path: P
     np.testing.assert_allclose(recorded_rewards(read_recording(forgot, whole=whole)), expected, rtol=1e-6)
 
 
-def test_the_return_of_episodes_that_are_not_whole_is_not_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_return_of_episodes_that_are_not_whole_is_not_known(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(Pendulum, "episode_metric", "return")
     arrays = collect(Pendulum(), 3)
     path = buffer(tmp_path / "b.h5", arrays)

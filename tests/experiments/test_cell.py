@@ -30,6 +30,8 @@ from replaybench.replay.strategies.notation import parse
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
+Sound = tuple[Cell, Path]
+
 
 def make_cell(strategy: str = "FULL[PER+IS]", plant: str = "PendulumDCSC", **changes: object) -> Cell:
     settings = {"name": "t", "plants": (plant,), "strategies": (strategy,), "noise": (0.02,), "seeds": 3,
@@ -76,9 +78,7 @@ def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
     ("learner", "frequency", "settings"),
     [("ACER", 10.0, {}), ("ACER-discrete", 12.5, {"segment": 40}), ("ACER", 50.0, {"segment": 150, "batch_size": 2})],
 )
-def test_segments_that_end_with_their_episode_are_replayed_as_often(
-    learner: str, frequency: float, settings: dict[str, Any]
-) -> None:
+def test_cut_segments_are_replayed_as_often(learner: str, frequency: float, settings: dict[str, Any]) -> None:
     """Episodes have 40, 50 and 200 steps. With updates for whole segments there were too few: 12.8 in place of 16."""
     learners = {learner: {**settings, "on_policy": False}}
     cell = make_cell(strategies=("FULL[Uniform]",), learners=(learner,), frequency=(frequency,), learner=learners)
@@ -326,9 +326,7 @@ def forge(source: Path, folder: Path, key: str, value: Any) -> Path:
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in REFUSED.items() for value in values])
-def test_wrong_facts_are_one_line_with_the_remedy(
-    key: str, value: Any, sound: tuple[Cell, Path], tmp_path: Path
-) -> None:
+def test_wrong_facts_are_one_line_with_the_remedy(key: str, value: Any, sound: Sound, tmp_path: Path) -> None:
     cell, source = sound
     path = forge(source, tmp_path / "cell", key, value)
     with pytest.raises(UserError, match=f": remove {path} to run this cell from its start$") as told:
@@ -336,14 +334,14 @@ def test_wrong_facts_are_one_line_with_the_remedy(
     assert "\n" not in str(told.value)
 
 
-def test_what_was_forged_is_else_gone_on_from(sound: tuple[Cell, Path], tmp_path: Path) -> None:
+def test_what_was_forged_is_else_gone_on_from(sound: Sound, tmp_path: Path) -> None:
     cell, source = sound
     forge(source, tmp_path / "cell", "more", 5)
     assert run_cell(cell, tmp_path / "cell", "none")
 
 
 def test_a_sweep_ends_with_status_2(
-    study: Study, sound: tuple[Cell, Path], tmp_path: Path, capsys: Capsys, monkeypatch: Patch
+    study: Study, sound: Sound, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(sweep, "run_locally", run_here)
     cell, source = sound

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Capsys, Patch
 from rich.console import Console
 
 from replaybench.baselines.references import kept_at
@@ -55,9 +56,7 @@ def test_a_changed_study_says_what_it_replaces(tmp_path: Path) -> None:
     assert "not valid TOML" in str(replaced(folder, first, [cell]))
 
 
-def test_what_a_plan_prints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_plan_prints(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """Whole names, times in days, cores rather than workers, where a cell continues, and what is left out."""
     asked: list[int] = []
 
@@ -85,9 +84,7 @@ def test_what_a_plan_prints(
     assert asked == [2, 2, 1]
 
 
-def test_a_plan_of_many_blocks_asks_once_for_what_they_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_of_many_blocks_asks_once_for_them(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """A plant's source is read once, not for each of 2000 blocks."""
     asked = []
 
@@ -126,7 +123,7 @@ class Timed:
         pass
 
 
-def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch: Patch) -> None:
     """Compilation at the beginning does not count; a slow class is tried for some steps and updates only."""
     clock, tried = [0.0], list[str]()
     runs = {
@@ -153,9 +150,7 @@ def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch:
     assert clock[0] - before < TRIAL_SECONDS
 
 
-def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     study = make_study(plants=("Pendulum",), reference="converged")
     missing = plan(study, RunFolder(tmp_path / "run"), 1).memory_bytes
@@ -197,9 +192,7 @@ def test_a_study_that_can_teach_something_is_not(tmp_path: Path) -> None:
     assert not plan_warnings(make_study(learners=("DQN",), episodes=250).cells())
 
 
-def test_a_dry_run_compiles_nothing_and_says_that_it_measures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_compiles_nothing_and_measures(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """A first one once compiled for minutes, without a word."""
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     study = make_study()
@@ -237,7 +230,7 @@ def test_nothing_is_compiled_where_only_stored_kernels_are_wanted(tmp_path: Path
     assert runs == ["compiled afterwards\n", ""]
 
 
-def test_an_estimate_counts_the_references_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_counts_the_references_that_are_not_there(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     cells = make_study(noise=(0.02,)).cells()
     needed = estimate(cells, cells, None, 1, measure=False)

@@ -215,9 +215,7 @@ def without(data: xr.Dataset, **place: object) -> xr.Dataset:
 
 
 @pytest.mark.parametrize(("reference", "unit"), [(SCALED, 0.05), (RAW, 5.0)])
-def test_shared_differences_cancel_and_failed_runs_are_counted(
-    tmp_path: Path, reference: Reference, unit: float
-) -> None:
+def test_shared_differences_cancel_failed_runs_count(tmp_path: Path, reference: Reference, unit: float) -> None:
     rows = rows_of(results(tmp_path, reference))
     per, resv = rows["FULL[PER]"], rows["Resv[Uniform]"]
     assert rows["FIFO[Uniform]"].effect is None

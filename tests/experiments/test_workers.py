@@ -367,7 +367,7 @@ def threads(address: str) -> Iterator[Executor]:
         yield executor
 
 
-def test_finished_tasks_are_stored_though_another_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_tasks_are_stored_though_another_failed(monkeypatch: Patch) -> None:
     monkeypatch.setattr(worker_module, "_executor", threads)
     monkeypatch.setattr(worker_module, "wait_for_futures", lambda futures, **_: (wait(futures).done, set()))
     stored: dict[str, int] = {}
@@ -376,9 +376,7 @@ def test_finished_tasks_are_stored_though_another_failed(monkeypatch: pytest.Mon
     assert stored == {f"{n}": n for n in range(1, 20)}
 
 
-def test_a_file_that_workers_do_not_have_is_told_as_missing_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_workers_do_not_have_is_told_as_missing_there(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worker_module, "_executor", threads)
     told = (

@@ -199,9 +199,7 @@ def assert_ages(log: AgeLog, m: int, naive: NaiveAges, weighted: bool) -> None:
     runs=st.lists(st.tuples(st.integers(1, 150), st.sampled_from(["any", "few", "turn", "load"])), max_size=5),
 )
 @settings(deadline=None, max_examples=60)
-def test_ages_are_the_naive_ones_after_renewals(
-    capacity: int, weighted: bool, seed: int, runs: list[tuple[int, str]]
-) -> None:
+def test_ages_are_naive_after_renewals(capacity: int, weighted: bool, seed: int, runs: list[tuple[int, str]]) -> None:
     """Renewals everywhere, of a few slots again and again, and in turn: many squeezes; saved and loaded between."""
     rng = np.random.Generator(np.random.PCG64(seed))
     log, naive = AgeLog(2, capacity, weighted), [NaiveAges(), NaiveAges()]

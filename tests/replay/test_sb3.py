@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from commands import Patch
 from gymnasium import spaces
 from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
@@ -249,7 +250,7 @@ def test_their_learners_take_the_buffer_as_it_is(kind: type[OffPolicyAlgorithm])
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[PER+IS(first=0,last=0,all_networks=true)]"])
 @pytest.mark.parametrize(("plain", "ours"), PAIRS)
 def test_with_weights_of_one_the_parameters_are_theirs(
-    plain: type[Any], ours: type[StrategyLearner], strategy: str, monkeypatch: pytest.MonkeyPatch
+    plain: type[Any], ours: type[StrategyLearner], strategy: str, monkeypatch: Patch
 ) -> None:
     settings: dict[str, Any] = {"gradient_steps": 10, "learning_rate": lambda left: 1e-3 * left}
     if plain is SAC:
@@ -324,9 +325,7 @@ def one_update_written_out(
 
 @pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize("kind", [StrategyDDPG, StrategyTD3, StrategySAC])
-def test_an_update_is_that_of_the_weighted_losses(
-    kind: type[StrategyLearner], everywhere: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_is_of_the_weighted_losses(kind: type[StrategyLearner], everywhere: bool, monkeypatch: Patch) -> None:
     policy_kwargs = {"net_arch": [16, 16], "features_extractor_class": InDouble, "optimizer_class": torch.optim.SGD}
     settings: dict[str, Any] = {"policy_kwargs": policy_kwargs, "learning_rate": 0.1, "tau": 0.0, "gamma": 0.98}
     settings |= {StrategyTD3: {"policy_delay": 1, "target_policy_noise": 0.0}, StrategySAC: {"ent_coef": 0.25}}.get(
@@ -376,7 +375,7 @@ def test_nothing_of_a_phase_stays_in_the_model(tmp_path: Path) -> None:
         assert np.isfinite(keys).any()
 
 
-def test_attention_gets_its_state_progress_and_learning_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_gets_its_state_progress_and_learning_rate(monkeypatch: Patch) -> None:
     env = DummyVecEnv([lambda: gymnasium.make("Pendulum-v1")] * 2)
     for normalised in (False, True):
         wrapped = VecNormalize(env) if normalised else env
@@ -438,7 +437,7 @@ def test_learners_refuse_what_they_cannot_serve() -> None:
 
 
 @pytest.mark.parametrize("name", ["buffer", "learners"])
-def test_without_the_library_the_remedy_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_remedy_is_named(name: str, monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.buffers", None)
     for module in ("replaybench.replay.sb3.buffer", f"replaybench.replay.sb3.{name}"):
         monkeypatch.delitem(sys.modules, module, raising=False)

@@ -40,6 +40,8 @@ from replaybench.reports.inspection.composition import (
 from replaybench.reports.inspection.composition_report import SHARES, bar, histogram_edges
 from replaybench.runtime.errors import UserError
 
+Stored = Callable[[str], Path]
+
 CART_POLE = Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py"
 
 MEMBERS = 3
@@ -113,7 +115,7 @@ def expected(arrays: Mapping[str, NDArray[Any]], members: list[int], name: str) 
 def test_composition_is_that_of_plain_numpy(
     strategy: str,
     member: int | None,
-    stored: Callable[[str], Path],
+    stored: Stored,
     tmp_path: Path,
     monkeypatch: Patch,
 ) -> None:
@@ -211,9 +213,7 @@ def test_bars_show_eighths_and_never_nothing_for_something() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["TDE(1.0)[PER]", "TDE[PER+FIS]", "Drop(0.5)*FIFO[Uniform]"])
-def test_inspect_prints_and_draws_a_composition(
-    strategy: str, stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys
-) -> None:
+def test_inspect_prints_and_draws_a_composition(strategy: str, stored: Stored, tmp_path: Path, capsys: Capsys) -> None:
     path, figure = stored(strategy), tmp_path / "new" / "composition.png"
     assert call("inspect", path, "--verify", "--member", 1, "--figure", figure) == 0
     text = capsys.readouterr().out
@@ -230,7 +230,7 @@ def test_inspect_prints_and_draws_a_composition(
     assert "3 members pooled" in capsys.readouterr().out
 
 
-def test_wrong_options_are_refused_in_one_line(stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys) -> None:
+def test_wrong_options_are_refused_in_one_line(stored: Stored, tmp_path: Path, capsys: Capsys) -> None:
     path, scores = stored("Resv[Uniform]"), tmp_path / "scores.h5"
     write_record(scores, "scores", {}, {"reward": np.zeros((2, 3))})
     wrong: dict[str, tuple[object, ...]] = {
@@ -248,7 +248,7 @@ def test_wrong_options_are_refused_in_one_line(stored: Callable[[str], Path], tm
     assert call("inspect", scores) == 0
 
 
-def test_a_file_does_not_run_a_python_file(stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys) -> None:
+def test_a_file_does_not_run_a_python_file(stored: Stored, tmp_path: Path, capsys: Capsys) -> None:
     plant, mark = tmp_path / "trap.py", tmp_path / "mark"
     plant.write_text(
         f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
@@ -267,16 +267,14 @@ def test_a_file_does_not_run_a_python_file(stored: Callable[[str], Path], tmp_pa
 
 @pytest.mark.parametrize("parameters", [{"mass": -1}, {"name": 1}, {"mass": 1e-320}, {"inertia": "x"}])
 def test_impossible_parameters_leave_states_normalised(
-    parameters: object, stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys
+    parameters: object, stored: Stored, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = rewrite(stored("Resv[Uniform]"), tmp_path / "b.h5", parameters=parameters)
     assert call("inspect", path) == 0
     assert "normalised" in capsys.readouterr().out
 
 
-def test_a_buffer_without_experiences_or_with_nan_is_shown(
-    stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_buffer_without_experiences_or_with_nan_is_shown(stored: Stored, tmp_path: Path, capsys: Capsys) -> None:
     header, arrays = read_record(stored("TDE(1.0)[PER]"))
     for name in ("reward", "observation", "td_error"):
         arrays[name][:] = np.nan
@@ -288,7 +286,7 @@ def test_a_buffer_without_experiences_or_with_nan_is_shown(
 
 
 @pytest.mark.parametrize("name", ["collected", "serial", "length", "td_error"])
-def test_contradictions_are_one_line(name: str, stored: Callable[[str], Path], tmp_path: Path) -> None:
+def test_contradictions_are_one_line(name: str, stored: Stored, tmp_path: Path) -> None:
     """Of counts and of the shapes of fields there are more in the tests of streams."""
     header, arrays = read_record(stored("TDE[PER+FIS]"))
     change = {"collected": arrays["collected"] - 50, "serial": arrays["serial"] * 0}

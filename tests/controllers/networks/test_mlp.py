@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import Patch
 from numba import njit
 from torch.nn.functional import layer_norm, softsign
 
@@ -199,9 +200,7 @@ def test_matmul_equals_numpy(dtype: type[np.floating], rows: int, columns: int, 
 
 @pytest.mark.parametrize("strips", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_tiles_of_every_size_equal_numpy(
-    dtype: type[np.floating], strips: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_of_every_size_equal_numpy(dtype: type[np.floating], strips: int, monkeypatch: Patch) -> None:
     """Those of AVX-512 too, with which any processor computes the same, if more slowly."""
     monkeypatch.setattr(tiles, "_most_rows", lambda _context, _width: 12)
     routine = (tiles.wide_strip, tiles.double_strip)[strips - 1]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from buffers import fill, make
+from commands import Patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive import NaiveReplay
@@ -373,9 +374,7 @@ def test_a_class_that_cannot_be_made_is_one_line(own: str) -> None:
 
 @pytest.mark.parametrize("name", ["path (1)/own.py", "a+b.py", "x[0].py", "a*b.py"])
 @pytest.mark.parametrize("whole", ["{}:Mine(0.5)[Uniform]", "Drop(0.5)*{}:Mine[Uniform]", "FIFO[{}:Mine(mode=2)]"])
-def test_a_path_with_signs_of_the_notation_is_told(
-    name: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_with_signs_of_the_notation_is_told(name: str, whole: str, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text("")
