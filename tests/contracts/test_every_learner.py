@@ -20,14 +20,16 @@ from replaybench.runtime.errors import UserError
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")
 MEMORY: dict[str, Any] = {"layers": 1, "units": 4, "window": 4}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "DDPG:normalised": {"layer_norm": True, "output_bound": 3e-3},
+    "DDPG:normalised": {
+        "layer_norm": True, "output_bound": 3e-3, "normalise": {"observations": True, "clip": 5.0, "rewards": True},
+    },
     "DDPG:gaussian": {"exploration": {"form": "gaussian", "last_sigma": 0.1, "decay_episodes": 2, "truncate": 3.0}},
     "DDPG:parameter": {"exploration": {"form": "parameter", "recent": 8}},
     "DDPG:stored": {"memory": MEMORY},
     "NAF:burn-in": {"memory": {**MEMORY, "start": "burn-in", "burn_in": 2}},
     "V-RACER:stored": {"memory": MEMORY},
     "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
-}
+}  # fmt: skip
 """Learners of other networks, of other exploration, and recurrent ones."""
 every_learner = pytest.mark.parametrize("learner", [*LEARNERS, *VARIANTS])
 

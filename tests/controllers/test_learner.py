@@ -19,7 +19,6 @@ from replaybench.controllers.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3C
 from replaybench.controllers.interface.agent import (
     LearnerSetting,
     NormaliseConfig,
-    Normaliser,
     ObservationNormaliser,
     RewardScale,
     Task,
@@ -44,8 +43,8 @@ def collected(steps: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return observation, rng.normal(-5, 2, (steps, M)), active
 
 
-def told(members: slice = slice(None), config: NormaliseConfig = BOTH) -> tuple[ObservationNormaliser, RewardScale]:
-    observation, reward, active = (array[:, members] for array in collected())
+def told(config: NormaliseConfig = BOTH) -> tuple[ObservationNormaliser, RewardScale]:
+    observation, reward, active = collected()
     scaler, rewards = ObservationNormaliser(config, active.shape[1], S), RewardScale(config, active.shape[1], 0.01)
     for step in range(len(active)):
         scaler.update(observation[step], active[step])
@@ -97,23 +96,6 @@ def test_the_first_samples_are_neither_lost_nor_blown_up() -> None:
     nothing = RewardScale(BOTH, 1, 7.0)
     nothing.update(np.zeros(1), everyone)
     assert nothing.factor == 1e6
-
-
-def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> None:
-    (scaler, rewards), (alone, own) = told(), told(slice(1, 2))
-    state = {**scaler.state_dict(), **rewards.state_dict()}
-    for name, array in {**alone.state_dict(), **own.state_dict()}.items():
-        np.testing.assert_array_equal(array, state[name][1:2])
-    other = Normaliser(BOTH, M, S, 1.0)
-    for name, array in other.state_dict().items():
-        array[...] = state[name]
-    observation, reward, active = (array[0] for array in collected())
-    for scaling in (scaler, other.observations):
-        scaling.update(observation, active)
-    for scale in (rewards, other.rewards):
-        scale.update(reward, active)
-    for name, array in other.state_dict().items():
-        np.testing.assert_array_equal(array, state[name])
 
 
 def batch(seed: int) -> Any:
@@ -186,21 +168,6 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers()
     np.testing.assert_array_equal(agent.act(raw.observation[:, 0]), agent.actor(scaled.observation)[:, 0])
     value = agent.critic(scaled.observation, agent.actor(scaled.observation))[:, :, 0]
     np.testing.assert_allclose(agent.value(raw.observation), value * (0.01 / factor)[:, None])
-
-
-def test_weights_carry_the_statistics_to_another_learner() -> None:
-    agent, other = learner(BOTH), learner(BOTH)
-    drawn = batch(0)
-    collect(agent, drawn)
-    agent.update(drawn)
-    other.load_weights({name: array.copy() for name, array in agent.weights().items()})
-    for one, two in zip(
-        *([a.policy(drawn.observation), a.value(drawn.observation)] for a in (agent, other)), strict=True
-    ):
-        np.testing.assert_array_equal(one, two)
-    assert {"observation.mean", "observation.scale", "observation.bound"} <= agent.weights().keys()
-    with pytest.raises(UserError, match="do not fit"):
-        learner(NormaliseConfig()).load_weights(agent.weights())
 
 
 TASK = Task(observation_size=3, action_size=2, discount=0.95, reward_scale=1.0)

@@ -39,27 +39,6 @@ def test_errors_known_in_advance_and_forgotten() -> None:
     assert np.isinf(replay.orders["td_error"].keys()).all()
 
 
-def test_batches_drawn_at_once_are_those_drawn_one_by_one() -> None:
-    """One member stores nothing."""
-    members, batch, updates = 3, 4, 5
-    one, many = (make("FIFO[Uniform]", members=members, capacity=32, batch=batch) for _ in range(2))
-    for replay in (one, many):
-        fill(replay, 20)
-        replay.count[1] = 0
-    assert many.at_once > updates
-    for first in (0, updates):
-        drawn = many.sample(Context(first, 2 * updates, 0.5), updates)
-        for update in range(updates):
-            alone = one.sample(Context(first + update, 2 * updates, 0.5))
-            for name in ("idx", "serial", "probability", "weight", "actor_weight", "rate_factor", "observation"):
-                theirs = getattr(drawn, name)[update::updates]
-                np.testing.assert_array_equal(getattr(alone, name), theirs, err_msg=name)
-    assert one.updates == many.updates == 2 * updates
-    states = one.state_dict(), many.state_dict()
-    for name, array in states[0].items():
-        np.testing.assert_array_equal(array, states[1][name], err_msg=name)
-
-
 def test_a_state_is_loaded_over_whatever_was_there() -> None:
     one, two = make("FIFO[Uniform]", capacity=50), make("FIFO[Uniform]", capacity=50)
     fill(one, 10)

@@ -14,7 +14,6 @@ from torch.nn.functional import layer_norm, softsign
 from replaybench.controllers.networks import tiles
 from replaybench.controllers.networks.mlp import (
     ACTIVATIONS,
-    Activation,
     PopulationMLP,
     Shape,
     activate,
@@ -134,32 +133,6 @@ def test_a_large_batch_whose_rows_lie_apart_equals_its_halves() -> None:
     for part in range(2):
         np.testing.assert_array_equal(whole[part], np.concatenate([half[part] for half in halves]))
     np.testing.assert_allclose(whole[2], halves[0][2] + halves[1][2], rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize(("activation", "normalised"), [("relu", False), ("tanh", True)])
-def test_members_do_not_depend_on_each_other_or_on_their_number(activation: Activation, normalised: bool) -> None:
-    shape = Shape((2, 50, 50, 20, 1), actions=1, inject=1, activation=activation, layer_norm=normalised)
-    many, one = make(shape, np.float32, 7), make(shape, np.float32, 1)
-    np.testing.assert_array_equal(many.parameters[:1], one.parameters)
-    x = np.linspace(-1, 1, 7 * 19 * 2, dtype=np.float32).reshape(7, 19, 2)
-    action = np.linspace(-1, 1, 7 * 19, dtype=np.float32).reshape(7, 19, 1)
-
-    def passes(network: PopulationMLP, members: slice) -> np.ndarray:
-        """Return outputs and gradients, one tape serving all members in turn."""
-        tape, out, found = network.tape(19), np.empty((19, 1), np.float32), []
-        for m in range(len(network.parameters)):
-            forward(network.network, m, tape, x[members][m], action[members][m], out)
-            backward(network.network, m, tape, out, True, np.empty((19, 0), np.float32))
-            found.append(np.concatenate([out[:, 0], network.gradient[m]]))
-        return np.array(found)
-
-    together = passes(many, slice(None))
-    np.testing.assert_array_equal(together[:1], passes(one, slice(1)))
-    np.testing.assert_array_equal(together[:, :19], many(x, action)[:, :, 0])
-    many.parameters[3] = np.nan
-    again = passes(many, slice(None))
-    assert np.isnan(again[3]).all()
-    np.testing.assert_array_equal(np.delete(again, 3, 0), np.delete(together, 3, 0))
 
 
 def spread(values: np.ndarray) -> float:
