@@ -323,6 +323,15 @@ def exact(alpha: float) -> np.ndarray:
     return np.concatenate([np.zeros(1, np.longdouble), np.cumsum(ranks ** -np.longdouble(alpha))])
 
 
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_partial_sums_are_exact_however_many_ranks(alpha: float) -> None:
+    rng = np.random.Generator(np.random.PCG64(0))
+    head = first_sums(alpha)
+    counts = np.unique(np.r_[0, 1, 2, 1023:1028, MANY, np.exp(rng.uniform(0, np.log(MANY), 300)).astype(int)])
+    sums = np.array([partial_sum(head, alpha, k) for k in counts])
+    np.testing.assert_allclose(sums, exact(alpha)[counts].astype(float), rtol=2e-13)
+
+
 @pytest.mark.parametrize("count", [2**21 + 1, 2**22, 10**9])
 def test_partial_sums_of_more_ranks_than_cubes_fit_into_64_bits(count: int) -> None:
     """A sum grows by its last term, and between α = 0 and 1 its terms are integrals of r^−α to second order."""
