@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.integrate import solve_ivp
 
 from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, outside
 from replaybench.envs.flow.vortex_engine import accelerations, move, observe, settled_coupling
@@ -32,6 +33,7 @@ from replaybench.envs.flow.wake import (
 from replaybench.envs.population import PopulationEnv
 from replaybench.runtime.errors import UserError
 
+EVERYWHERE = (-9.0, 9.0, 9.0)
 BOTH = pytest.mark.parametrize("laws", [HELD, FREE], ids=["held", "free"])
 
 
@@ -45,6 +47,12 @@ def states(count: int) -> np.ndarray:
     rng = np.random.Generator(np.random.PCG64(5))
     low, high = (1.2, -0.8, -1.5, -0.6, -0.6, -1.5, 0.15, 0.0), (3.8, 0.8, 1.5, 0.6, 0.6, 1.5, 0.7, 1.0)
     return rng.uniform(low, high, (count, 8))
+
+
+def stream() -> np.ndarray:
+    table = np.zeros_like(wake_table()).reshape(-1, 4)
+    table[:, 0] = 1.0
+    return table.ravel()
 
 
 def rates(state: np.ndarray, push: np.ndarray, table: np.ndarray, laws: Laws = HELD) -> np.ndarray:
@@ -92,6 +100,61 @@ def test_the_rates_are_those_of_the_equations(laws: Laws) -> None:
         np.testing.assert_allclose(moved(state, push, laws), exact[3:6], rtol=1e-9, atol=1e-10)
         settled = settled_coupling(law(laws), state[0], state[1], math.cos(state[2]))
         assert (settled - state[6]) / laws.period == pytest.approx(exact[6], abs=1e-12)
+
+
+@pytest.mark.parametrize("period", [HELD.period, FREE.period, 0.8 * FREE.period])
+def test_accelerations_of_the_water_match_any_period(period: float) -> None:
+    """An ellipse without forces takes over the acceleration of the water that passes the two points of its chord."""
+    laws = HELD._replace(**dict.fromkeys(HELD._fields[3:11], 0.0), period=period)
+    step, error = 1e-4, []
+    for state in states(400):
+        if abs(2 * state[7] - round(2 * state[7])) < step:  # where the oldest vortex is dropped there is no derivative
+            continue
+        state[[3, 4, 5]], state[6] = 0.0, 1.0
+        ends = [state[:2] + side * 0.2887 * np.array([math.cos(state[2]), math.sin(state[2])]) for side in (-1, 1)]
+        exact = np.zeros(2)
+        for x, y in ends:
+            u, v = flow(x, y, street(state[7]))[:2]
+            for side in (-1, 1):
+                ahead = side * step
+                there = flow(x + ahead * u, y + ahead * v, street((state[7] + ahead / period) % 1.0))
+                exact += side * np.array(there[:2]) / (2 * step) / 2
+        error.append(moved(state, np.zeros(3), laws)[:2] - exact)
+    assert np.sqrt(np.square(error).mean()) < 0.02
+
+
+def after(state: np.ndarray, table: np.ndarray, substeps: int, laws: Laws = HELD) -> np.ndarray:
+    rows = state[None].copy()
+    assert not move(rows, 0, 0.05, -0.02, 0.01, EVERYWHERE, 1.0, substeps, law(laws), table)
+    return np.asarray(rows[0])
+
+
+def oracle(state: np.ndarray, table: np.ndarray, laws: Laws = HELD) -> np.ndarray:
+    push = np.array([0.05, -0.02, 0.01])
+    found = solve_ivp(lambda _, x: rates(x, push, table, laws), (0, 1), state, rtol=1e-8, atol=1e-9, max_step=0.1)
+    return np.asarray(found.y[:, -1])
+
+
+@BOTH
+def test_a_step_of_an_action_is_accurate_against_scipy(laws: Laws) -> None:
+    error = []
+    for state in states(24):
+        exact, ours = oracle(state, wake_table(), laws), after(state, wake_table(), 20, laws)
+        error.append(abs(ours - exact)[:6].max())
+        assert ours[7] == pytest.approx(exact[7] % 1.0, abs=1e-9)
+    assert np.median(error) < 3e-3
+    assert np.quantile(error, 0.9) < 1e-2
+
+
+def test_steps_converge_with_the_second_order() -> None:
+    """In the free stream, which has no kinks between nodes."""
+    table, found = stream(), []
+    for state in states(12):
+        exact = after(state, table, 2560)
+        np.testing.assert_allclose(exact[:7], oracle(state, table)[:7], rtol=0, atol=2e-5)
+        found.append([abs(after(state, table, n) - exact)[:7].max() for n in (40, 80, 160)])
+    error = np.median(found, axis=0)
+    np.testing.assert_allclose(error[:-1] / error[1:], 4.0, rtol=0.15)
 
 
 def test_an_ellipse_stops_where_it_leaves_the_box() -> None:
@@ -270,6 +333,15 @@ def at(x: float, y: float, phase: float) -> np.ndarray:
     return np.array(flow(x, y, street(phase % 1.0)))
 
 
+def test_the_street_sheds_at_the_strouhal_number() -> None:
+    times = np.arange(0.0, 20 * PERIOD, 0.1)
+    v = np.array([at(3.0, 0.0, time / PERIOD)[1] for time in times])
+    spectrum = abs(np.fft.rfft(v))
+    peak = np.fft.rfftfreq(times.size, 0.1)[np.argmax(spectrum)]
+    assert peak == pytest.approx(0.204, abs=0.003)
+    assert abs(v).max() == pytest.approx(0.53, abs=0.05)
+
+
 def test_divergence_is_the_source_and_curl_is_the_vorticity() -> None:
     for x, y, phase in points(40):
         by_x = (at(x + H, y, phase) - at(x - H, y, phase)) / (2 * H)
@@ -301,6 +373,13 @@ def test_the_table_holds_the_street_at_its_nodes() -> None:
         x, y = LEFT_EDGE + SPACING * i, LOWER_EDGE + SPACING * j
         # 1e-9 of a phase keeps the query off the boundary of two cells, where either one is right.
         np.testing.assert_allclose(look_up(wake_table(), x, y, p / PHASES + 1e-9, 0.0), at(x, y, p / PHASES), atol=2e-5)
+
+
+def test_interpolation_between_the_nodes_is_accurate() -> None:
+    rows = points(4000)
+    error = np.array([np.subtract(look_up(wake_table(), x, y, phase, 0.0), at(x, y, phase)) for x, y, phase in rows])
+    assert np.sqrt((error[:, :2] ** 2).mean()) < 0.006
+    assert np.sqrt((error[:, 2:] ** 2).mean()) < 0.03
 
 
 def test_points_outside_the_table_are_clipped_to_its_edge() -> None:

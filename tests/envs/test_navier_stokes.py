@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from commands import Capsys, Patch
 
 from replaybench.envs.flow.navier_stokes.bodies import (
     FreeEllipse,
@@ -17,11 +16,14 @@ from replaybench.envs.flow.navier_stokes.bodies import (
     half_circle,
     share,
 )
-from replaybench.envs.flow.navier_stokes.engine import NavierStokes, Wake, developed_wake
+from replaybench.envs.flow.navier_stokes.engine import PHASES, NavierStokes, Wake, developed_wake
 from replaybench.envs.flow.navier_stokes.solver import (
     Grid,
     Solver,
+    fill_pads,
     forward,
+    momentum_across,
+    momentum_along,
     transport,
 )
 from replaybench.envs.flow.plant import LEFT, Drafting
@@ -58,6 +60,49 @@ def test_steps_of_changing_length_are_of_second_order() -> None:
     forward(zero, rate, before, zero, zero, 0.2, 0.5 * 0.2 / 0.05, 1.0, out)
     assert out[0] == pytest.approx((0.5**2 - 0.3**2) / 2, rel=1e-14)
     assert before[0] == 0.3
+
+
+def between_walls(u: np.ndarray, v: np.ndarray) -> None:
+    """Make all four sides slip walls: mirror images beyond them."""
+    nx = u.shape[0] - 5
+    fill_pads(u, v)
+    for k in range(2):
+        u[1 - k], u[nx + 3 + k] = -u[3 + k], -u[nx + 1 - k]
+        v[1 - k], v[nx + 2 + k] = v[2 + k], v[nx + 1 - k]
+    u[2] = u[nx + 2] = 0.0
+
+
+def test_taylor_green_vortices_decay_with_second_order_accuracy() -> None:
+    """u = sin πx cos πy e^(−2π²νt), v alike, is a solution in a box with slip walls; its pressure is known too."""
+
+    def error(cells: int) -> tuple[float, float]:
+        grid, viscosity, end, steps = Grid(cells, 1.0, 1.0, 0.0), 0.01, 0.5, 4 * cells
+        solver = Solver(grid, 1.0 / viscosity)
+        fields = np.zeros((5, *grid.shape))
+        face = (np.arange(grid.shape[0])[:, None] - 2) * np.pi / cells
+        middle = face + 0.5 * np.pi / cells
+        fields[0], fields[1] = np.sin(face) * np.cos(middle.T), -np.cos(middle) * np.sin(face.T)
+        start, (u, v), rows = fields.copy(), np.zeros((2, *grid.shape)), np.zeros((4, grid.shape[1]))
+        between_walls(fields[0], fields[1])
+        dt = end / steps
+        for step in range(steps):
+            ratio = 0.5 if step else 0.0
+            momentum_along(fields, u, rows, dt, ratio, viscosity, grid.h)
+            momentum_across(fields, v, rows, dt, ratio, viscosity, grid.h)
+            u[2], u[cells + 2], v[:, 2], v[:, cells + 2] = 0.0, 0.0, 0.0, 0.0
+            solver.project(fields, u, v, dt)
+            between_walls(fields[0], fields[1])
+        inside = slice(2, cells + 2), slice(2, cells + 2)
+        decay = math.exp(-2 * np.pi**2 * viscosity * end)
+        pressure = 0.25 * decay**2 * (np.cos(2 * middle) + np.cos(2 * middle.T))[inside]
+        found = fields[2][inside] - fields[2][inside].mean()
+        return float(abs(fields[0] - decay * start[0])[inside].max()), float(abs(found - pressure).max())
+
+    coarse, fine = error(16), error(32)
+    assert 1.8 < math.log2(coarse[0] / fine[0]) < 3.0  # the upstream part of the interpolation errs by h³
+    assert math.log2(coarse[1] / fine[1]) > 1.8
+    assert fine[0] < 1e-4
+    assert fine[1] < 4e-4
 
 
 def test_steps_are_shorter_where_something_is_fast() -> None:
@@ -157,7 +202,19 @@ def wake() -> Wake:
     return developed_wake(Grid(8))
 
 
-def test_wakes_are_cached_and_damaged_files_mended(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
+def test_the_wake_sheds_periodically(wake: Wake) -> None:
+    """At 16 cells per D and in a wider box St is 0.204 and Cd 2.27; a coarse grid and near walls are forgiven a lot."""
+    assert 0.19 < 1.0 / wake.period < 0.27
+    assert 2.0 < 2.0 * wake.drag < 2.9
+    v = wake.snapshots[:, 1, 2 + 6 * 8, 2 + 5 * 8]  # on the middle line, 2 D behind the cylinder
+    assert v.max() > 0.2
+    assert v.min() < -0.2
+    np.testing.assert_allclose(v[: PHASES // 2], -v[PHASES // 2 :], atol=0.25 * float(np.ptp(v)))
+
+
+def test_wakes_are_cached_and_damaged_files_are_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from replaybench.envs.flow.navier_stokes import engine as module
 
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))

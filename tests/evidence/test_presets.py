@@ -58,6 +58,12 @@ def test_where_schedules_get_in_a_shorter_run_is_said(name: str, scale: Scale, s
     assert [line for line in read_preset(name).reductions(scale) if "schedules" in line] == [said] * bool(said)
 
 
+def test_a_preset_that_is_like_another_differs_in_what_it_says() -> None:
+    table, humanoid = (read_preset(f"wang2019/{name}").study("paper") for name in ("table1", "table1humanoid"))
+    assert humanoid.learner["SAC"] == {**table.learner["SAC"], "temperature": 0.05}
+    assert (humanoid.strategies, humanoid.episodes) == (table.strategies, 10_000)
+
+
 @pytest.mark.parametrize(("name", "of", "own"), [("fig12", "paper", 50), ("fig16", "figure", 5)])
 def test_fewer_seeds_than_the_paper_or_the_figure_ran_are_reported(name: str, of: str, own: int) -> None:
     preset = read_preset(f"debruin2018/{name}")

@@ -379,6 +379,15 @@ def test_choices_are_counted_one_by_one() -> None:
     assert len(list(warnings_about((), (left,), None))) == 1
 
 
+def test_wrapping_keeps_the_angle_and_its_range() -> None:
+    ends = [math.nextafter(math.pi, 0.0), math.nextafter(-math.pi, -4.0), math.pi, -math.pi]
+    angles = np.r_[ends, np.random.default_rng(0).uniform(-1e6, 1e6, 200)]
+    wrapped = wrap(angles)
+    assert (-math.pi <= wrapped).all()
+    assert (wrapped < math.pi).all()
+    np.testing.assert_allclose(np.cos(wrapped - angles), 1.0, atol=1e-9)
+
+
 def holed() -> Table:
     """A recording with empty cells: a state's in rows 10 and 11, another's in row 0, an action's in row 40."""
     table = {name: column.copy() for name, column in pendulum_table().items()}

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments import calibration
 from replaybench.experiments import study as studies
 from replaybench.experiments.calibration import TRIAL_SECONDS, Estimate, estimate
+from replaybench.experiments.cell import CellRun
 from replaybench.experiments.plan import plan, plan_warnings
 from replaybench.experiments.study import Cell, Study
 from replaybench.experiments.study_record import replaced, resolved, write_toml
@@ -148,6 +150,21 @@ def test_an_estimate_tries_each_class_of_cells_once(tmp_path: Path, monkeypatch:
     slow = make_study(learners=("SAC",), episodes=100).cells()
     assert estimate(slow, (), None, 1, compiles=True).seconds == pytest.approx(200 * 100 * 0.22)
     assert clock[0] - before < TRIAL_SECONDS
+
+
+def test_an_estimate_of_time_does_not_count_what_others_do_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("replaybench.experiments.calibration.cache_dir", lambda: tmp_path)
+    act = CellRun.act
+
+    def held_up(run: CellRun, steps: int) -> int:
+        time.sleep(0.3)
+        return act(run, steps)
+
+    monkeypatch.setattr("replaybench.experiments.calibration.CellRun.act", held_up)
+    (cell,) = make_study(learner={"DDPG": {"replays_per_experience": 0.01}}).cells()
+    assert estimate([cell], (), None, 1, compiles=True).seconds < 0.3 * cell.episodes
 
 
 def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(tmp_path: Path, monkeypatch: Patch) -> None:

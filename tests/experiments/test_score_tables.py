@@ -28,6 +28,7 @@ from replaybench.experiments.comparison import (
     comparison_tables,
     no_learning,
 )
+from replaybench.experiments.dataset import add_scores
 from replaybench.experiments.results_file import read_results, rescore, write_results
 from replaybench.experiments.study import Cell
 from replaybench.experiments.tables import score_tables
@@ -147,6 +148,16 @@ def test_rewards_of_failed_runs_are_in_no_mean(tmp_path: Path) -> None:
     assert str(cells["greedy"]) == f"{greedy[[0, 2]].mean():.2f}"
     data["reward"].values[:] = np.nan
     assert len(score_tables(data)) == 1
+
+
+def test_small_rewards_have_enough_decimals(tmp_path: Path) -> None:
+    data = finished(tmp_path, NO_GRID)
+    for name in ("reward", "reward_greedy", "reference_random", "reference_zero", "reference_lqr"):
+        data[name][:] = data[name] * 1e-5
+    add_scores(data)
+    assert f" {float(data['reward'].mean()):.5f} " in shown(data)
+    assert " -0.00157 " in shown(data)
+    assert " -0.003 " in shown(finished(tmp_path, dataclasses.replace(GOOD, dp=-0.0034, dp_mean=-0.0034)))
 
 
 def test_a_table_says_that_no_learner_beats_random_control(tmp_path: Path) -> None:

@@ -200,6 +200,14 @@ def test_improvement_is_symmetric_and_its_interval_holds_it() -> None:
     assert np.isnan(improvement(np.array([np.nan]), np.array([1.0])).mean)
 
 
+def test_how_long_a_run_that_never_rises_went_on_decides_nothing() -> None:
+    """The mean of rise times depends on the length of the run; the interquartile mean does not."""
+    faster = np.random.default_rng(6).normal(-50.0, 60.0, 49)
+    middles = [Effect(np.append(faster, length - 300.0), "interquartile mean") for length in (1000, 3000)]
+    assert middles[0].estimate == middles[1].estimate < -20
+    assert max(each.chance_above(0.0) for each in middles) < 0.001
+
+
 def test_profile_is_the_share_above_and_failed_runs_are_below() -> None:
     levels = np.array([-1.0, 0.0, 0.5, 2.0])
     sample = np.array([0.0, 0.4, 0.6, np.nan])

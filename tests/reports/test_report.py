@@ -27,6 +27,7 @@ from replaybench.reports.page.report import LARGEST, make_report, show_report
 from replaybench.reports.page.report_data import Point, lead, read_report_data
 from replaybench.reports.page.scores import responses_section, scores_section, strategies_section
 from replaybench.reports.page.summary import summarise
+from replaybench.reports.page.theme import number
 from replaybench.runtime.errors import UserError
 
 
@@ -78,7 +79,17 @@ def test_a_seed_that_failed_under_either_is_no_pair() -> None:
 @pytest.mark.parametrize(
     ("ends", "seeds", "headline", "words"),
     [
-        ((0.6, 0.9, 0.7), 8, "FULL[PER] came first", ["next best, Resv[Uniform]", "significant lead (p = 0.008)"]),
+        (
+            (0.6, 0.9, 0.7),
+            8,
+            "FULL[PER] came first",
+            [
+                "ahead of the next best, Resv[Uniform]",
+                "in 8 of 8 seeds: a significant lead (p = 0.008).",
+                "Significantly behind it (p < 0.05): FIFO[Uniform] by 0.2",
+                "FULL[PER] in 2 (of 2); in 2 of them",
+            ],
+        ),
         ((0.8, 0.8), 8, "No clear winner: ", ["the lead is not significant (p = ", "If the true difference is "]),
         ((0.3, 0.9), 3, "FULL[PER] scored highest, but there are too few seeds", ["3 seeds are too few for a test"]),
     ],
@@ -130,6 +141,19 @@ def test_learners_that_do_not_beat_random_control_are_the_headline(tmp_path: Pat
     headline, text = conclusion(partly)
     assert not headline.startswith("No learner")
     assert "No learner beats random control at noise 0, 100 Hz." in text
+
+
+def test_small_rewards_and_references_are_not_written_as_0(tmp_path: Path) -> None:
+    def tiny(data: xr.Dataset) -> xr.Dataset:
+        data["reference_dp"][:] = np.nan
+        for name in ("reward", "reference_random"):
+            data[name] *= 1e-4
+        data["reference_lqr"] = data["reference_random"] / 1000
+        return data.isel(frequency=[0])
+
+    page = unescape(make_report(changed(study(tmp_path, 0.8, 0.3), tiny)))
+    assert not re.search(r"−0\.0+(?!\d)", page[page.index("<main") :])
+    assert (number(-0.0004), number(-0.4)) == ("−4.0e−04", "−0.40")
 
 
 def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:

@@ -211,6 +211,13 @@ def test_tanh_is_odd_bounded_and_within_two_units_in_the_last_place() -> None:
     assert (np.abs(positive - exact) / np.spacing(exact.astype(np.float32))).max() < 1.82
 
 
+def test_tanh_in_float64_is_exact_to_rounding() -> None:
+    x = np.linspace(-12, 12, 1001)
+    y = x.copy()
+    activate(y, TANH)
+    np.testing.assert_allclose(y, np.tanh(x), rtol=1e-15)
+
+
 def test_softsign_and_relu() -> None:
     for x in (DENSE[DENSE < 1e30], -DENSE[DENSE < 1e30]):
         y, rectified, wide = x.copy(), x.copy(), x.astype(np.float64)
