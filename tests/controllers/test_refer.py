@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,9 @@ from replaybench.controllers.losses.refer import (
     StoredReturns,
     near_policy,
 )
-from replaybench.replay.buffer import Replay
+from replaybench.data.record import write_record
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import ReFER as Both
 from replaybench.replay.strategies.strategy import ReFER1, ReFER2
@@ -165,6 +168,26 @@ def test_exploration_without_density_is_refused() -> None:
 
 GAMMA, SCALE = 0.9, 0.5
 FIELDS = {"reward": 1, "terminated": 1, "exploration": 1}
+
+
+def test_a_loaded_buffer_is_counted(tmp_path: Path) -> None:
+    """Else n_far/N begins at 0, is more than 1 later, and β follows it."""
+    steps, strategy = np.zeros(1, np.int64), parse("FIFO[Uniform+ReFER]")
+    rules = [FarCount(ReFER(Both(), 2, 1e-3), steps, 2) for _ in range(2)]
+    replay = Replay(strategy, step_fields(2, 1), 50, 0, range(2), 8, traces=rules[0])
+    rng = np.random.Generator(np.random.PCG64(3))
+    for step in range(60):
+        row = {name: rng.random((2, width), np.float32) for name, width in step_fields(2, 1).items()}
+        replay.add(row, np.ones(2, np.bool_), np.full(2, step % 10 == 9))
+        if step >= 40:
+            steps += 1
+            drawn = replay.sample()
+            replay.annotate(drawn, {"td_error": drawn.weight, "rho": np.where(drawn.idx % 3, 9.0, 1.0)})
+    write_record(tmp_path / "buffer.h5", "buffer", replay_facts(replay), replay_arrays(replay))
+    load_replay(tmp_path / "buffer.h5", traces=rules[1])
+    assert (rules[0].fraction > 0.3).all()
+    np.testing.assert_array_equal(rules[1].fraction, rules[0].fraction)
+    np.testing.assert_array_equal(rules[1].stored_steps, 50)
 
 
 def make(strategy: str = "FIFO[Uniform]", members: int = 1, capacity: int = 12) -> tuple[Replay, StoredReturns]:

@@ -412,6 +412,14 @@ def test_a_proposal_from_a_run_fits_into_the_memory(tmp_path: Path) -> None:
         advised(tmp_path, memory=499)
 
 
+def test_a_folder_that_advise_wrote_names_its_run(tmp_path: Path) -> None:
+    for name in ("1-full", "2-probes"):
+        (tmp_path / name).mkdir()
+        made(tmp_path / name)
+    with pytest.raises(UserError, match=f"holds no results.nc; name {tmp_path}/2-probes$"):
+        advised(tmp_path)
+
+
 def test_strategies_of_a_stopped_sweep_are_compared_on_seeds_that_both_ran(tmp_path: Path) -> None:
     data = made(tmp_path)
     for place, gone in ((1, slice(4, 6)), (2, slice(0, 2))):

@@ -23,6 +23,7 @@ from replaybench.experiments import sweep
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.dataset import assemble
 from replaybench.experiments.loop import training_episode
+from replaybench.experiments.progress import Round
 from replaybench.experiments.study import Cell, Study
 from replaybench.experiments.study_record import write_toml
 from replaybench.replay.buffer import Replay, step_fields
@@ -40,6 +41,18 @@ def make_cell(strategy: str = "FULL[PER+IS]", plant: str = "PendulumDCSC", **cha
 
 
 NORMALISED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
+
+
+def test_checkpoints_are_written_while_running(tmp_path: Path) -> None:
+    seen = []
+
+    def report(told: Round) -> bool:
+        seen.append((tmp_path / "checkpoint.h5").exists())
+        return True
+
+    run_cell(make_cell(episodes=4), tmp_path, "none", 0.0, report)
+    assert seen == [False, True, True, True]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5", "snapshots.h5"]
 
 
 @pytest.mark.parametrize("every", [0, 50])

@@ -15,7 +15,8 @@ from torch.distributions import Categorical, kl_divergence
 
 from replaybench.controllers.algorithms.acer import ACER, ACERConfig
 from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen, probabilities
-from replaybench.controllers.interface.agent import LearnerSetting
+from replaybench.controllers.interface.agent import Actions, LearnerSetting
+from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import next_normal
 
 SMALL: dict[str, Any] = {
@@ -295,3 +296,8 @@ def test_choices_follow_the_probabilities() -> None:
     assert ((counts - expected)[possible] ** 2 / expected[possible]).sum() < 30.7
     np.testing.assert_array_equal(_chosen(probability, np.array(0.0)), 0)
     np.testing.assert_array_equal(_chosen(probability, np.array(1 - 1e-16)), 4)
+
+
+def test_too_many_actions_are_refused_before_anything_runs() -> None:
+    with pytest.raises(UserError, match="set levels to at most 5"):
+        ACERDiscrete.check(ACERDiscreteConfig(), Actions("Magman", 4), False)

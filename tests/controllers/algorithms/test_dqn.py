@@ -14,6 +14,7 @@ from stable_baselines3 import DQN as PeerDQN
 from replaybench.controllers.algorithms.dqn import DQN, DQNConfig, choice_of
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.interface.agent import LearnerSetting, Task
+from replaybench.experiments.study import Study
 from replaybench.runtime.errors import UserError
 
 LEVELS = 3
@@ -88,6 +89,15 @@ def test_a_plants_own_choices_are_taken_as_they_are() -> None:
     )
     with pytest.raises(UserError, match="the plant's 20 × 20 × 20 choices are 8000 actions"):
         DQN(DQNConfig(), LearnerSetting(task._replace(action_choices=(20, 20, 20)), 0, range(1)))
+
+
+def test_too_many_choices_are_refused() -> None:
+    with pytest.raises(UserError, match="levels = 15 in 4 dimensions are 50625 actions; set levels to at most 5"):
+        DQN(DQNConfig(), LearnerSetting(Task(2, 4, 0.95, 1.0), 0, range(1)))
+    with pytest.raises(UserError, match="set levels to at most 5"):
+        Study(name="t", plants=("Magman",), learners=("DQN",), strategies=("FIFO[Uniform]",)).cells()
+    with pytest.raises(UserError, match="levels must be at least 2"):
+        DQN(DQNConfig(levels=1), LearnerSetting(TASK, 0, range(1)))
 
 
 def test_random_choices_become_rarer() -> None:

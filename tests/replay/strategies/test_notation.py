@@ -233,3 +233,8 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     rules = {name: refer.rules for name, refer in parsed.items() if refer is not None}
     assert rules == {"ReFER": (1, 2), "ReFER-1": (1,), "ReFER-2": (2,)}
     assert parse("FIFO[Uniform]").refer is None
+
+
+def test_a_divergence_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="kl is mu_pi or pi_mu, not reverse"):
+        ReFER(kl="reverse")  # type: ignore[arg-type]
