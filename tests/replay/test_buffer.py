@@ -39,6 +39,30 @@ def test_errors_known_in_advance_and_forgotten() -> None:
     assert np.isinf(replay.orders["td_error"].keys()).all()
 
 
+@pytest.mark.parametrize(
+    "strategy", ["FIFO[Uniform]", "FIFO[Annealed]", "FIFO[Uniform+FIS]", "TDE[PER+IS]", "Resv[ERE+PER]", "FIFO[AER]"]
+)
+def test_a_member_that_stores_nothing_yet_is_muted(strategy: str) -> None:
+    """It gets rows of zeros, weights and learning rate 0, without a warning; when it stores something it takes part."""
+    replay = make(strategy, members=2, capacity=16, batch=4)
+    experience = {name: np.ones((2, width), np.float32) for name, width in FIELDS.items()}
+    context = Context(state=np.ones((2, 2), np.float32))
+    for _ in range(8):
+        replay.add(experience, np.array([True, False]))
+    for _ in range(3):
+        batch = replay.sample(context)
+        for muted in (batch.weight, batch.actor_weight, batch.rate_factor, batch.reward):
+            assert (muted[1] == 0).all()
+            assert (muted[0] > 0).any()
+        replay.annotate(batch, {"td_error": np.full((2, 4), 5, np.float32)})
+    if "td_error" in replay.orders:
+        assert np.isnan(replay.orders["td_error"].keys()[1]).all()
+    replay.add(experience, np.ones(2, np.bool_))
+    batch = replay.sample(context)
+    assert (batch.rate_factor >= 1).all()
+    assert (batch.actor_weight > 0).any(axis=1).all()
+
+
 def test_a_state_is_loaded_over_whatever_was_there() -> None:
     one, two = make("FIFO[Uniform]", capacity=50), make("FIFO[Uniform]", capacity=50)
     fill(one, 10)
