@@ -397,6 +397,14 @@ def test_inspect_and_verify(run: Path, capsys: Capsys) -> None:
     assert not out
 
 
+def test_the_interface_takes_paths_as_text(run: Path) -> None:
+    assert replaybench.open_results(f"{run / 'results.nc'}").equals(replaybench.open_results(run / "results.nc"))
+    assert replaybench.open_results(run).equals(replaybench.open_results(run / "results.nc"))
+    assert replaybench.read_study(f"{run / 'study.toml'}") == replaybench.read_study(run / "study.toml")
+    buffer = next(run.glob("cells/*/buffer.h5"))
+    assert len(replaybench.load_replay(f"{buffer}").members) == len(replaybench.load_replay(buffer).members)
+
+
 def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     cell = next(run.glob("cells/*"))
     for source in (cell / "buffer.h5", cell / "policy.safetensors", run / "results.nc"):

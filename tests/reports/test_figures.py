@@ -419,6 +419,11 @@ def test_of_many_series_the_first_and_the_best_are_coloured_in_each_condition(tm
         assert {f"other {name}" for name in set(MANY) - coloured} <= labels
 
 
+def test_episodes_are_counted_in_whole_numbers(tmp_path: Path) -> None:
+    (axes,) = learning_curves(plant_results(tmp_path, episodes=3, greedy_every=1)).axes
+    assert list(axes.get_xticks()) == [0, 1, 2, 3]
+
+
 def test_curves_are_the_means_of_the_runs(tmp_path: Path) -> None:
     data = plant_results(tmp_path, episodes=240, greedy_every=20, failing=(1,), noise=(0.0, 0.05))
     figure = learning_curves(data)

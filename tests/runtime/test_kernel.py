@@ -357,8 +357,8 @@ print(json.dumps({"after": float(observation[0, 0]), "path": rk4.kernel(mine.Min
 """
 
 
-def run_plant(folder: Path, *arguments: str, script: str = "mine.py") -> dict[str, Any]:
-    env = {**os.environ, "REPLAYBENCH_CACHE": str(folder / "cache")}
+def run_plant(folder: Path, *arguments: str, script: str = "mine.py", **environment: str) -> dict[str, Any]:
+    env = {**os.environ, "REPLAYBENCH_CACHE": str(folder / "cache"), **environment}
     command = [sys.executable, "-W", "error", str(folder / script), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -412,6 +412,13 @@ def test_machine_code_of_other_versions_is_compiled_again(gone: str, kind: str, 
     content = f"c{gone}\n.".encode()  # a pickle of that class
     path.write_bytes(content + hashlib.sha256(content).digest())
     assert run_plant(folder) == first
+
+
+def test_kernels_work_without_a_writable_cache(folder: Path) -> None:
+    (folder / "file").write_text("")
+    answer = run_plant(folder, REPLAYBENCH_CACHE=str(folder / "file" / "cache"))
+    assert answer["after"] == pytest.approx(0.02)
+    assert answer["path"] is None
 
 
 def test_kernels_of_modules_outside_sys_modules_work(folder: Path) -> None:
