@@ -54,6 +54,15 @@ def test_its_gradient_equals_finite_differences(mu_pi: bool) -> None:
             np.testing.assert_allclose(found[:, i], (up - down) / 2e-6, rtol=1e-6, atol=1e-8)
 
 
+def test_importance_weights_are_ratios_of_densities_within_bounds() -> None:
+    action, rho = MU_MEAN + np.exp(MU_LOG_SIGMA) * RNG.normal(size=MEAN.shape), np.empty(6)
+    importance_weights(action, MEAN, LOG_SIGMA, MU_MEAN, MU_LOG_SIGMA, rho)
+    pi, mu = norm(MEAN, np.exp(LOG_SIGMA)), norm(MU_MEAN, np.exp(MU_LOG_SIGMA))
+    expected = (pi.logpdf(action) - mu.logpdf(action)).sum(axis=1)
+    assert np.abs(expected).max() > 7, "the bound is to be met"
+    np.testing.assert_allclose(np.log(rho), np.clip(expected, -7, 7), rtol=1e-12)
+
+
 def test_nan_passes() -> None:
     rho = np.empty(6)
     importance_weights(np.full_like(MEAN, np.nan), MEAN, LOG_SIGMA, MU_MEAN, MU_LOG_SIGMA, rho)
