@@ -535,6 +535,20 @@ def test_no_line_of_a_caption_is_broken_before_a_sign() -> None:
             assert row[-1] not in "=<"
 
 
+def test_captions_of_scores_describe_what_is_drawn(tmp_path: Path) -> None:
+    cases: list[dict[str, Any]] = [{}, {"failing": (1,)}, {"seeds": 1}]
+    whole, failing, single = (
+        caption(score_dots(plant_results(tmp_path / str(place), **changes))) for place, changes in enumerate(cases)
+    )
+    assert "Means and single runs" in whole
+    assert "n = 4 runs" in whole
+    assert "Numbers" not in whole
+    assert "×" in failing
+    assert "†" not in failing
+    assert "Single runs" in single
+    assert "intervals" not in single
+
+
 def test_captions_for_print_are_plain_text(tmp_path: Path) -> None:
     data = plant_results(tmp_path)
     data["dead"][:] = 1
