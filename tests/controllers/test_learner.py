@@ -173,6 +173,21 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers()
 TASK = Task(observation_size=3, action_size=2, discount=0.95, reward_scale=1.0)
 
 
+def test_weights_carry_the_statistics_to_another_learner() -> None:
+    agent, other = learner(BOTH), learner(BOTH)
+    drawn = batch(0)
+    collect(agent, drawn)
+    agent.update(drawn)
+    other.load_weights({name: array.copy() for name, array in agent.weights().items()})
+    for one, two in zip(
+        *([a.policy(drawn.observation), a.value(drawn.observation)] for a in (agent, other)), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+    assert {"observation.mean", "observation.scale", "observation.bound"} <= agent.weights().keys()
+    with pytest.raises(UserError, match="do not fit"):
+        learner(NormaliseConfig()).load_weights(agent.weights())
+
+
 @pytest.mark.parametrize("learner", LEARNERS.own)
 def test_refer_is_refused_by_learners_without_it(learner: str) -> None:
     kind, config = load_learner(learner)

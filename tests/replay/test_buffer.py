@@ -63,6 +63,15 @@ def test_a_member_that_stores_nothing_yet_is_muted(strategy: str) -> None:
     assert (batch.actor_weight > 0).any(axis=1).all()
 
 
+def test_batches_may_change_in_size() -> None:
+    replay = make("FIFO[Uniform+FIS]", batch=4)
+    fill(replay, 9)
+    replay.batch_size = 7
+    batch = replay.sample(Context(2, 5))
+    assert batch.idx.shape == batch.weight.shape == batch.reward.shape[:2] == (1, 7)
+    assert (batch.update, batch.updates_in_phase) == (2, 5)
+
+
 def test_a_state_is_loaded_over_whatever_was_there() -> None:
     one, two = make("FIFO[Uniform]", capacity=50), make("FIFO[Uniform]", capacity=50)
     fill(one, 10)

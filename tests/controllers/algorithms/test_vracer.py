@@ -154,3 +154,12 @@ def test_of_an_episode_that_is_cut_off_or_goes_on_the_rest_is_worth_as_much(ende
     value = told(other, False, ended, told(one, True)).take()[0]
     assert value == pytest.approx(np.mean([*returns(one), *returns(other, beyond=value)]), rel=1e-12)
     assert told([2.0, 2.0], False, ended).take()[0] == pytest.approx(2 / (1 - DISCOUNT), rel=1e-12)
+
+
+def test_members_that_do_nothing_are_left_alone_and_nothing_is_collected_later() -> None:
+    first = FirstValue(3, DISCOUNT)
+    ends, active = np.ones(3, np.bool_), np.array([True, True, False])
+    first.update(np.array([1.0, 3.0, 7.0]), ends, ends, active)
+    np.testing.assert_allclose(first.take(), [1, 3, 0])
+    first.update(np.full(3, 100.0), ends, ends, ends)
+    np.testing.assert_allclose(first.take(), [1, 3, 0])
