@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from scipy.stats import chi2, norm, truncnorm
 
+from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.algorithms.td3 import TD3, TD3Config
 from replaybench.controllers.interface.agent import LearnerSetting, Task
 from replaybench.controllers.interface.exploration import (
     ExplorationConfig,
@@ -22,6 +24,7 @@ from replaybench.controllers.interface.noise import (
     GaussianNoise,
     ProcessNoise,
     RunningGaussian,
+    RunningProcess,
     draw_normal,
     truncated_normal,
 )
@@ -31,6 +34,12 @@ from replaybench.runtime.streams import Stream
 
 S, A = 3, 2
 TASK = Task(S, A, 0.95, 1.0)
+FORMS = [
+    ProcessNoise(),
+    GaussianNoise(last_sigma=0.1),
+    GaussianNoise(last_sigma=0.1, truncate=3.0, clip=True),
+    ParameterNoise(recent=8),
+]
 
 
 def small_actor(members: range) -> PopulationMLP:
@@ -133,6 +142,66 @@ def test_gaussian_noise_tells_its_density() -> None:
     assert not explored.extras
 
 
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_a_member_explores_the_same_in_any_population(config: ExplorationConfig) -> None:
+    together, alone = (run(start(config, members), members) for members in (range(6), range(4, 5)))
+    np.testing.assert_array_equal(together[:, 4:5], alone)
+    assert np.abs(together).min() > 0
+
+
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_who_waits_draws_nothing(config: ExplorationConfig) -> None:
+    members = range(3)
+    exploration = start(config, members)
+    run(exploration, members)
+    before = {name: array.copy() for name, array in exploration.state_dict().items()}
+    for observation in observations(members, 5):
+        exploration.advance(observation, np.array([True, False, True]))
+    changed = [name for name, array in exploration.state_dict().items() if not np.array_equal(array, before[name])]
+    assert changed
+    for name in changed:
+        np.testing.assert_array_equal(exploration.state_dict()[name][1], before[name][1])
+
+
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_an_episode_that_begins_leaves_the_others_as_they_are(config: ExplorationConfig) -> None:
+    """And draws nothing of theirs, in whatever round it begins."""
+    members = range(3)
+    exploration, other = start(config, members), start(config, members)
+    for one in (exploration, other):
+        run(one, members)
+    exploration.start_episode(7, np.array([True, False, True]))
+    own = exploration.state_dict()
+    for name, array in other.state_dict().items():
+        np.testing.assert_array_equal(own[name][1], array[1], err_msg=name)
+    assert any(not np.array_equal(own[name][0], array[0]) for name, array in other.state_dict().items())
+    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
+    found = []
+    for one in (exploration, other):
+        one.advance(observation, np.ones(3, np.bool_))
+        found.append(one.disturb(policy, observation).action)
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) -> None:
+    """Also from the middle of an episode, by another population's object."""
+    members = range(3)
+    exploration, other = (
+        start(config, members),
+        make_exploration(config, LearnerSetting(TASK, 1, members), small_actor(members)),
+    )
+    run(exploration, members)
+    for name, array in other.state_dict().items():
+        array[...] = exploration.state_dict()[name]
+    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
+    for one, two in zip(
+        exploration.disturb(policy, observation)[:2], other.disturb(policy, observation)[:2], strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(run(exploration, members, 4), run(other, members, 4))
+
+
 def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
     """χ² on (π̃ − π) / σ with a false-alarm rate of 1e-6; the noise of two episodes is uncorrelated."""
     members = range(50)
@@ -148,6 +217,41 @@ def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
     assert abs(correlation) * np.sqrt(drawn[0].size) < norm.isf(1e-6)
     assert np.isnan(exploration.distance).all()
     np.testing.assert_array_equal(exploration.sigma, 0.3)
+
+
+def test_sigma_is_adapted_to_each_members_own_distance() -> None:
+    """Against NumPy on the latest observations; a member that has seen nothing keeps its σ."""
+    members = range(3)
+    exploration = RunningParameterNoise(
+        ParameterNoise(target=0.2, factor=1.5, recent=4), 0, members, small_actor(members)
+    )
+    seen = observations(members, 6)
+    for observation in seen:
+        exploration.advance(observation, np.array([True, False, True]))
+    exploration.sigma[:] = 1e-3, 0.1, 3.0
+    exploration.start_episode(1, np.ones(3, np.bool_))
+    latest = seen[-4:].transpose(1, 0, 2)
+    difference = exploration.actor(latest) - exploration.disturbed(latest)
+    expected = np.sqrt((difference.astype(np.float64) ** 2).mean(axis=(1, 2)))
+    np.testing.assert_allclose(exploration.distance[[0, 2]], expected[[0, 2]], rtol=1e-6)
+    assert expected[0] < 0.2 < expected[2]
+    np.testing.assert_allclose(exploration.sigma, [1.5e-3, 0.1, 2.0])
+
+
+def test_sigma_is_adapted_as_often_as_asked_in_one_start_with_weights_drawn_anew() -> None:
+    """Three adaptations are three starts of an episode: the same σ, distance and policy, by the same draws."""
+    members = range(3)
+    once, thrice = (
+        RunningParameterNoise(ParameterNoise(recent=4, adaptations=n), 0, members, small_actor(members)) for n in (1, 3)
+    )
+    for observation in observations(members, 6):
+        for exploration in (once, thrice):
+            exploration.advance(observation, np.ones(3, np.bool_))
+    for episode in range(3):
+        once.start_episode(episode, np.array([True, True, False]))
+    thrice.start_episode(0, np.array([True, True, False]))
+    for name, state in once.state_dict().items():
+        np.testing.assert_array_equal(thrice.state_dict()[name], state, err_msg=name)
 
 
 def test_only_weights_and_biases_are_disturbed() -> None:
@@ -175,6 +279,24 @@ def test_the_process_is_the_papers() -> None:
         assert np.abs(u).max() > 1
 
 
+def test_constants_of_the_process_per_second() -> None:
+    """At four times the rate: the same friction in four samples, and in the long run the same spread."""
+    explorations = [
+        make_exploration(ProcessNoise(per_second=second), LearnerSetting(TASK, 0, [0], rate), small_actor(range(1)))
+        for second, rate in ((True, 50.0), (True, 200.0), (False, 200.0))
+    ]
+    slow, fast, sample = (cast(RunningProcess, one) for one in explorations)
+    assert (slow.diffusion, slow.friction) == (5.14, pytest.approx(0.3))
+    spreads = [one.diffusion / np.sqrt(1 - (1 - one.friction) ** 2) for one in (slow, fast)]
+    assert spreads[1] == pytest.approx(spreads[0])
+    free = make_exploration(
+        ProcessNoise(per_second=True, friction=0.0), LearnerSetting(TASK, 0, [0], 200.0), small_actor(range(1))
+    )
+    assert cast(RunningProcess, free).diffusion == pytest.approx(5.14 / 2), "a random walk spreads by the root of time"
+    assert (1 - fast.friction) ** 4 == pytest.approx(0.7)
+    assert (sample.diffusion, sample.friction) == (5.14, pytest.approx(0.3))
+
+
 @pytest.mark.parametrize(
     ("make", "name"),
     [
@@ -188,3 +310,35 @@ def test_the_process_is_the_papers() -> None:
 def test_settings_that_mean_nothing_are_refused(make: Callable[[], object], name: str) -> None:
     with pytest.raises(UserError, match=f"{name} must be"):
         make()
+
+
+LEARNERS = {"SAC": (SAC, SACConfig()), "TD3": (TD3, TD3Config())}
+each = pytest.mark.parametrize("name", LEARNERS)
+OBSERVATION = np.linspace(-1, 1, 5 * S, dtype=np.float32).reshape(5, S)
+
+
+def make(name: str, members: range, warming_up: bool = True) -> Any:
+    learner, config = LEARNERS[name]
+    agent = learner(config, LearnerSetting(TASK, 0, members))
+    agent.warming_up = warming_up
+    agent.start_episode(0, np.ones(len(members), np.bool_))
+    return agent
+
+
+def explored(agent: Any, observation: np.ndarray, steps: int) -> np.ndarray:
+    everyone = np.ones(len(observation), np.bool_)
+    return np.stack([agent.explore(observation, everyone).action for _ in range(steps)])
+
+
+@each
+def test_nothing_else_draws_from_that_stream(name: str) -> None:
+    """Without warm-up it stays as it was; what is explored afterwards is as if there had been none."""
+    agent, plain = make(name, range(5)), make(name, range(5), warming_up=False)
+    before = plain.state_dict()["warm_up_stream"].copy()
+    reference = explored(plain, OBSERVATION, 6)
+    np.testing.assert_array_equal(plain.state_dict()["warm_up_stream"], before)
+    explored(agent, OBSERVATION, 3)
+    assert not np.array_equal(agent.state_dict()["warm_up_stream"], before)
+    agent.warming_up = False
+    # TD3's process goes on underneath, SAC's noise of a step is drawn for that step only.
+    np.testing.assert_array_equal(explored(agent, OBSERVATION, 3), reference[3:] if name == "TD3" else reference[:3])
