@@ -22,20 +22,17 @@ from commands import Capsys, Patch, call, refused
 import replaybench
 from replaybench.cli.main import COMMANDS
 from replaybench.cli.options import _SHARED, plant_parameters, signature_of, take_plant_parameters
-from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.interface.agent import LearnerSetting
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.policy_file import read_policy
 from replaybench.data.record import read_record, write_record
-from replaybench.exchange.offline import offer
 from replaybench.exchange.offline_scores import OfflineScores
-from replaybench.exchange.recorded_buffer import read_recording
 from replaybench.experiments import progress as plain_lines
 from replaybench.experiments.comparison import verdict
 from replaybench.experiments.results_file import write_results
-from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.replay.strategies.notation import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 from replaybench.runtime.errors import UserError
+
+Buffers = dict[tuple[str, str], Path]
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 
@@ -104,7 +101,7 @@ def test_help_names_every_command(words: list[str], capsys: Capsys) -> None:
 @pytest.mark.parametrize("words", ["--help", "sweep --help", "list --help"])
 def test_help_imports_nothing_that_takes_long(words: str) -> None:
     """Seconds depend on the machine; what is imported does not."""
-    slow = {"numpy", "numba", "torch", "rich", "typeguard", "h5py", "matplotlib", "asyncio"}
+    slow = {"numpy", "numba", "torch", "rich", "typeguard", "h5py", "matplotlib", "asyncio", "scipy", "gymnasium"}
     run = [sys.executable, "-X", "importtime", "-m", "replaybench", *words.split()]
     told = subprocess.run(run, capture_output=True, text=True, check=True).stderr
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.splitlines()}
@@ -269,9 +266,7 @@ def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: Capsys) -> None
     assert "warning: DDPG:a:b explores" in capsys.readouterr().out, "names are no pictures, as :a: would be"
 
 
-def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
-    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_a_sweep_that_cannot_fit_is_refused_at_once(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     study = tmp_path / "huge.toml"
     study.write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\nseeds = 50\nepisodes = 100000000\n')
     assert "on disk" in refused(capsys, "sweep", study, "--output", tmp_path / "run")
@@ -282,10 +277,8 @@ def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("strategy", ["FULL[PER]", "FIFO[Uniform]", "Resv[PER+IS]"])
-def test_replay_learns_from_a_sweeps_buffer(
-    strategy: str, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
-) -> None:
+@pytest.mark.parametrize("strategy", ["FULL[PER]", "FIFO[Uniform]"])
+def test_replay_learns_from_a_sweeps_buffer(strategy: str, buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
     source = buffers["PendulumDCSC", "FULL[PER]"]
     assert call("replay", source, "--strategy", strategy, "--updates", 60, "--output", tmp_path / "out") == 0
     told = capsys.readouterr().out
@@ -302,33 +295,22 @@ def test_replay_learns_from_a_sweeps_buffer(
 
 
 def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
-    buffers: dict[tuple[str, str], Path],
+    buffers: Buffers,
     tmp_path: Path,
     capsys: Capsys,
     monkeypatch: Patch,
 ) -> None:
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     path = buffers["PendulumDCSC", "FIFO[Uniform]"]
-    assert call("replay", path, "--stream", "--updates", 4000, "--output", tmp_path / "out") == 0
+    assert call("replay", path, "--stream", "--updates", 1000, "--output", tmp_path / "out") == 0
     told = capsys.readouterr().out
-    assert "offline: DDPG, streamed, 4000 updates" in told
-    assert re.search(r"^after .* s: \d+ of 4000 updates, .* left$", told, re.MULTILINE), "not silent for minutes"
+    assert "offline: DDPG, streamed, 1000 updates" in told
+    assert re.search(r"^after .* s: \d+ of 1000 updates, .* left$", told, re.MULTILINE), "not silent for minutes"
     header, arrays = read_record(tmp_path / "out" / "scores.h5")
     assert header.facts["strategy"] == "streamed"
     assert np.isfinite(arrays["reward_greedy"]).all()
     assert "--stream" in refused(capsys, "replay", path, "--stream", "--strategy", "FULL[PER]")
     assert "--stream" in refused(capsys, "replay", path, "--stream", "--capacity", 10)
-
-
-def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[str, str], Path]) -> None:
-    """A FIFO of 100 slots ends up with the last 100 offers of each recording."""
-    recording = read_recording(buffers["PendulumDCSC", "FIFO[Uniform]"])
-    replay = Replay(parse("FIFO[Uniform]"), step_fields(2, 1), 100, 0, range(3), 4)
-    offer(recording, replay, DDPG(DDPGConfig(), LearnerSetting(recording.task(), 0, range(3))))
-    for m in range(3):
-        expected = recording.arrays["observation"][m, recording.orders[m][-100:]]
-        order = np.argsort(replay.columns.serial[m])
-        np.testing.assert_array_equal(replay.columns.column("observation")[m, order], expected)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +325,7 @@ def test_a_strategy_that_needs_more_than_a_recording_is_refused(
     source: tuple[str, str],
     strategy: str,
     part: str,
-    buffers: dict[tuple[str, str], Path],
+    buffers: Buffers,
     capsys: Capsys,
 ) -> None:
     assert part in refused(capsys, "replay", buffers[source], "--strategy", strategy)
@@ -372,7 +354,7 @@ class Timed(Pendulum):
 
 def test_import_then_replay(tmp_path: Path, capsys: Capsys) -> None:
     log = shutil.copy(EXAMPLES / "rig_log.csv", tmp_path / "rig_log.csv")
-    words = ("import", log, "--plant", "Pendulum", "--columns", "angular_velocity=velocity", "--time", "time")
+    words = ("import", log, "--plant", "PendulumDCSC", "--columns", "angular_velocity=velocity", "--time", "time")
     assert call(*words) == 0
     told = capsys.readouterr().out
     assert "998 transitions in 2 episodes" in told
@@ -380,8 +362,8 @@ def test_import_then_replay(tmp_path: Path, capsys: Capsys) -> None:
     assert "exists already" in refused(capsys, *words)
     assert call("replay", tmp_path / "rig_log.h5", "--updates", 20, "--seeds", 2, "--output", tmp_path / "out") == 0
     assert "offline: DDPG, FULL[Uniform]" in capsys.readouterr().out
-    told = refused(capsys, "replay", tmp_path / "rig_log.h5", "--plant", "PendulumDCSC", "--output", tmp_path / "other")
-    assert "was recorded on 'Pendulum', not on PendulumDCSC; leave --plant out" in told
+    told = refused(capsys, "replay", tmp_path / "rig_log.h5", "--plant", "Pendulum", "--output", tmp_path / "other")
+    assert "was recorded on 'PendulumDCSC', not on Pendulum; leave --plant out" in told
 
 
 def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
@@ -429,24 +411,16 @@ def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsy
         damaged = tmp_path / source.name
         damaged.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
         assert str(damaged) in refused(capsys, "inspect", damaged)
-    flipped = bytearray((run / "results.nc").read_bytes())
-    flipped[len(flipped) // 2] ^= 1
-    (tmp_path / "flipped.nc").write_bytes(flipped)
-    assert "checksum does not match" in refused(capsys, "inspect", tmp_path / "flipped.nc")
     assert "is a scores file" in refused(capsys, "replay", cell / "scores.h5")
     for command in ("table", "report"):
         shutil.copy(cell / "buffer.h5", tmp_path / "whole.h5")
         told = refused(capsys, command, tmp_path / "whole.h5")
         assert "whole.h5 is a buffer file and no results.nc" in told
-    (tmp_path / "text.h5").write_text("hello")
-    assert "not a file that replaybench wrote" in refused(capsys, "inspect", tmp_path / "text.h5")
     assert "no such file" in refused(capsys, "replay", tmp_path / "none.h5")
     assert "not a run folder" in refused(capsys, "inspect", tmp_path)
 
 
-def test_a_buffer_of_another_plant_or_of_none_is_refused(
-    buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_buffer_of_another_plant_or_of_none_is_refused(buffers: Buffers, tmp_path: Path, capsys: Capsys) -> None:
     header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     for facts, part in (
@@ -470,12 +444,9 @@ def test_a_buffer_of_another_plant_or_of_none_is_refused(
         (["sweep", "x.toml", "--bufers", "none"], "did you mean --buffers"),
         (["sweep", "demo", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),
         (["baseline", "Pendulm"], "did you mean Pendulum"),
-        (["baseline", "Pendulum", "--frequency", "33.3"], "use 33.25 or 33.5 Hz"),
-        (["baseline", "Pendulum", "--noise", "-1"], "noise"),
         (["baseline", "Pendulum", "--mass", "1", "--mass=2"], "mass is given twice; leave one out"),
         (["sweep", "nowhere.toml"], "no such study file"),
         (["sweep", "."], ". is a folder; name a study file in it"),
-        (["replay", "x.h5", "--strategy", "FULL[PRE]"], "did you mean PER"),
         (["replay", "x.h5", "--updates", "0"], "--updates must be at least 1"),
         (["replay", "x.h5", "--capacity", "5"], "keeps everything"),
         (["sweep", "demo", "--workers", "0", "--dry-run"], "--workers must be at least 1"),
@@ -519,9 +490,7 @@ def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: Cap
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_users_plant_of_one_state_is_solved_imported_and_replayed(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_a_users_plant_is_solved_imported_and_replayed(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """In a folder whose name a shell would split; the next command of an import runs as it is printed."""
     folder = tmp_path / "my rig"
     folder.mkdir()
@@ -585,9 +554,7 @@ def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path,
     assert f"is a file; figures are drawn from its run folder: replaybench figures {run}" in told
 
 
-def test_replay_of_a_runs_cell_with_changed_settings(
-    run: Path, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_replay_of_a_cell_with_changed_settings(run: Path, tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     chosen = (run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1, "--updates", 20)
     drawn = []
 
@@ -627,7 +594,7 @@ def test_a_run_folders_policy_is_loaded_by_what_it_is(run: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_buffers_and_tables_are_written_for_other_programs(
-    suffix: str, run: Path, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: Capsys
+    suffix: str, run: Path, buffers: Buffers, tmp_path: Path, capsys: Capsys
 ) -> None:
     pandas: Any = pytest.importorskip("pandas")
     read = pandas.read_csv if suffix == ".csv" else pandas.read_parquet
@@ -669,9 +636,7 @@ def test_keys_of_a_study_are_changed_by_set(tmp_path: Path, capsys: Capsys) -> N
     assert "--output" in refused(capsys, "reproduce", "debruin2018/fig12", "--set", "seeds=2")
 
 
-def test_curves_from_elsewhere_are_drawn_over_environment_steps(
-    run: Path, pendulum: Path, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_curves_from_elsewhere_are_drawn_over_steps(run: Path, pendulum: Path, tmp_path: Path, capsys: Capsys) -> None:
     monitor = tmp_path / "monitor.csv"
     monitor.write_text('#{"t_start": 1}\nr,l,t\n-3e4,200,1\n-2e4,200,2\n')
     told = refused(capsys, "figures", run, "--overlay", f"SB3={monitor}")
@@ -759,9 +724,7 @@ def test_sweep_needs_no_file(capsys: Capsys) -> None:
     assert "which an option gives" in refused(capsys, "sweep", "demo", "--noise", 0, "--set", "noise=0", *dry)
 
 
-def test_a_finished_sweep_ends_with_its_verdict_and_the_next_command(
-    run: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_a_finished_sweep_ends_with_verdict_and_next_command(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", lambda *_: [])
     assert call("sweep", run.parent / "study.toml", "--output", run) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -20,19 +20,23 @@ from replaybench.runtime.errors import UserError
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")
 MEMORY: dict[str, Any] = {"layers": 1, "units": 4, "window": 4}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "DDPG:normalised": {"layer_norm": True, "output_bound": 3e-3},
+    "DDPG:normalised": {
+        "layer_norm": True, "output_bound": 3e-3, "normalise": {"observations": True, "clip": 5.0, "rewards": True},
+    },
+    "DDPG:gaussian": {"exploration": {"form": "gaussian", "last_sigma": 0.1, "decay_episodes": 2, "truncate": 3.0}},
+    "DDPG:parameter": {"exploration": {"form": "parameter", "recent": 8}},
     "DDPG:stored": {"memory": MEMORY},
     "NAF:burn-in": {"memory": {**MEMORY, "start": "burn-in", "burn_in": 2}},
     "V-RACER:stored": {"memory": MEMORY},
     "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
-}
-"""Learners of other networks, and recurrent ones."""
+}  # fmt: skip
+"""Learners of other networks, of other exploration, and recurrent ones."""
 every_learner = pytest.mark.parametrize("learner", [*LEARNERS, *VARIANTS])
 
 
-def cell_of(learner: str, strategy: str = "FULL[PER+IS]") -> Cell:
+def cell_of(learner: str, strategy: str = "FULL[PER+IS]", updating: int = 2) -> Cell:
     soon = {"warmup_episodes": 1} if getattr(load_learner(learner)[1], "warmup_episodes", 0) > 1 else {}
-    return learner_cell(learner, strategy, {**soon, **VARIANTS.get(learner, {})})
+    return learner_cell(learner, strategy, {**soon, **VARIANTS.get(learner, {})}, updating)
 
 
 @pytest.mark.parametrize("learner", LEARNERS.own)
@@ -63,7 +67,7 @@ def test_every_learner_keeps_its_promises(learner: str) -> None:
 @every_learner
 def test_every_sampling_can_feed_it(learner: str) -> None:
     for strategy in STRATEGIES:
-        run = advanced(cell_of(learner, strategy))
+        run = advanced(cell_of(learner, strategy, updating=1))
         assert np.isfinite(run.reward).all(), strategy
         for name, array in run.agent.weights().items():
             assert np.isfinite(array).all() or name == "observation.bound", (strategy, name)

@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from cells import run_here
 from commands import Capsys, Patch, call
 from PIL.GifImagePlugin import GifImageFile
 
@@ -57,6 +58,7 @@ def test_studies_that_come_along_are_not_warned_of(monkeypatch: Patch) -> None:
 
 def test_a_study_of_an_own_plant(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(ROOT / "replaybench")
+    monkeypatch.setattr("replaybench.experiments.sweep.run_locally", run_here)
     words = ["sweep", "examples/own_plant.toml", "--seeds", "2", "--episodes", "4", "--workers", "1"]
     assert call(*words, "--output", tmp_path / "run") == 0
     assert (tmp_path / "run" / "results.nc").is_file()
@@ -93,14 +95,6 @@ def test_the_tanks_keep_their_water() -> None:
     assert plant.step(np.array([0.3999, 0.1]), np.array([1e-4]), 5.0)[2]
 
 
-def test_the_demo_covers_what_it_should() -> None:
-    cells = read_study(ROOT / "replaybench" / "studies" / "demo.toml").cells()
-    pendulum = {(c.strategy, c.noise, c.frequency) for c in cells if c.plant == "PendulumDCSC"}
-    assert len(pendulum) == 12
-    assert {c.strategy for c in cells} == {"FULL[Uniform]", "FULL[PER]", "FIFO[Uniform]"}
-    assert {c.plant for c in cells} == {"PendulumDCSC", "Magman"}
-
-
 def test_the_example_log_is_what_its_script_makes(tmp_path: Path) -> None:
     script = tmp_path / "make_rig_log.py"
     shutil.copyfile(EXAMPLES / "make_rig_log.py", script)
@@ -119,9 +113,7 @@ def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_own_strategies_and_learners_run_on_two_workers_and_resume(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
+def test_own_parts_run_on_two_workers_and_resume(tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     """Named in a study and on the command line; legends and tables leave out the paths."""
     monkeypatch.chdir(ROOT / "replaybench")
     study, run = tmp_path / "own.toml", tmp_path / "run"

@@ -440,9 +440,7 @@ def test_scores_of_other_references_are_not_compared(tmp_path: Path) -> None:
     assert rewards is not None, "rewards have no references"
 
 
-def test_claims_of_which_every_run_failed_are_undecided_and_counted(
-    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
-) -> None:
+def test_claims_of_failed_runs_are_undecided_and_counted(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
     run = read_evidence(store(tmp_path / "run"))
     data = run.data.copy(deep=True)
     data["reward"].loc[{"strategy": "FULL[PER]"}] = np.nan

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from cells import small_cell, small_study
-from commands import refused
+from commands import Capsys, refused
 from drawn_studies import USABLE, Rewards, stored
 
 from replaybench.baselines.references import Reference
@@ -373,9 +373,7 @@ def outcome(path: Path, label: str) -> bool:
 
 @pytest.mark.parametrize("arrays", [FEW, pytest.param(MORE, marks=pytest.mark.slow)], ids=["few", "more"])
 @pytest.mark.parametrize("kind", EDITS)
-def test_whatever_becomes_of_an_array_is_shown_or_one_line(
-    kind: str, arrays: tuple[str, ...], sound: Path, tmp_path: Path
-) -> None:
+def test_a_forged_array_is_shown_or_one_line(kind: str, arrays: tuple[str, ...], sound: Path, tmp_path: Path) -> None:
     path = tmp_path / "forged.nc"
     for name in arrays:
         label = f"{name}: {kind}"
@@ -390,9 +388,7 @@ def test_whatever_becomes_of_an_array_is_shown_or_one_line(
 
 @pytest.mark.parametrize("name", ["version", "numerics_version", "title", "coordinates"])
 @pytest.mark.parametrize("value", [None, "x", 5, [1, 2], "x" * 30_000])
-def test_whatever_becomes_of_an_attribute_is_shown_or_one_line(
-    name: str, value: Any, sound: Path, tmp_path: Path
-) -> None:
+def test_a_forged_attribute_is_shown_or_one_line(name: str, value: Any, sound: Path, tmp_path: Path) -> None:
     def edit(file: Any) -> None:
         file.attrs.pop(name, None)
         if value is not None:
@@ -404,8 +400,6 @@ def test_whatever_becomes_of_an_attribute_is_shown_or_one_line(
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"name = [", b"a = " + b"[" * 5000, b"a = " + b"9" * 5000])
-def test_inspect_of_a_folder_with_a_damaged_study(
-    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_of_a_folder_with_a_damaged_study(content: bytes, tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "study.toml").write_bytes(content)
     assert f"{tmp_path / 'study.toml'} is not valid TOML" in refused(capsys, "inspect", tmp_path)

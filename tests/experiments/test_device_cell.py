@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import assert_equal_files, small_cell, small_study, until
-from commands import Capsys, call, refused
+from cells import assert_equal_files, run_here, small_cell, small_study, until
+from commands import Capsys, Patch, call, refused
 from rich.console import Console
 
 from replaybench.data.record import read_header, read_record, write_record
@@ -43,7 +43,7 @@ def cell_of(strategy: str = "FIFO[Uniform]", **changes: Any) -> Cell:
 
 
 @pytest.fixture(autouse=True)
-def host(monkeypatch: pytest.MonkeyPatch) -> None:
+def host(monkeypatch: Patch) -> None:
     monkeypatch.setattr(device_cell, "LAUNCH_SECONDS", 1e9)
     monkeypatch.setattr(device_cell, "GPU", lambda program, number: Host(program))
 
@@ -55,7 +55,7 @@ STRATEGIES = (
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_cell_continues_bit_for_bit(strategy: str, tmp_path: Path, monkeypatch: Patch) -> None:
     """In launches of one round, what is the same in launches of up to two."""
     cell, rounds = cell_of(strategy, seeds=2, episodes=20), list[int]()
 
@@ -150,7 +150,7 @@ def test_ids_differ_from_those_of_the_cpu_only() -> None:
     assert cell_of(seeds=50).id != cell_of(seeds=50, device="cpu").id
 
 
-def test_snapshots_show_the_first_members(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_show_the_first_members(monkeypatch: Patch) -> None:
     looks = []
     for most in (50, 2):
         for module in (cell_module, snapshots):
@@ -166,13 +166,12 @@ def test_snapshots_show_the_first_members(monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_array_equal(counted, looks[0].contents[name])
 
 
-def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_runs_some_cells_at_once(tmp_path: Path, monkeypatch: Patch) -> None:
     calls = []
 
     def here(count: int, jobs: Sequence[Job], watch: Any, finish: Any) -> None:
         calls.append((count, [job.stops for job in jobs]))
-        for key, function, arguments, _ in jobs:
-            finish(key, function(*arguments, lambda state, key=key: watch(key, state) or True))
+        run_here(count, jobs, watch, finish)
 
     monkeypatch.setattr(sweep, "run_locally", here)
     monkeypatch.setattr(sweep, "check_gpu", lambda device: None)
@@ -222,9 +221,7 @@ def test_what_no_device_runs_is_refused_before_anything_starts(
     assert not (tmp_path / "run").exists()
 
 
-def test_without_a_gpu_a_plan_is_printed_and_a_sweep_refused(
-    capsys: Capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_there_is_a_plan_and_no_sweep(capsys: Capsys, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     monkeypatch.setattr(device_cell, "GPU", gpu.GPU)
     words = (*WORDS[:-1], "--strategy", "FIFO[Uniform]", "--set", "device=cuda", "--output", tmp_path / "run")

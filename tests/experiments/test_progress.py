@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cells import small_study
+from commands import Capsys, Patch
 from rich.console import Console
 
 from replaybench.data.record import write_record
@@ -79,9 +80,7 @@ def test_a_running_sweep_is_seen(folder: RunFolder, cells: list[Cell]) -> None:
     assert "2 failed runs" in shown(folder)
 
 
-def test_what_was_written_before_a_sweep_was_killed_is_seen(
-    folder: RunFolder, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_sweep_wrote_is_seen(folder: RunFolder, cells: list[Cell], monkeypatch: Patch) -> None:
     write(folder, {**begin("t", 2, 2), "pid": 2**22 + 1}, *rewards(cells[0], -160, -90))
     with folder.progress.open("a") as file:
         file.write('{"event": "round", "cell": "')
@@ -102,9 +101,7 @@ def test_a_sweep_on_another_machine_runs_as_long_as_it_writes(folder: RunFolder)
     assert RunHistory(folder).state == "interrupted"
 
 
-def test_a_sweep_whose_cells_are_silent_gives_signs_of_life(
-    folder: RunFolder, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_sweep_gives_signs_of_life(folder: RunFolder, cells: list[Cell], monkeypatch: Patch) -> None:
     """As one whose cells run for hours on a cluster, watched from another machine."""
     monkeypatch.setattr(display, "PULSE_SECONDS", 0.02)
     with Display(folder, "t", cells, cells, 2, Console(quiet=True), None, None):
@@ -149,9 +146,7 @@ def test_a_forged_journal_does_no_harm(folder: RunFolder, cells: list[Cell]) -> 
         watch_run(Console(), folder.path / "none")
 
 
-def test_ctrl_c_leaves_watching(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_leaves_watching(folder: RunFolder, monkeypatch: Patch, capsys: Capsys) -> None:
     write(folder, begin("t", 2, 2))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs tests in the background ignores it
 
@@ -167,7 +162,7 @@ def test_ctrl_c_leaves_watching(
     assert "t: running" in capsys.readouterr().out
 
 
-def test_a_journal_is_thinned_out_and_loses_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_is_thinned_out_and_loses_no_reward(monkeypatch: Patch) -> None:
     clock = [0.0]
     monkeypatch.setattr("replaybench.experiments.progress.time.monotonic", lambda: clock[0])
     mine = Journal()
@@ -237,9 +232,7 @@ def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_y
 
 
 @pytest.mark.parametrize("stderr", [False, True])
-def test_plain_lines_are_printed_if_they_change(
-    stderr: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plain_lines_are_printed_if_they_change(stderr: bool, monkeypatch: Patch, capsys: Capsys) -> None:
     """On the stream of the console: programs read JSON from standard output."""
     monkeypatch.setattr(journal, "duration", lambda seconds: "12 min")
     words = iter(["one", "one", "one", "two", *["three"] * 1000])

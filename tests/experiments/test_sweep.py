@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, small_study
+from cells import advanced, run_here, small_study
+from commands import Patch
 from rich.console import Console
 
 from replaybench.api import sweep
@@ -55,17 +56,16 @@ def changed(study: Study, folder: Path) -> Study:
     return read_study(path)
 
 
-def ending(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def ending(monkeypatch: Patch, error: BaseException) -> None:
     def end(*_: Any) -> None:
         raise error
 
     monkeypatch.setattr(module, "run_locally", end)
 
 
-def test_killed_at_once_it_leaves_no_results_of_another_study(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_at_once_it_leaves_no_results_of_another_study(study: Study, tmp_path: Path, monkeypatch: Patch) -> None:
     results = tmp_path / "run" / "results.nc"
+    monkeypatch.setattr(module, "run_locally", run_here)
     sweep(study, tmp_path / "run", workers=1)
     ending(monkeypatch, SystemExit("killed"))
     with pytest.raises(SystemExit):
@@ -84,9 +84,8 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(
     assert not results.exists()
 
 
-def test_stopped_at_once_it_keeps_the_scores_that_were_there(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_at_once_it_keeps_the_scores_that_were_there(study: Study, tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(module, "run_locally", run_here)
     before = sweep(study, tmp_path / "run", workers=1)["mu_final"]
     ending(monkeypatch, Interrupted(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
@@ -95,9 +94,7 @@ def test_stopped_at_once_it_keeps_the_scores_that_were_there(
     np.testing.assert_array_equal(read_results(tmp_path / "run" / "results.nc")["mu_final"], before)
 
 
-def test_what_went_wrong_is_told_though_results_cannot_be_written(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_went_wrong_is_told_on_a_full_disk(study: Study, tmp_path: Path, monkeypatch: Patch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -137,9 +134,7 @@ def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results
 
 
 @pytest.mark.parametrize("address", ["", "foo", "foo://bar:1", "tls://127.0.0.1:1"])
-def test_an_address_that_is_none_is_refused_before_the_folder_is_made(
-    address: str, study: Study, tmp_path: Path
-) -> None:
+def test_no_address_is_refused_before_the_folder_is_made(address: str, study: Study, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no Dask scheduler answers"):
         sweep(study, tmp_path / "run", cluster=address)
     assert not (tmp_path / "run").exists()
@@ -230,7 +225,7 @@ def test_two_ctrl_c_at_once_are_one() -> None:
 
 
 @both
-def test_an_interruption_while_workers_end_counts(sent: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_while_workers_end_counts(sent: signal.Signals, monkeypatch: Patch) -> None:
     monkeypatch.setattr(workers._WorkerPool, "close", lambda crew: os.kill(os.getpid(), sent))
     with pytest.raises(Interrupted) as caught:
         workers.run_locally(1, [], lambda key, state: None, lambda key, result: None)
@@ -312,8 +307,9 @@ def test_a_warning_names_the_strategies_that_are_the_same(tmp_path: Path) -> Non
     assert "Resv[Uniform] keeps every experience" in alone
 
 
-def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path) -> None:
+def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path, monkeypatch: Patch) -> None:
     """Also those that are asked for later; an own computation of the other would have the same numbers."""
+    monkeypatch.setattr(module, "run_locally", run_here)
     folder = RunFolder(tmp_path / "run")
     first = make_study("Resv[Uniform]")
     run_cell(first.cells()[0], folder.cell(first.cells()[0].id), "final")
@@ -352,14 +348,14 @@ def make_cells(*strategies: str) -> list[Cell]:
     return small_study(strategies=strategies, seeds=2, block=1, episodes=10, capacity=300).cells()
 
 
-def commit_to(monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
+def commit_to(monkeypatch: Patch, commit: str) -> None:
     """Let what runs from now on be another commit's code, on a processor of that name."""
     code = dataclasses.replace(CODE, commit=commit, dirty=False, processor=f"cpu {commit}")
     for name in ("replaybench.runtime.provenance", "replaybench.experiments.study_record"):
         monkeypatch.setattr(f"{name}.this_code", lambda: code)
 
 
-def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, monkeypatch: Patch) -> None:
     """An episode takes 10 s; the first process is killed in its sixth, and the clock on the wall is set back always."""
     cell = make_cells("FIFO[Uniform]")[0]
     clock, day = [0.0], [1e9]
@@ -391,7 +387,7 @@ def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, mon
     assert facts["seconds"] == 100.0
 
 
-def test_results_say_who_computed_which_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_say_who_computed_which_cell(tmp_path: Path, monkeypatch: Patch) -> None:
     """Two blocks of seeds and a second strategy, each after another commit; who assembles them restamps none."""
     first, second = make_cells("FIFO[Uniform]"), make_cells("FIFO[Uniform]", "FULL[Uniform]")[2:]
     folder = RunFolder(tmp_path)
@@ -411,7 +407,7 @@ def test_results_say_who_computed_which_cell(tmp_path: Path, monkeypatch: pytest
     assert told["seconds"] == pytest.approx(float(data["seconds"].sum()), abs=1e-3)
 
 
-def test_the_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_is_the_packages_own(tmp_path: Path, monkeypatch: Patch) -> None:
     """An edit makes it dirty; a package that lies in another project's repository has none."""
     package = tmp_path / "replaybench" / "data"
     package.mkdir(parents=True)

@@ -20,6 +20,7 @@ import xarray as xr
 from cells import assert_equal_files
 from commands import Capsys, Patch, call, refused
 from distributed import Client
+from tasks import die, die_once, leave
 
 from replaybench.data.record import read_header
 from replaybench.data.run_folder import RunFolder
@@ -289,14 +290,6 @@ def test_a_cluster_that_loses_its_scheduler_is_one_line(longer_study: Path, tmp_
     assert list(tmp_path.glob("run/cells/*/scores.h5"))
 
 
-def die_once(number: int, mark: Path, report: Report) -> int:
-    if number == 0 and not mark.exists():
-        mark.write_text("was here")
-        os.kill(os.getpid(), signal.SIGKILL)
-    report(Round(number, reward=0.0))
-    return number
-
-
 def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     done: dict[str, int] = {}
     reported: dict[str, Round] = {}
@@ -305,14 +298,6 @@ def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     assert done == {str(number): number for number in range(4)}
     assert reported == {str(number): Round(number, reward=0.0) for number in range(4)}
     assert (tmp_path / "mark").exists()
-
-
-def die(report: Report) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def leave(report: Report) -> None:
-    os._exit(5)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +367,7 @@ def threads(address: str) -> Iterator[Executor]:
         yield executor
 
 
-def test_finished_tasks_are_stored_though_another_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_tasks_are_stored_though_another_failed(monkeypatch: Patch) -> None:
     monkeypatch.setattr(worker_module, "_executor", threads)
     monkeypatch.setattr(worker_module, "wait_for_futures", lambda futures, **_: (wait(futures).done, set()))
     stored: dict[str, int] = {}
@@ -391,9 +376,7 @@ def test_finished_tasks_are_stored_though_another_failed(monkeypatch: pytest.Mon
     assert stored == {f"{n}": n for n in range(1, 20)}
 
 
-def test_a_file_that_workers_do_not_have_is_told_as_missing_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_workers_do_not_have_is_told_as_missing_there(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worker_module, "_executor", threads)
     told = (

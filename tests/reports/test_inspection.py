@@ -40,6 +40,8 @@ from replaybench.reports.inspection.composition import (
 from replaybench.reports.inspection.composition_report import SHARES, bar, histogram_edges
 from replaybench.runtime.errors import UserError
 
+Stored = Callable[[str], Path]
+
 CART_POLE = Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py"
 
 MEMBERS = 3
@@ -113,7 +115,7 @@ def expected(arrays: Mapping[str, NDArray[Any]], members: list[int], name: str) 
 def test_composition_is_that_of_plain_numpy(
     strategy: str,
     member: int | None,
-    stored: Callable[[str], Path],
+    stored: Stored,
     tmp_path: Path,
     monkeypatch: Patch,
 ) -> None:
@@ -148,13 +150,6 @@ def test_composition_is_that_of_plain_numpy(
     assert found.visits.total == len(states)
     for s, along in enumerate(found.visits.along):
         np.testing.assert_array_equal(along, np.histogram(states[:, s], 63, (-1, 1))[0])
-
-
-def test_ages_show_the_retention_of_a_strategy(stored: Callable[[str], Path]) -> None:
-    fifo, reservoir = measured(stored("Drop(0.5)*FIFO[Uniform]")), measured(stored("Resv[Uniform]"), 0)
-    assert fifo.quantities["age"].quantiles([1.0])[0] < 1000  # 400 of every second one
-    assert reservoir.young / reservoir.stored == pytest.approx(400 / 1000, abs=0.08)  # four standard deviations
-    assert reservoir.ages.stored.min() > 0
 
 
 def test_counted_numbers_keep_their_order_and_their_size() -> None:
@@ -218,9 +213,7 @@ def test_bars_show_eighths_and_never_nothing_for_something() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["TDE(1.0)[PER]", "TDE[PER+FIS]", "Drop(0.5)*FIFO[Uniform]"])
-def test_inspect_prints_and_draws_a_composition(
-    strategy: str, stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys
-) -> None:
+def test_inspect_prints_and_draws_a_composition(strategy: str, stored: Stored, tmp_path: Path, capsys: Capsys) -> None:
     path, figure = stored(strategy), tmp_path / "new" / "composition.png"
     assert call("inspect", path, "--verify", "--member", 1, "--figure", figure) == 0
     text = capsys.readouterr().out
@@ -237,7 +230,7 @@ def test_inspect_prints_and_draws_a_composition(
     assert "3 members pooled" in capsys.readouterr().out
 
 
-def test_wrong_options_are_refused_in_one_line(stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys) -> None:
+def test_wrong_options_are_refused_in_one_line(stored: Stored, tmp_path: Path, capsys: Capsys) -> None:
     path, scores = stored("Resv[Uniform]"), tmp_path / "scores.h5"
     write_record(scores, "scores", {}, {"reward": np.zeros((2, 3))})
     wrong: dict[str, tuple[object, ...]] = {
@@ -255,7 +248,7 @@ def test_wrong_options_are_refused_in_one_line(stored: Callable[[str], Path], tm
     assert call("inspect", scores) == 0
 
 
-def test_a_file_does_not_run_a_python_file(stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys) -> None:
+def test_a_file_does_not_run_a_python_file(stored: Stored, tmp_path: Path, capsys: Capsys) -> None:
     plant, mark = tmp_path / "trap.py", tmp_path / "mark"
     plant.write_text(
         f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
@@ -274,16 +267,14 @@ def test_a_file_does_not_run_a_python_file(stored: Callable[[str], Path], tmp_pa
 
 @pytest.mark.parametrize("parameters", [{"mass": -1}, {"name": 1}, {"mass": 1e-320}, {"inertia": "x"}])
 def test_impossible_parameters_leave_states_normalised(
-    parameters: object, stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys
+    parameters: object, stored: Stored, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = rewrite(stored("Resv[Uniform]"), tmp_path / "b.h5", parameters=parameters)
     assert call("inspect", path) == 0
     assert "normalised" in capsys.readouterr().out
 
 
-def test_a_buffer_without_experiences_or_with_nan_is_shown(
-    stored: Callable[[str], Path], tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_buffer_without_experiences_or_with_nan_is_shown(stored: Stored, tmp_path: Path, capsys: Capsys) -> None:
     header, arrays = read_record(stored("TDE(1.0)[PER]"))
     for name in ("reward", "observation", "td_error"):
         arrays[name][:] = np.nan
@@ -294,20 +285,13 @@ def test_a_buffer_without_experiences_or_with_nan_is_shown(
         assert ("1,200 NaN" in capsys.readouterr().out) == (name == "nan")
 
 
-@pytest.mark.parametrize("name", ["count", "collected", "offers", "serial", "length", "td_error", "observation"])
-def test_contradictions_are_one_line(name: str, stored: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["collected", "serial", "length", "td_error"])
+def test_contradictions_are_one_line(name: str, stored: Stored, tmp_path: Path) -> None:
+    """Of counts and of the shapes of fields there are more in the tests of streams."""
     header, arrays = read_record(stored("TDE[PER+FIS]"))
-    change = {
-        "count": {"count": arrays["count"] + 1000},
-        "collected": {"collected": arrays["collected"] - 50},
-        "offers": {"offers": arrays["offers"][:2]},
-        "serial": {"serial": arrays["serial"] * 0},
-        "td_error": {"td_error": arrays["td_error"][:, :5]},
-        "observation": {"observation": arrays["observation"][:, :, :3]},
-    }
-    arrays |= change.get(name, {})
-    if name == "length":
-        del arrays["length"]
+    change = {"collected": arrays["collected"] - 50, "serial": arrays["serial"] * 0}
+    changed = {**change, "td_error": arrays["td_error"][:, :5]}.get(name)
+    arrays = {key: array for key, array in arrays.items() if key != name} | ({} if changed is None else {name: changed})
     write_record(tmp_path / "wrong.h5", "buffer", header.facts, arrays)
     with pytest.raises(UserError, match=r"^.*wrong\.h5[^\n]*$"):
         measured(tmp_path / "wrong.h5")
@@ -410,7 +394,8 @@ def test_a_wrong_fact_is_one_line_for_every_reader(fact: str, sound: Path, tmp_p
     for value in REFUSED[fact]:
         write_record(path, "buffer", {**header.facts, fact: value}, arrays)
         label = f"{fact} = {str(value)[:40]}"
-        assert str(path) in refused(capsys, "inspect", path), label
+        if value is REFUSED[fact][0]:  # the command takes its time
+            assert str(path) in refused(capsys, "inspect", path), label
         for read in READERS:
             with one_line(path, label):
                 read(path)

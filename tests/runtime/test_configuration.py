@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
+from replaybench.reports.page.theme import number
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import decimals, duration, fixed
@@ -100,3 +101,4 @@ def test_small_rewards_are_not_all_zero() -> None:
     assert (decimals([float("nan"), 1e-30]), decimals([0.02], least=3), decimals([])) == (9, 4, 2)
     assert [fixed(value, 2) for value in (0.0, -0.004, -0.5)] == ["0.00", "-4.0e-03", "-0.50"]
     assert fixed(1e-9, 3, "+") == "+1.0e-09"
+    assert (number(-0.0004), number(-0.4)) == ("−4.0e−04", "−0.40")

@@ -1,0 +1,25 @@
+"""Tasks for worker processes, which import this file and none of the tests'."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from replaybench.experiments.progress import Report, Round
+
+
+def die_once(number: int, mark: Path, report: Report) -> int:
+    if number == 0 and not mark.exists():
+        mark.write_text("was here")
+        os.kill(os.getpid(), signal.SIGKILL)
+    report(Round(number, reward=0.0))
+    return number
+
+
+def die(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(report: Report) -> None:
+    os._exit(5)
