@@ -97,8 +97,8 @@ class Policy:
             if state is not None and np.shape(state) != before.shape:
                 raise UserError(f"the state of this policy has shape {before.shape} here, not {np.shape(state)}")
             if state is not None:
-                starts = False if episode_start is None else np.asarray(episode_start, np.bool_).reshape(-1, 1)
-                before = np.where(starts, before, state)
+                starts = np.zeros(1, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
+                before = np.where(starts.reshape(-1, 1), before, state)
             chosen, after = choose(rows[None], before[None]), agent.remember(rows[None], before[None])[0]
         action = np.clip(chosen[0], -1.0, 1.0)
         return (action if array.ndim == 2 else action[0]), after
