@@ -156,7 +156,7 @@ _PRIORITIES: Final = PERprop()
 
 @dataclass(frozen=True)
 class EREPER(ERE):
-    """ERE that samples the newest c_k in proportion to priority, one from each of B equal parts in order of age.
+    """ERE with draws from the newest c_k in proportion to priority, one from each of B equal parts in order of age.
 
     The default weighting is that of Algorithm 2.
     """

@@ -72,11 +72,11 @@ class FIS(Weighting):
     """Full importance sampling by replay counts (de Bruin et al. 2018, section 7.2).
 
     An experience's K-th replay has the weight (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β. X ~ Binomial(n, p) is
-    the number of its replays under FIFO[Uniform], n its lifetime in updates, and p = B / number stored. The lifetime
-    is the number of updates in which C experiences are offered, at the mean number of updates per offer since the first
-    update phase. While experiences from before that phase are stored, it is the number of all updates so far. The paper
-    prints Pr(X > K) in the sum and Pr(X ≥ K) in the text; the latter is used. Several draws in a batch are counted one
-    after the other. If p > 1/2, X counts n·B draws of probability p/B instead of updates.
+    the number of its replays under FIFO[Uniform], n its lifetime in updates, and p = B / number stored the probability
+    per update. The lifetime is the number of updates in which C experiences are offered, at the mean number of updates
+    per offer since the first update phase. While experiences from before that phase are stored, it is the number of all
+    updates so far. The paper prints Pr(X > K) in the sum and Pr(X ≥ K) in the text; the latter is used. Several draws
+    in a batch are counted one after the other. If p > 1/2, X counts n·B draws of probability p/B instead of updates.
     """
 
     beta: float = 1.0
