@@ -26,7 +26,7 @@ from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.errors import UserError
 
 MOST = 1000
-"""Most combinations: each is an output of a network, and learners that store probabilities store one for each."""
+"""Largest number of combinations of levels; each is an output of a network, and some learners store its probability."""
 
 USUAL = 15
 """Default levels per dimension of continuous actions: those of de Bruin et al. (2018)."""
@@ -36,28 +36,27 @@ class ActionLevels:
     """Levels spread evenly over [−1, 1] in each dimension, both ends included.
 
     Args:
-        levels: levels of every dimension, as set; None takes the plant's choices, or `USUAL` levels.
+        levels: number of levels in each dimension; None means the plant's choices, or `USUAL` if it has none.
         actions: number of dimensions A.
-        choices: how many values the plant takes in each, empty if any.
+        choices: number of values that the plant takes in each dimension; empty if actions are continuous.
 
     Attributes:
         counts: int64 `[A]`, levels of each dimension.
         table: float32 `[n, A]`, the actions; the last dimension changes fastest.
 
     Raises:
-        UserError: fewer than 2 levels, more than `MOST` combinations, or other levels than the plant takes.
+        UserError: fewer than 2 levels, more than `MOST` combinations, or levels that differ from the plant's choices.
     """
 
     def __init__(self, levels: int | None, actions: int, choices: Sequence[int] = ()) -> None:
         counts = tuple(choices) or (USUAL if levels is None else levels,) * actions
+        each = " × ".join(map(str, counts))
         if levels is not None and set(counts) != {levels}:
-            own = " × ".join(map(str, counts))
-            raise UserError(f"levels = {levels}, but the plant takes {own} choices; leave levels out")
+            raise UserError(f"levels = {levels}, but the plant takes {each} choices; leave levels out")
         if min(counts) < 2:
             raise UserError(f"levels must be at least 2, not {min(counts)}")
         if (combinations := prod(counts)) > MOST and choices:
-            own = " × ".join(map(str, counts))
-            raise UserError(f"the plant's {own} choices are {combinations} actions; no learner takes more than {MOST}")
+            raise UserError(f"the plant's {each} choices are {combinations} actions; no learner takes more than {MOST}")
         if combinations > MOST:
             fitting = int(np.floor(MOST ** (1 / actions) + 1e-9))
             remedy = f"set levels to at most {fitting}" if fitting > 1 else "take a learner with continuous actions"
@@ -76,13 +75,13 @@ class Learner:
     Args:
         config: the learner's settings; `betas`, `epsilon` and `clip` are Adam's.
         setting: the task and the member numbers.
-        shapes: of the networks by name, in the order in which their weights are drawn; the first holds the policy.
+        shapes: shape of each network, in the order in which weights are drawn; the first network holds the policy.
         rates: the learning rate of each network.
         targets: names of the networks that have target networks.
-        initial: how weights are drawn; see `PopulationMLP.initialise`.
+        initial: arguments of `PopulationMLP.initialise`, which draws the weights.
 
     Raises:
-        UserError: this learner does not support ReF-ER.
+        UserError: this learner does not support the plant's actions, or ReF-ER.
 
     Attributes:
         networks: the networks by name; policy files contain them.
@@ -90,13 +89,13 @@ class Learner:
         adams: optimisers of networks, and of other learned numbers.
         normaliser: scales observations and rewards, if the settings ask for it.
         memory: state of recurrent networks; empty for feed-forward networks.
-        exploration: turns the policy's actions into those that are tried, or draws a stochastic policy's actions.
-        refer, density: rules of ReF-ER, and the probability density of the actions that are tried.
+        exploration: disturbs a deterministic policy's actions, or draws a stochastic policy's random numbers.
+        refer, density: rules of ReF-ER, and the probability density of exploring actions.
         steps: int64 `[1]`, number of updates done.
         fields: widths of further fields to store with each experience ⟨s, a, r, s′⟩.
         segment: number of successive steps that are stored and replayed together.
         window: largest number of steps, ending with a sample, that are replayed with it.
-        traces: the rule for numbers that are derived along stored episodes; None if there are none.
+        traces: the rule that computes numbers along stored episodes; None if the learner needs none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         supports_chunks: whether `update` accepts the batches of several updates at once; see `Batch`. Not inherited.
         warmup_episodes: number of episodes, or iterations, before the first update.
@@ -187,14 +186,14 @@ class Learner:
             need_density(_name(cls), config.exploration)
 
     def train_state(self, name: str, samples: int | None = None) -> TrainState:
-        """Return the arrays that an update of a network uses; `samples` per pass, by default those of a batch."""
+        """Return the arrays for updates of a network; a pass evaluates `samples` rows, by default a batch."""
         network, tape = self.networks[name], self.memory.tape(name, samples or self.batch_size)
         return TrainState(network.network, self.targets.get(name, network).network, self.adams[name], tape)
 
     def free_numbers(self, first: float, size: int = 1) -> PopulationMLP:
-        """Return learned numbers `[M, size]` that do not depend on the state, `first` at first.
+        """Return learned numbers `[M, size]` that do not depend on the state and begin at `first`.
 
-        They are the bias of a network without inputs, which Adam and policy files treat like any other.
+        They are the bias of a network without inputs, so that Adam and policy files need no special case.
         """
         numbers = PopulationMLP(Shape((0, size)), len(self.setting.members), self.setting.dtype)
         numbers.parameters[:] = first
@@ -238,7 +237,7 @@ class Learner:
     def policy(self, observation: AnyFloats, *args: Any, **kwargs: Any) -> AnyFloats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`.
 
-        Recurrent policies also take their state `[M, N, H]`; without it, an episode begins with each observation.
+        Recurrent policies also take their state `[M, N, H]`; without it, each observation is the first of an episode.
         """
         raise NotImplementedError
 
@@ -254,7 +253,7 @@ class Learner:
         raise NotImplementedError
 
     def value_bonus(self) -> NDArray[np.float64]:
-        """Return the largest term, such as an entropy, that `value` adds to the scaled reward of a step, `[M]`."""
+        """Return an upper bound `[M]` on the term, such as an entropy, that `value` adds to each scaled reward."""
         return np.zeros(len(self.setting.members))
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
@@ -303,9 +302,9 @@ class Learner:
     # Learning
 
     def experiences(self, batch: Batch, first: int = 1) -> Experiences:
-        """Return the arrays of a batch of single experiences that a compiled update takes; see `Experiences`.
+        """Return a batch of single experiences as the arrays that compiled updates take.
 
-        `first` is the number of the first update that the batch is for, from 1.
+        `first` is the number, from 1, of the first update that uses the batch.
         """
         observation, next_observation = self.memory.inputs(batch, self.normalised)
         updates, scale = self._updates_of(batch), self.normaliser.rewards.factor
@@ -322,7 +321,7 @@ class Learner:
         return len(batch.weight) // len(self.setting.members)
 
     def begin_updates(self, batch: Batch) -> int:
-        """Add the updates that a batch is for to `steps`; return the number of the first of them, from 1."""
+        """Add the number of updates that use a batch to `steps`; return the number, from 1, of the first of them."""
         first = int(self.steps[0]) + 1
         self.steps += self._updates_of(batch)
         return first
@@ -332,21 +331,21 @@ class Learner:
         return np.empty(batch.weight.shape, self.setting.dtype)
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
-        """Learn from a batch; return annotations `[M·U, B]` of its experiences: `td_error`, and those of traces."""
+        """Do the updates of a batch; return annotations `[M·U, B]`: `td_error`, and the inputs of traces."""
         raise NotImplementedError
 
     def update_all(self, batches: Iterable[Batch]) -> None:
-        """Learn from one batch after the other, each drawn when it is needed, without returning annotations."""
+        """Do the updates of successive batches, each drawn only when it is needed; return no annotations."""
         for batch in batches:
             self.update(batch)
 
     # Saving
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return the networks layer by layer: weights `[M, in, out]`, biases `[M, out]`; and what normalises.
+        """Return weights `[M, in, out]` and biases `[M, out]` of all layers by name, and the normalisation.
 
-        Where observations are normalised, networks take clip((s − mean) · scale, ±bound) of `observation.mean`,
-        `observation.scale` `[M, S]` and `observation.bound` `[M]`.
+        If observations are normalised, the networks receive clip((s − mean) · scale, ±bound), with `observation.mean`
+        and `observation.scale` `[M, S]` and `observation.bound` `[M]`.
         """
         named: dict[str, NDArray[np.generic]] = {}
         for name, network in self.networks.items():
@@ -354,16 +353,16 @@ class Learner:
         return {**named, **self.normaliser.state_dict()}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Load `weights` of as many members, also into target networks; optimisers and exploration do not change.
+        """Load `weights` of equally many members, also into target networks; optimisers and exploration do not change.
 
         Raises:
-            UserError: the weights are those of other networks.
+            UserError: the names or shapes of the weights differ from those of this learner.
         """
         mine = self.weights()
         if {name: array.shape for name, array in mine.items()} != {name: a.shape for name, a in weights.items()}:
             raise UserError(
                 f"these weights do not fit the networks of this {_name(type(self))}; "
-                "build it with the settings they had"
+                "build it with the settings of the learner that saved them"
             )
         for name, array in mine.items():
             array[...] = weights[name]
@@ -392,7 +391,7 @@ class Learner:
         return {**exploration, **self.density.state_dict(), **self.memory.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`, bit for bit."""
+        """Restore a `state_dict`; the learner continues with identical bits."""
         for name, array in self.state_dict().items():
             array[...] = state[name]
 

@@ -25,7 +25,7 @@ LEARNERS: Final = Registry(
     base="replaybench.controllers.learner:Learner",
     group="replaybench.learners",
 )
-"""The module of a learner holds its configuration, `<class>Config`, too."""
+"""A learner's module also defines its settings, `<class>Config`."""
 
 
 _SB3: Final = {"batch_size": 256, "replays_per_experience": 256.0, "tau": 0.005}
@@ -48,7 +48,7 @@ SB3: Final[dict[str, dict[str, Any]]] = {
         "temperature_rate": 3e-4,
     },
 }
-"""Settings of the variants `DDPG:sb3`, `TD3:sb3` and `SAC:sb3`: Stable-Baselines3's defaults, one update a step."""
+"""Settings of the variants `DDPG:sb3`, `TD3:sb3` and `SAC:sb3`: Stable-Baselines3's defaults, one update per step."""
 
 
 def variant_settings(name: str) -> dict[str, Any]:
@@ -87,11 +87,11 @@ def load_learner(name: str) -> tuple[Any, Any]:
     Raises:
         UserError: there is no such learner.
     """
-    kind = LEARNERS.load(algorithm_of(name))
-    config = getattr(sys.modules[kind.__module__], f"{kind.__name__}Config", None)
+    learner = LEARNERS.load(algorithm_of(name))
+    config = getattr(sys.modules[learner.__module__], f"{learner.__name__}Config", None)
     if not dataclasses.is_dataclass(config):
-        raise UserError(f"learner {name} needs settings in its module: a frozen dataclass {kind.__name__}Config")
-    return kind, config
+        raise UserError(f"learner {name} needs settings in its module: a frozen dataclass {learner.__name__}Config")
+    return learner, config
 
 
 def name_of(kind: type) -> str:

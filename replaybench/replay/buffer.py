@@ -20,7 +20,7 @@ from replaybench.replay.storage.slots import FIELDS, STEP, Assembly, NoiseTally,
 from replaybench.replay.storage.traces import EpisodeStarts, Traces, windows
 from replaybench.replay.strategies.entry import Model, RunningDrop, RunningSynth
 from replaybench.replay.strategies.interface import FEEDBACK, BufferView, Context, Draws, RunningSampling, Usage
-from replaybench.replay.strategies.strategy import Strategy, check_drawn, check_state_dict, choose_slots, ours
+from replaybench.replay.strategies.strategy import Strategy, check_drawn, check_state_dict, choose_slots, is_built_in
 from replaybench.runtime.arrays import Bools, Floats32
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.kernel import kernel
@@ -56,7 +56,7 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
             raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
 
 
-_CHUNK_BYTES: Final = 1 << 20  # most bytes of batches sampled together, so that they are still in cache when used
+_CHUNK_BYTES: Final = 1 << 20  # largest size of batches drawn together, so that they are in cache when used
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
@@ -71,13 +71,13 @@ def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
 
 
 class _BatchArrays:
-    """The arrays of a member's batches for U successive updates: row m·U + u is for update u of member m.
+    """The arrays of the batches for U successive updates; row m·U + u is for update u of member m.
 
     Attributes:
-        draws: slots and chances `[M·U, B]`, rate factor `[M·U]`; joint: the same slots and chances as `[M, U·B]`.
+        draws: slots and probabilities `[M·U, B]`, rate factor `[M·U]`; joint: the same slots, … as `[M, U·B]`.
         serial, weight, ones: `[M·U, B]`.
-        columns: named views `[M·U, B, …]` of what `gather` fetches.
-        zeroed: whether some weights and factors are 0, because a member stores nothing yet.
+        columns: named views `[M·U, B, …]` of the rows that `gather` fetches.
+        zeroed: whether some weights and factors are 0, because a member's buffer is empty.
     """
 
     def __init__(self, columns: Columns, batch: int, updates: int) -> None:
@@ -105,13 +105,13 @@ class Replay:
         batch_size: B.
         unit: number of successive steps that are stored, ranked, evicted and drawn together.
         model: plant and policy, for `Synth`.
-        traces: the learner's rule of numbers derived along episodes, or None; for single steps only.
-        window: maximum number of steps that end with a sample and are returned with it; for single steps only.
+        traces: the learner's rule for numbers along stored episodes, or None; for single steps only.
+        window: largest number of successive steps, ending with the sample, that are returned; for single steps only.
 
     Attributes:
-        slots: slots of each member, one for a unit.
-        collected: int64 `[M]`, experiences seen so far; offers: those offered to retention (in units, after `Drop`);
-            count: those stored.
+        slots: number of slots of each member; a slot holds one unit.
+        collected, offers, count: int64 `[M]`, numbers of collected experiences, of units offered to retention (after
+            `Drop`) and of stored units.
 
     Raises:
         UserError: the strategy does not support these fields or this unit, or needs a model.
@@ -161,7 +161,7 @@ class Replay:
             name = strategy.sampling.written_name()
             raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')
         self.weighting = strategy.weights.start(view) if strategy.weights else None
-        self._foreign = not ours(self.sampling)
+        self._user_sampling = not is_built_in(self.sampling)
         noise = [fields[name] for name in FIELDS if name in fields]
         self.noise = NoiseTally(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
         self.batch_size = batch_size
@@ -192,12 +192,12 @@ class Replay:
         return max(1, _CHUNK_BYTES // (len(self.members) * self.batch_size * row_bytes))
 
     def add(self, experience: Mapping[str, NDArray[Any]], active: Bools, ended: Bools | None = None) -> None:
-        """Offer one experience `[M, width]` per field of each active member (`[M]`).
+        """Offer one experience of each active member.
 
         Args:
-            experience: the fields. Optional: `td_error` `[M, 1]`, the known |δ| of the experience or its unit;
-                and initial values of the learner's traces, by their names.
-            active: members that have collected an experience.
+            experience: `[M, width]` for each field. Optional: `td_error` `[M, 1]`, the known |δ| of the experience or
+                its unit, and initial values of the learner's traces, by their names.
+            active: members `[M]` that have collected an experience.
             ended: members whose episode ended with this step, by termination or truncation; none if not given.
         """
         row = np.concatenate([experience[name] for name in self.columns.fields], axis=1, dtype=np.float32)
@@ -233,18 +233,18 @@ class Replay:
     def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
         """Draw a batch for every member and for each of `updates` ≤ `max_chunk` successive updates.
 
-        A member's batches follow each other: arrays are `[M·U, B, …]`. A member that stores nothing yet gets rows of
-        zeros with weights and learning-rate factor 0.
+        Arrays are `[M·U, B, …]`, the batches of a member in successive rows. A member with an empty buffer gets rows of
+        zeros, with weights and learning-rate factor 0.
         """
         context, weights = context or Context(), self.strategy.weights
-        if self._foreign or "phase" in self.strategy.sampling.feedback:
+        if self._user_sampling or "phase" in self.strategy.sampling.feedback:
             context = context._replace(updates_before=self.updates)
         if updates != self._arrays.updates:
             self._arrays = _BatchArrays(self.columns, self.batch_size, updates)
         arrays, empty = self._arrays, self.count == 0
         stored, any_empty = np.maximum(self.count, 1), bool(empty.any())
         self.sampling.draw(context, stored, self.offers, arrays.joint)
-        if self._foreign:
+        if self._user_sampling:
             check_drawn(self.sampling, arrays.joint.idx, stored)
         if any_empty:
             arrays.joint.idx[empty] = 0
@@ -252,7 +252,7 @@ class Replay:
         if self.weighting is not None:
             self.weighting.weigh(context, self._usage(context, stored), arrays.draws, arrays.weight)
         arrays.fetch(self.columns)
-        if any_empty or arrays.zeroed or self._foreign:
+        if any_empty or arrays.zeroed or self._user_sampling:
             self._zero_weights(np.repeat(empty, updates))
         if self.noise is not None:
             sensor_noise, actuator_noise = (arrays.columns[name] for name in FIELDS)
@@ -294,7 +294,7 @@ class Replay:
         """Pass the learner's annotations to rank order, sampling and traces, for samples that are still stored.
 
         `td_error` is δ `[M, B]`, or `[M, B, steps]` if the unit of replay is several steps; the unit's priority is
-        the mean of |δ|. If a slot was drawn twice, the later value stays. The learner's traces receive all annotations.
+        the mean of |δ|. If a slot was drawn twice, its last value counts. The learner's traces receive all annotations.
         """
         td_error = annotations.get("td_error")
         if td_error is None and self.strategy.by_td_error:
@@ -314,16 +314,16 @@ class Replay:
             self.sampling.annotate(live, size)
 
     def forget_errors(self) -> None:
-        """Reset every |δ| in rank order to unknown, because another learner begins."""
+        """Reset every |δ| in the rank order to unknown (infinite), for another learner."""
         if "td_error" in self.orders:
             order = self.orders["td_error"]
             order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf), self.columns.serial)
 
     def state_dict(self, lazy: bool = False) -> dict[str, Any]:
-        """Return the whole buffer by name, cut to the slots in use; every array begins with M.
+        """Return all arrays of the buffer by name, cut to the slots in use; the first axis of each is M.
 
         Columns `[M, n, width]` are views. Rank keys are copied; with `lazy` they are objects that compute
-        their parts on request, for writers of files.
+        parts on request, for writers of files.
         """
         stored = int(self.count.max(initial=0))
         state: dict[str, Any] = {
@@ -347,7 +347,7 @@ class Replay:
         return state
 
     def _running(self) -> list[Any]:
-        """Return the parts with a `state_dict`."""
+        """Return the parts that have a state."""
         parts = (self.retention, self.sampling, self.drop, self.assembly, self.synth, self.weighting, self.noise)
         return [part for part in (*parts, self.traces) if part]
 
@@ -404,7 +404,7 @@ def mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uin
 def arriving_keys(
     metric: str, experience: Mapping[str, NDArray[Any]], row: Floats32, columns: Columns, assembly: Assembly | None
 ) -> Floats32:
-    """Return a metric, float32 `[M]`, of new experiences `row` `[M, steps · width]`."""
+    """Return a metric `[M]` of new experiences `row` `[M, steps · width]`."""
     if metric not in columns.spans:
         given = experience.get(metric)
         return np.full(len(row), np.inf, np.float32) if given is None else np.asarray(given[:, 0], np.float32)
@@ -421,7 +421,7 @@ def stored_keys(
     assembly: Assembly | None,
     count: NDArray[np.int64],
 ) -> Floats32:
-    """Return a metric, float32 `[M, n]`, of the `count` `[M]` experiences in a buffer's state."""
+    """Return a metric `[M, n]` of the `count` `[M]` experiences in a buffer's state."""
     keys = np.asarray(state[metric], np.float32)
     if metric in columns.fields:
         steps = keys[..., 0]
@@ -434,7 +434,7 @@ def stored_keys(
 def newest_batch(replay: Replay) -> ReplayBatch:
     """Return each member's B newest stored experiences or units, the newest first.
 
-    If a member stores fewer, the other rows have weight and length 0, so that means over steps exclude them.
+    If a member stores fewer than B, the other rows have weight and length 0, so that means over steps exclude them.
     """
     columns, batch = replay.columns, replay.batch_size
     members = len(columns.serial)

@@ -41,7 +41,7 @@ def replay_facts(replay: Replay) -> dict[str, Any]:
 
 
 def replay_arrays(replay: Replay) -> dict[str, Any]:
-    """Return the arrays of a buffer file; derived arrays are computed part by part when written."""
+    """Return the arrays of a buffer file; derived arrays are computed part by part while they are written."""
     state = replay.state_dict(lazy=True)
     return {**state, **numbering(state["episode_starts"], state["serial"])}
 
@@ -50,7 +50,7 @@ class RecordArrays(Mapping[str, NDArray[Any]]):
     """The arrays of an open record whose names begin with `prefix`, read on request and not cached.
 
     Args:
-        members: places on their first axis; None for all.
+        members: indices on the first axis of the arrays; None for all.
     """
 
     def __init__(self, record: Record, prefix: str = "", members: Sequence[int] | None = None) -> None:
@@ -83,12 +83,12 @@ def load_replay(
         path: a buffer file that `sweep` or `Replay` wrote.
         members: numbers of the members to load; the others are not read. None for all.
         model: plant and policy, which a strategy with `Synth` needs to store more experiences.
-        traces: the rule of the learner whose traces the file contains, if any.
-        strategy: the strategy of the file; required if it is in a Python file, because opening a file runs no code.
+        traces: the trace rule of the file's learner, if the file contains traces.
+        strategy: the file's strategy; required if its class is in a Python file, because opening a file runs no code.
 
     Raises:
         UserError: the file is missing, damaged, not a buffer or lacks the state to continue, or its strategy is in a
-            Python file that was not named.
+            Python file and `strategy` is not given.
     """
     path = Path(path)
     with open_buffer(path) as file:
@@ -108,7 +108,7 @@ def load_replay(
         places = None if members is None else [known.index(member) for member in wanted]
         if not facts.order and facts.unit.steps > 1 and file.record.read("unit_filled").any():
             raise UserError(
-                f"{path} was written amid units by a version that did not note their layout; replay it offline"
+                f"{path} was written amid units by a version that did not store their layout; replay it offline"
             )
         capacity = file.fact("capacity")
         if facts.unit.steps != file.steps or capacity // facts.unit.steps < file.slots:
@@ -116,7 +116,7 @@ def load_replay(
         needed, free = 4 * len(wanted) * capacity * (sum(facts.fields.values()) + 1), available_memory()
         if needed > free:
             raise UserError(
-                f"{path} asks for a buffer of {gigabytes(needed)}, {gigabytes(free)} are free: load fewer members, or "
+                f"{path} needs a buffer of {gigabytes(needed)}, but {gigabytes(free)} are free: load fewer members, or "
                 "stream it"
             )
         try:

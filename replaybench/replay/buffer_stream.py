@@ -30,12 +30,12 @@ HELD_BLOCKS = 16
 class BufferStream(AbstractContextManager["BufferStream"]):
     """Batches from a buffer file.
 
-    The n slots of a member are cut into ⌈n / `block_rows`⌉ contiguous blocks of equal size, to one row. A pass goes
-    through all blocks of a member in random order, a new one each time. `held` blocks are in memory; batches are drawn
-    from their rows uniformly, with replacement. The block held longest gives way to the next one of the pass each time
-    `replays` · rows held / `held` draws were made (to a batch), so every block stays for `held` such turns, and each of
-    its experiences is drawn `replays` times per pass on average. The first held blocks are the end of a pass before
-    the first, so that this holds from the start. A member with at most `held` blocks is held whole and drawn uniformly.
+    The n slots of a member are cut into ⌈n / `block_rows`⌉ contiguous blocks, whose sizes differ by at most one row. A
+    pass goes through all blocks of a member in random order, a new order each time. `held` blocks are in memory;
+    batches are drawn from their rows uniformly, with replacement. After every `replays` · rows held / `held` draws
+    (checked once per batch), the next block of the pass replaces the block held longest. Each experience is therefore
+    drawn `replays` times per pass on average. This holds from the start, because the first held blocks are the end of
+    an earlier pass. If a member has at most `held` blocks, all of them are held, and draws are uniform.
 
     Memory is M · held · block_rows · (4 · numbers in a row + 4) bytes for the blocks, 4 bytes for every `block_rows`
     slots of the file, and 1/4096 of the file's size for its checksums.
@@ -45,13 +45,13 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         batch_size: B.
         root: root seed.
         members: member numbers `[M]` of the learners; they seed the draws.
-        recordings: which of the file's members each learner replays; None takes them in turn, by member number.
+        recordings: the member of the file that each learner replays; None assigns them in turn, by member number.
         replays: mean number of draws of each experience per pass.
-        block_rows, held: size and number of held blocks; larger values approach uniform replay.
+        block_rows, held: size of a block and number of held blocks; larger values approach uniform replay.
 
     Attributes:
         columns: the held blocks.
-        passes: the position of each member in its passes.
+        passes: the progress of each member in its passes.
 
     Raises:
         UserError: the file is damaged, is not a buffer, or lacks such a recording.
@@ -95,11 +95,8 @@ class BufferStream(AbstractContextManager["BufferStream"]):
             for slot, number in enumerate(self.passes.last(member, held)):
                 self._load(member, slot, number)
         shape = m, batch_size
-        self._slot, self._idx, self._serial = (
-            np.zeros(shape, np.int64),
-            np.zeros(shape, np.int64),
-            np.zeros(shape, "u4"),
-        )
+        self._slot, self._idx = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self._serial = np.zeros(shape, np.uint32)
         self._gathered = np.zeros((*shape, self.columns.rows.shape[2]), np.float32)
         self._views, self._rate_factor = self.columns.views(self._gathered), (self.count > 0).astype(np.float32)
         self._weight = np.repeat(self._rate_factor[:, None], batch_size, axis=1)
@@ -108,8 +105,8 @@ class BufferStream(AbstractContextManager["BufferStream"]):
     def sample(self, context: Context | None = None) -> ReplayBatch:
         """Draw a batch for every member; its arrays are overwritten by the next one.
 
-        `idx` are slots of the file, `probability` the chance of a draw over a whole pass. A recording that holds
-        nothing gives rows of zeros with weights and learning-rate factor 0.
+        `idx` are slots of the file, `probability` the chance of a draw over a whole pass. An empty recording
+        gives rows of zeros with weights and learning-rate factor 0.
         """
         context = context or Context()
         self._advance()
@@ -138,7 +135,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
             yield self.sample()
 
     def state_dict(self) -> State:
-        """Return the state that a resumed stream needs to draw the same batches; held blocks are read again."""
+        """Return the state that a resumed stream needs to draw the same batches; it reads held blocks again."""
         return {
             **self.passes.state_dict(),
             "stream_drawn": self._drawn,
@@ -147,7 +144,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict` of a stream with the same arguments."""
+        """Restore the `state_dict` of a stream with the same arguments."""
         held = np.asarray(state["stream_blocks"])
         for name, array in self.state_dict().items():
             array[...] = state[name]
@@ -162,7 +159,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         self.close()
 
     def _advance(self) -> None:
-        """Replace the blocks whose number of draws is reached."""
+        """Replace held blocks that have had their number of draws."""
         for m in np.flatnonzero(self.passes.blocks > self.held).tolist():
             while self._drawn[m] >= (due := self.replays * self._size[m].sum() / self.held):
                 self._drawn[m] -= due
@@ -190,7 +187,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
 def _draw(
     stream: NDArray[np.uint64], start: Indices, size: Indices, block_rows: int, slot: Indices, idx: Indices
 ) -> None:
-    """Draw held rows uniformly; return their rows in memory and their slots in the file, `[M, B]` each."""
+    """Draw held rows uniformly; write their positions in memory and their slots in the file, `[M, B]` each."""
     for m in range(slot.shape[0]):
         total = size[m].sum()
         for b in range(slot.shape[1]):
@@ -203,11 +200,11 @@ def _draw(
 
 
 class ShuffledBlocks:
-    """Passes of each member through its own `blocks` `[M]`, initially at the end of a pass.
+    """Passes of each member through its `blocks` `[M]`; initially, each is at the end of a pass.
 
     Attributes:
         order: uint32 `[M, K]`, the order of blocks in the current pass.
-        place, begun: int64 `[M]`, number of finished blocks of it, and of passes after the first.
+        place, begun: int64 `[M]`, number of blocks taken from the current pass, and of passes begun after the first.
     """
 
     def __init__(self, stream: Stream, blocks: NDArray[np.int64]) -> None:

@@ -87,7 +87,7 @@ def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.columns.column(name), replay.columns.column(name), err_msg=name)
     facts = {name: value for name, value in replay_facts(replay).items() if name != "order"}
     write_record(path, "buffer", facts, replay_arrays(replay))
-    with pytest.raises(UserError, match="amid units by a version that did not note their layout"):
+    with pytest.raises(UserError, match="amid units by a version that did not store their layout"):
         load_replay(path)
     write_record(path, "buffer", {**facts, "order": ["action"]}, replay_arrays(replay))
     with pytest.raises(UserError, match="order must name each of the fields once"):

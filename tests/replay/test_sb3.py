@@ -243,7 +243,7 @@ def test_their_learners_take_the_buffer_as_it_is(kind: type[OffPolicyAlgorithm])
     model = learner(kind, "Drop(0.2)*Resv[Uniform]", env, replay_buffer_class=StrategyReplayBuffer, gradient_steps=2)
     model.learn(200)
     assert model.replay_buffer.full
-    with pytest.raises(UserError, match="which this training code does not give"):
+    with pytest.raises(UserError, match="which this training code does not provide"):
         learner(kind, "FIFO[PER]", env, replay_buffer_class=StrategyReplayBuffer)
 
 

@@ -1,1 +1,1 @@
-"""One page per algorithm: its settings, what it computes, and its compiled update."""
+"""One module per algorithm: settings, policy and compiled update."""

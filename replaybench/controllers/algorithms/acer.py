@@ -1,6 +1,6 @@
 """ACER for continuous actions (Wang et al. 2017).
 
-The stochastic policy is N(φ(x), σ²) with fixed σ. A stochastic dueling network gives V and Q̃, replayed segments give
+The stochastic policy is N(φ(x), σ²) with fixed σ. A stochastic dueling network gives V and Q̃. Replayed segments give
 Retrace targets. The policy gradient is truncated, corrected and projected into a trust region around an average policy.
 """
 
@@ -44,18 +44,20 @@ from replaybench.runtime.streams import next_normal
 class ACERConfig(Settings):
     """Settings of ACER; the paper's values unless noted.
 
-    Paper: learning rates drawn from [1e-4, 10^-3.3], δ from [0.1, 2], about 4 replays of each experience, one segment
-    per update of one of many workers; most layers of policy and value are shared. Here δ, which bounds kᵀg and has the
+    The paper draws learning rates from [1e-4, 10^-3.3] and δ from [0.1, 2], and replays each experience about 4 times.
+    Many workers update with one segment each; policy and value share most layers. Here δ, which bounds kᵀg and has the
     unit of the advantage, is 10; the networks are separate; and log ρ is clipped (`log_ratio_bound`).
 
-    `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3), `samples` n of the dueling network (eq. 13;
-    the same u_1…u_n serve Q̃(a) and Q̃(a′)), `average` α of the average policy θ_a ← α θ_a + (1 − α) θ. `policy_return`
-    is the return in the policy gradient; traces of "opc" are 1 (eq. 21). `on_policy` precedes replay by an update on
-    the B newest segments that are stored. Variants of appendix E: `retrace = false` takes importance sampling for both
-    targets (E.4); `dueling = false` a critic Q(x, a) in addition to V, with V ← ρ (Q_ret − V), in which Q must not
-    learn more slowly than V; `truncation = false` c = ∞; `trajectory_weights` is TIS, with `trust_region` Trust-TIS
-    (E.2): returns to the end of the segment, weighted by min(c, Π ρ) over the rest of it. With `on_policy` and no
-    replays these are A3C and Trust-A3C, synchronous over the batch.
+    `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3). `samples` is n of the dueling network (eq. 13;
+    Q̃(a) and Q̃(a′) use the same u_1…u_n). `average` is α of the average policy θ_a ← α θ_a + (1 − α) θ.
+    `policy_return` is the return in the policy gradient; the traces of "opc" are 1 (eq. 21). `on_policy` adds an update
+    on the B newest stored segments before replay.
+
+    Variants of appendix E: `retrace = false` uses importance sampling for both targets (E.4). `dueling = false` has a
+    critic Q(x, a) in addition to V, and V moves by ρ (Q_ret − V); Q must not learn more slowly than V.
+    `truncation = false` sets c = ∞. `trajectory_weights` is TIS, or Trust-TIS with `trust_region` (E.2): returns to the
+    end of the segment, weighted by min(c, Π ρ) over its rest. Without replays, and with `on_policy`, these are A3C and
+    Trust-A3C, synchronous over the batch.
     """
 
     policy_hidden: Widths = (64, 64)
@@ -92,8 +94,8 @@ class ACERConfig(Settings):
 class ACERNumbers(NamedTuple):
     """The settings as numbers, for the kernel.
 
-    Traces of the critic's and the policy's returns are min(cap, ρ^power); `control` is 0 if returns do not use
-    Q and V; `bound` and `correct_from` are c of the truncation and of its correction.
+    The traces of returns are min(cap, ρ^power), for critic and policy. `control` is 0 if returns do not use Q and V,
+    else 1. `bound` and `correct_from` are c of the truncation and of its correction.
     """
 
     discount: float
@@ -115,7 +117,7 @@ class ACERNumbers(NamedTuple):
 
 
 def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
-    """Translate a configuration for a task."""
+    """Return the numbers of a configuration for a task."""
     power, cap, policy = 1.0 / task.action_size, 1.0, config.policy_return == "opc"
     if config.trajectory_weights:
         power = 0.0
@@ -162,10 +164,8 @@ class ACER(Learner):
         self.average, self.numbers = self.targets["policy"], numbers_of(config, setting.task)
         self.fields, self.draws = {"behaviour_mean": a}, setting.stream("update")
         batch = config.batch_size * config.segment
-        self._policy, self._value = (
-            self.train_state("policy", batch),
-            self.train_state("value", batch + config.batch_size),
-        )
+        self._policy = self.train_state("policy", batch)
+        self._value = self.train_state("value", batch + config.batch_size)
         self._advantage = self.train_state("advantage", batch * (1 + self.numbers.samples))
         self._other_tape = self.advantage.tape(batch)
 
@@ -225,8 +225,8 @@ def log_ratio(action: AnyFloats, mean: AnyFloats, behaviour: AnyFloats, sigma: f
 def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool) -> float:
     """Return the factor of ∇V in the critic's ascent.
 
-    With the dueling network (1 + min(1, ρ)) (Q_ret − Q̃), of which 1 comes from ∇Q̃ and the rest from the target of
-    eq. 14; with a critic of its own ρ (Q_ret − V) (appendix E.4).
+    With the dueling network it is (1 + min(1, ρ)) (Q_ret − Q̃): 1 from ∇Q̃, the rest from the target of eq. 14. With a
+    separate critic Q it is ρ (Q_ret − V) (appendix E.4).
     """
     if dueling:
         return (1.0 + (1.0 if rho > 1.0 else rho)) * (ret - q)
@@ -241,7 +241,7 @@ def sample_actions(
 ) -> None:  # fmt: skip
     """Write a, u_1…u_n below each other into tried `[(1 + n) B·K, A]`, and a′ into other `[B·K, A]`.
 
-    Padding draws nothing and gets zeros, so that values of a failed member cannot reach the next one.
+    Padding rows are zero and use no random numbers, so that values of a failed member cannot reach the next one.
     """
     length = data.length[row]
     count, actions = other.shape
@@ -261,7 +261,7 @@ def sample_actions(
 
 @kernel
 def action_value(a: AnyFloats, v: AnyFloats, r: int, count: int, numbers: ACERNumbers, own: float) -> float:
-    """Return Q̃ of row r (eq. 13), given its A of the action concerned; Q itself without the dueling network."""
+    """Return Q̃ of row r (eq. 13), given `own`, A of the action; without the dueling network, `own` is Q."""
     if not numbers.dueling:
         return own
     mean = 0.0

@@ -1,7 +1,7 @@
 """ACER for discrete actions (Wang et al. 2017).
 
-The policy is a softmax over a table of actions, the critic gives Q of each, V = Σ_a π(a) Q(a). Each episode is followed
-by one update on it (Algorithm 1), then segments are replayed.
+The policy is a softmax over a table of actions. The critic gives Q of each action, and V = Σ_a π(a) Q(a). After each
+episode comes one update on it (Algorithm 1); then segments are replayed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 
 _LEAST = 1e-6
-"""Least probability in quotients: a softmax can round to 0."""
+"""Smallest probability in quotients, because a softmax can round to 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +49,13 @@ class ACERDiscreteConfig(Settings):
     The paper learns Atari games with one network of two heads; here policy and critic are separate networks. It draws
     the number of replays after each update on policy from Poisson(4); here it is the mean of all members, 64 by
     default. Its entropy weight is 1e-3; with 0.02 or less the policy on the pendulum soon outputs 0 for ever. Here
-    log ρ is clipped (`log_ratio_bound`), and the entropy's gradient is part of what is projected.
+    log ρ is clipped (`log_ratio_bound`), and the projected gradient includes that of the entropy.
 
-    `truncate_at` is c of eq. 9, whose correction takes Q(x, a) of the summed a (Algorithm 2 prints Q(x, a_i));
-    `average` α of the average policy θ_a ← α θ_a + (1 − α) θ. `levels` are evenly spaced in [−1, 1]; None means the
-    plant's own choices if it has some, else 15. `on_policy` precedes replay by an update on the B newest segments that
-    are stored; with 0 replays this is A3C (with Q for a baseline and, with `trust_region`, Trust-A3C). Variants of
-    appendix E.4: `retrace = false` takes importance sampling, `truncation = false` c = ∞.
+    `truncate_at` is c of eq. 9; its correction uses Q(x, a) of each summed a (Algorithm 2 prints Q(x, a_i)). `average`
+    is α of the average policy θ_a ← α θ_a + (1 − α) θ. `levels` are evenly spaced in [−1, 1]; None means the plant's
+    own choices if it has some, else 15. `on_policy` adds an update on the B newest stored segments before replay; with
+    0 replays this is A3C, or Trust-A3C with `trust_region`, whose baseline comes from Q. Variants of appendix E.4:
+    `retrace = false` uses importance sampling, `truncation = false` sets c = ∞.
     """
 
     levels: int | None = None
@@ -99,7 +99,7 @@ class ACERDiscreteNumbers(NamedTuple):
 
 
 def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbers:
-    """Translate a configuration."""
+    """Return the numbers of a configuration."""
     return ACERDiscreteNumbers(
         discount=discount,
         entropy=config.entropy,
@@ -116,7 +116,7 @@ class ACERDiscrete(Learner):
     """M independent learners with policy, average policy and critic networks.
 
     Raises:
-        UserError: there are more than 1000 actions, or the plant has others.
+        UserError: more than 1000 actions, or levels that differ from the plant's choices.
 
     Attributes:
         table: float32 `[n, A]`, the actions.
@@ -146,7 +146,7 @@ class ACERDiscrete(Learner):
         ActionLevels(config.levels, actions.size, actions.choices)
 
     def perturb(self, observation: AnyFloats) -> Explored:
-        """Return a sample of the policy `[M, A]` with the draw of the current step, and its probabilities to store."""
+        """Return a sample of the policy `[M, A]`, by the draw of this step, and the probabilities to store."""
         probability = self.probability(observation[:, None])[:, 0]
         choice = _chosen(probability, self.exploration.drawn[:, 0])
         action = self._actions(choice, probability)
@@ -237,7 +237,7 @@ def probabilities(logits: AnyFloats, pi: Floats, log_pi: Floats) -> None:
 
 @kernel
 def at_least(probability: float) -> float:
-    """Return a probability that can be divided by; NaN stays."""
+    """Return the probability, or `_LEAST` if it is smaller; NaN stays."""
     return _LEAST if probability < _LEAST else probability
 
 
@@ -248,8 +248,8 @@ def policy_gradient(
 ) -> None:  # fmt: skip
     """Write g `[n]`, the gradient with respect to the probabilities of one state (eq. 9).
 
-    `likely` is min(c, ρ) (Q_ret − V) of the stored action; Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V) corrects it;
-    the entropy's gradient, −(log π + 1), is added.
+    `likely` is min(c, ρ) (Q_ret − V) of the stored action. The correction Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V)
+    and the entropy's gradient, −(log π + 1), are added.
     """
     v = 0.0
     for i in range(pi.size):

@@ -35,11 +35,11 @@ class DDPGConfig(Settings):
     """Settings with the paper's values; the paper does not state `tau` and prints `l2` = 5e-3.
 
     With the printed `l2`, coupled into Adam, learning degrades after a few hundred episodes; the default is 0.
-    `l2_form` is its form: on all parameters of the critic through Adam's gradient (`coupled`) or in addition to it
-    (`decoupled`), or through the gradient on weights alone (`weights`), as in the authors' fork of OpenAI Baselines for
-    the paper's Roboschool results. With a `memory` the action joins the critic right after it, whatever `action_layer`
-    is. `layer_norm` normalises every hidden layer before its activation. `output_bound` bounds the last layers' first
-    weights and biases. The paper's Roboschool networks have both, with a bound of 3e-3 (section 8.5).
+    `l2_form`: it acts on all parameters of the critic, through Adam's gradient (`coupled`) or directly (`decoupled`),
+    or through the gradient on weights but not on biases (`weights`), as in the authors' fork of OpenAI Baselines for
+    the paper's Roboschool results. With a `memory`, the action joins the critic right after the LSTM, whatever
+    `action_layer` is. `layer_norm` normalises every hidden layer before its activation. `output_bound` bounds the last
+    layers' initial weights and biases. The paper's Roboschool networks have both, with a bound of 3e-3 (section 8.5).
     """
 
     actor_hidden: Widths = (50, 50)

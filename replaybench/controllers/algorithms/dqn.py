@@ -25,10 +25,10 @@ from replaybench.runtime.kernel import kernel
 class DQNConfig(Settings):
     """Settings; 15 levels, both ε, `decay_episodes` and `copy_every` (updates) are those of the 2018 paper.
 
-    The rest is not stated there. Every action dimension has `levels` evenly spaced values in [−1, 1], and all their
-    combinations are the choices; None means the plant's own choices if it has some, else 15. The loss is ½ δ², linear
-    beyond |δ| = `huber`; None keeps it quadratic. With `double` the network chooses the successor's action and the
-    target network values it (van Hasselt et al. 2016).
+    That paper does not state the others. Every action dimension has `levels` evenly spaced values in [−1, 1], and all
+    their combinations are the choices; None means the plant's own choices if it has some, else 15. The loss is ½ δ²,
+    linear beyond |δ| = `huber`; None keeps it quadratic. With `double` the network chooses the successor's action and
+    the target network values it (van Hasselt et al. 2016).
     """
 
     hidden: Widths = (64, 64)
@@ -50,11 +50,11 @@ class DQNConfig(Settings):
 class DQN(Learner):
     """M independent Q-networks with an output for each choice.
 
-    The choice is read from the stored action: the nearest one. Synthetic experiences and those of other learners can
-    therefore be replayed.
+    A stored action counts as the nearest choice. Synthetic experiences and those of other learners can therefore be
+    replayed.
 
     Raises:
-        UserError: fewer than 2 levels, more than 1000 choices, or other levels than the plant has.
+        UserError: fewer than 2 levels, more than 1000 choices, or levels that differ from the plant's choices.
 
     Attributes:
         choices: `[K, A]`, the last dimension changing fastest.
@@ -129,9 +129,9 @@ def _update(
     copy_every: int, first: int,
     delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Updates of every member, counted from `first`.
+    """Update every member, counting updates from `first`.
 
-    δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), a* the best of Q⁻ or, doubly, Q.
+    δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), where a* maximises Q⁻(s′, ·) or, with `double`, Q(s′, ·).
     """
     net, target, tape, batch = critic.network, critic.target, critic.tape, x.action.shape[1]
     dtype, kind = net.parameters.dtype, net.parameters.dtype.type

@@ -31,11 +31,11 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True, kw_only=True)
 class NAFConfig(Settings):
-    """Settings that learn on the pendulum.
+    """Settings with which NAF learns on the pendulum.
 
     The paper has 2 × 128 units, batches of 256, one update per step and a rate of 1e-4, for a thousand times as many
     steps. It prints the quadratic form without the ½ of the authors' public code and of Gu et al. (2016) (`half`). L's
-    diagonal is made positive by exp (Gu et al.) or softplus. Where tanh does not bound the mean (`bounded`), the policy
+    diagonal is made positive by exp (Gu et al.) or softplus. If tanh does not bound the mean (`bounded`), the policy
     is clipped to ±1.
     """
 
@@ -55,7 +55,7 @@ class NAFConfig(Settings):
 
 
 class NAF(Learner):
-    """M independent networks with target networks: V, the best action m, and L of the advantage.
+    """M independent networks for V, the best action m, and L of the advantage, with target networks.
 
     ReF-ER needs Gaussian exploration.
     """
@@ -94,7 +94,7 @@ class NAF(Learner):
 
 
 class AdvantageForm(NamedTuple):
-    """The meaning of outputs: c, whether m = tanh(output), whether the diagonal is softplus(output) or exp."""
+    """How outputs are read: the factor c, whether m = tanh(output), whether L's diagonal is softplus or exp."""
 
     c: float
     bounded: bool
@@ -118,9 +118,9 @@ def means(outputs: AnyFloats, form: AdvantageForm, mean: AnyFloats) -> None:
 def action_values(
     outputs: AnyFloats, action: AnyFloats, mean: AnyFloats, form: AdvantageForm, q: AnyFloats, d_q: AnyFloats
 ) -> None:
-    """Write Q(s, a) `[B]` of actions `[B, A]`, and its gradient to the outputs, both `[B, 1 + A + A(A + 1)/2]`.
+    """Write Q(s, a) `[B]` of actions `[B, A]`, and its gradient d_q to the `outputs` of the network.
 
-    With e = a − m and u = Lᵀe it is ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u. `mean` is what `means` wrote.
+    With e = a − m and u = Lᵀe, ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u. `mean` is the result of `means`.
     """
     batch, actions = action.shape
     kind = outputs.dtype.type
@@ -159,7 +159,7 @@ def action_values(
 
 @kernel
 def _positive(x: float, softplus: bool) -> Any:
-    """Return exp(x), or log(1 + exp(x)), whose slope is 1 − exp(−itself)."""
+    """Return exp(x), or with `softplus` y = log(1 + exp(x)), whose slope is 1 − exp(−y)."""
     if softplus:
         return np.log1p(np.exp(-np.abs(x))) + (x if x > 0 else x - x)
     return np.exp(x)

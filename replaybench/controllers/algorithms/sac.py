@@ -38,9 +38,9 @@ class SACConfig(Settings):
     """Settings. The paper's rates are 3e-4, with 256-256 units and batches of 256, which is slow on these plants.
 
     `version = "first"` has a value network, whose target network gives the targets. `temperature` is the weight α of
-    the entropy; None learns it towards the entropy −A, from `first_temperature` on. The first version has a fixed one,
-    0.2 in units of the scaled reward in the studies of replay that use it. In the first `warmup_episodes` episodes
-    (iterations, if updates follow steps) actions are uniformly random and nothing is learned.
+    the entropy; None learns it towards the entropy −A, from `first_temperature` on. The first version needs a fixed
+    temperature; studies of replay that use it have 0.2, in units of the scaled reward. In the first `warmup_episodes`
+    episodes (iterations, if updates follow steps) actions are uniformly random and nothing is learned.
     """
 
     version: Literal["present", "first"] = "present"
@@ -138,7 +138,7 @@ class SAC(Learner):
         return {"temperature": elementwise.exp(self.log_temperature.parameters[:, 0])}
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return the networks layer by layer; the actor's last layer gives μ, `log_std` is separate."""
+        """Return the networks layer by layer; the actor's last layer outputs μ, and `log_std` is separate."""
         named, actions = super().weights(), self.task.action_size
         last = len(self.config.actor_hidden)
         for part in ("weight", "bias"):
@@ -240,10 +240,7 @@ def update_present(
     workspace: TwinWorkspace,
     x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by the present version (2018b, Algorithm 1), from number `first`.
-
-    ε is drawn for successors, then for states.
-    """
+    """Update every member by the present version (2018b, Algorithm 1), counting updates from `first`."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type
     pi, noise = np.empty((batch, actions), workspace.q.dtype), np.empty((batch, actions), workspace.q.dtype)
@@ -293,9 +290,9 @@ def update_first(
     """Update every member by the first version of SAC, with a value network, counting updates from `first`.
 
     It is Algorithm 1 of Haarnoja et al. (2018a) with the losses of equations 5 (value), 7 (critics) and 12 (policy). In
-    5 and 12 the value of an action is the smaller of both critics'. All gradients are taken at the weights before the
-    update. Instead of scaling rewards as in the paper, the temperature scales the entropy. Wang & Ross (2019) and Sun
-    et al. (2020) test their replay strategies with this version.
+    equations 5 and 12, the value of an action is the smaller one of both critics. All gradients are taken at the
+    weights before the update. Instead of scaling rewards as in the paper, the temperature scales the entropy. Wang &
+    Ross (2019) and Sun et al. (2020) test their replay strategies with this version.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type

@@ -15,13 +15,13 @@ from replaybench.runtime.kernel import kernel
 
 
 class Segments(NamedTuple):
-    """B segments of up to K steps of every member; row b·K + t is step t of segment b. For U updates, M·U rows for M.
+    """B segments of up to K steps of every member; row b·K + t is step t of segment b. For U updates, M is M·U.
 
     Attributes:
         observation: `[M, B·K + B, S]`, normalised; the last B rows are the successors of the segments' last steps.
         action: `[M, B·K, A]`.
         reward: float64 `[M, B·K]`, scaled for learning.
-        goes_on: `[M, B]`, whether the successor of the last step has a value, as after no termination.
+        goes_on: `[M, B]`, whether the episode did not terminate with the segment's last step.
         length: int64 `[M, B]`, number of steps of each segment; the other rows are zero.
         weight, actor_weight: `[M, B]`.
         rate_factor: `[M]`.
@@ -101,7 +101,7 @@ def retrace(
 ) -> None:
     """Write Q_ret(x_t, a_t) = r_t + γ (ρ̄_{t+1} [Q_ret − Q](x_{t+1}, a_{t+1}) + V(x_{t+1})) (eq. 5), `[T]` each.
 
-    The last step continues with `bootstrap`, V of the state after it or 0 at termination. With trace 1 this is Q_opc
+    After the last step follows `bootstrap`, V of the next state or 0 at termination. With trace 1 this is Q_opc
     (eq. 21); with trace 0 a one-step target; with q = v = 0 and trace ρ plain importance sampling,
     R_t = r_t + γ ρ_{t+1} R_{t+1} (appendix E.4, which omits γ); with q = v = 0 and trace 1 the discounted return.
     """
@@ -113,7 +113,7 @@ def retrace(
 
 @kernel
 def traces(log_ratio: Floats, power: float, cap: float, out: Floats) -> None:
-    """Write min(cap, ρ^power) `[T]`; power 1/d and cap 1 are section 5.1's for d action dimensions."""
+    """Write min(cap, ρ^power) `[T]`; section 5.1 has power 1/d, for d action dimensions, and cap 1."""
     for t in range(log_ratio.size):
         out[t] = capped(np.exp(power * log_ratio[t]), cap)
 
@@ -122,8 +122,8 @@ def traces(log_ratio: Floats, power: float, cap: float, out: Floats) -> None:
 def truncated_weights(log_ratio: Floats, cap: float, carry: float, out: Floats) -> None:
     """Write the importance weights of policy gradients, `[T]`.
 
-    With carry 0 they are marginal, min(c, ρ_t) (eq. 7); with carry 1 those of the rest of the trajectory,
-    min(c, Π_{i ≥ t} ρ_i) (appendix E.2).
+    With carry 0 they are min(c, ρ_t) (eq. 7), with carry 1 those of the rest of the trajectory, min(c, Π_{i ≥ t} ρ_i)
+    (appendix E.2).
     """
     total = 0.0
     for t in range(log_ratio.size - 1, -1, -1):

@@ -29,7 +29,7 @@ class TD3Config(Settings):
 
     The paper has 400-300 units, batches of 100 and one update per step for tasks with far more dimensions. It explores
     with white noise of 0.1, with which half of the learners fail on the pendulum; the default is the correlated process
-    of the 2018 benchmarks. `smoothing` is the standard deviation of the noise in the target's action. In the first
+    of de Bruin et al. (2018). `smoothing` is the standard deviation of the noise in the target's action. In the first
     `warmup_episodes` episodes (iterations, if updates follow steps) actions are uniformly random and nothing is
     learned.
     """
@@ -57,7 +57,7 @@ class TD3(Learner):
     supports_chunks = True
     actor: PopulationMLP
     imitation = np.nan
-    """Weight of the critic against imitation; without imitation NaN."""
+    """Weight α of the critic against imitation; NaN without imitation."""
 
     def __init__(self, config: TD3Config, setting: LearnerSetting) -> None:
         s, a = setting.task.observation_size, setting.task.action_size
@@ -67,14 +67,12 @@ class TD3(Learner):
         super().__init__(config, setting, shapes, rates, targets=shapes)
         self.actor, self.critic, _ = self.networks.values()
         self.random_actions, self.smoothing_stream = RandomActions(setting), setting.stream("update")
-        self._actor, self._critics = (
-            self.train_state("actor"),
-            (self.train_state("critic1"), self.train_state("critic2")),
-        )
+        self._actor, *critics = map(self.train_state, shapes)
+        self._critics = critics[0], critics[1]
         self._workspace = twin_workspace(self._critics[0].tape, config.batch_size, a, setting.dtype)
 
     def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
-        # Exploration also advances during warm-up: an episode may outlast it.
+        # Exploration also advances during warm-up, because an episode may outlast the warm-up.
         super()._advance(observation, active)
         if self.warming_up:
             self.random_actions.draw(active)
@@ -125,11 +123,11 @@ def _update(
     stream: NDArray[np.uint64],
     smoothing: float, smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Updates of every member, counted from `first`, in the order of Algorithm 1.
+    """Update every member in the order of Algorithm 1, counting updates from `first`.
 
     With `imitation` α the actor is π = argmax mean_b [λ Q₁(s_b, π(s_b)) − (π(s_b) − a_b)²], λ = α / mean_b |Q₁| without
-    gradient (Fujimoto & Gu 2021, eq. 4 and 5). Q₁ is that of π(s_b), as in the authors' code; the paper prints that of
-    the recorded actions. The square is a mean over the dimensions of actions.
+    gradient (Fujimoto & Gu 2021, eq. 4 and 5). |Q₁| is taken at π(s_b), as in the authors' code; the paper prints it at
+    the recorded actions. The square is a mean over action dimensions.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type
@@ -182,7 +180,7 @@ class TD3BCConfig(TD3Config):
 
 
 class TD3BC(TD3):
-    """M independent learners as TD3's, whose actors stay near the recorded actions."""
+    """M independent TD3 learners whose actors stay near the recorded actions."""
 
     supports_chunks = True
 

@@ -46,8 +46,8 @@ class VRACERConfig(Settings):
     """Settings with which V-RACER with ReF-ER learns on the pendulum.
 
     The paper has 2 × 128 SoftSign units, batches of 256, γ 0.995 and a rate of 1e-4, for 10⁶ steps and more. Its
-    `sigma` is an output of the network (`network`), that of the authors' public code a parameter (`free`), √0.2 at
-    first (`first_sigma`); `fixed` keeps that value. With `bounded` tanh bounds the mean; actions are never bounded.
+    `sigma` is an output of the network (`network`). In the authors' public code it is a parameter (`free`), initially
+    √0.2 (`first_sigma`); `fixed` keeps that value. With `bounded`, tanh bounds the mean; actions are never bounded.
     """
 
     hidden: Widths = (64, 64)
@@ -66,18 +66,18 @@ class VRACERConfig(Settings):
 
 
 class HeadForm(NamedTuple):
-    """The meaning of outputs: whether log σ is a separate parameter, and whether tanh bounds the mean."""
+    """How outputs are read: whether log σ is a separate parameter, and whether tanh bounds the mean."""
 
     free: bool
     bounded: bool
 
 
 class VRACER(Learner):
-    """M independent networks with outputs V, the mean of a Gaussian policy and, if `sigma` is the network's, log σ.
+    """M independent networks with outputs V, the mean of a Gaussian policy and, with sigma = "network", log σ.
 
-    Samples of the policy are stored, and used in importance weights, without bounds; the environment clips what it
-    applies. Returns are traces along stored episodes (`StoredReturns`). Without ReF-ER this is plain replay,
-    |log ρ| ≤ 7.
+    Actions are stored, and used in importance weights, without clipping; the environment clips the actions that it
+    applies. Returns are traces along stored episodes (`StoredReturns`). Without ReF-ER, importance weights are bounded
+    by |log ρ| ≤ 7 only.
     """
 
     supports_refer = True
@@ -133,7 +133,7 @@ class VRACER(Learner):
     def on_recorded_step(
         self, experience: Mapping[str, AnyFloats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
     ) -> Mapping[str, AnyFloats]:
-        """Return the traces `value`, V(s), `truncated`, `q_ret` of a recorded experience, `[M, 1]`, and its state."""
+        """Return `value`, V(s), `truncated` and `q_ret` `[M, 1]` of a recorded experience, and the recurrent state."""
         remembered = super().on_recorded_step(experience, np.zeros_like(ended), active)
         reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
         self.first_value.update(reward, terminated, ended, active)
@@ -188,7 +188,7 @@ class VRACER(Learner):
         return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Load `weights` of as many members; V is among them, so that the mean first return is not used."""
+        """Load `weights` of equally many members; they include V, so that `first_value` is not used."""
         super().load_weights(weights)
         self.first_value.taken[:] = True
 
@@ -198,16 +198,16 @@ class VRACER(Learner):
 
 
 class FirstValue:
-    """Mean discounted return of the episodes before the first update, of each member: the critic's first value.
+    """Each member's mean discounted return before the first update, which becomes the critic's initial value.
 
     A value far from 0 is learned slowly, and until then all advantages have one sign. The mean V̄ over all n steps
-    weighs each reward r[j], j steps after its episode's start, by w[j] = 1 + γ + … + γʲ; after a last step that is not
-    terminal another V̄ follows: n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last].
+    weighs each reward r[j], j steps after its episode's start, by w[j] = 1 + γ + … + γʲ. If an episode is truncated,
+    another V̄ follows its last step: n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last].
 
     Attributes:
         weighted, steps, reach: float64 `[M]`, Σ w r of unscaled rewards; n − Σ γ w[last] of finished episodes; w of the
             latest step, 0 where an episode begins.
-        taken: bool `[1]`, whether the critic uses it; nothing is collected then.
+        taken: bool `[1]`, whether the critic uses it; then nothing more is collected.
     """
 
     def __init__(self, members: int, discount: float) -> None:
@@ -242,7 +242,7 @@ def update_members(
     net: TrainState, successor_tape: AnyTape, deviation: TrainState, form: HeadForm, x: Experiences, traces: AnyFloats,
     rules: Rules, step: int, delta: AnyFloats, rho: AnyFloats, value: AnyFloats, bootstrap: AnyFloats,
 ) -> None:  # fmt: skip
-    """One update of every member, with the returns that are stored (paper, section 2: V-RACER)."""
+    """Update every member once, with the stored returns (section 2: V-RACER)."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     network, kind = net.network, net.network.parameters.dtype.type
     width = 1 + actions if form.free else 1 + 2 * actions
@@ -291,7 +291,7 @@ def policy_gradient(
 ) -> None:  # fmt: skip
     """Replace gradients of the divergence `[B, A]` by those of the policy's loss, to mean and log σ (eq. 5, 10).
 
-    The loss is the batch's mean of −β w ρ A log π(a|s) where near-policy (ρ held fixed), plus (1 − β) D_KL everywhere.
+    The loss is the batch's mean of −β w ρ A log π(a|s) at near-policy samples (ρ held fixed), plus (1 − β) D_KL at all.
     """
     batch = action.shape[0]
     kind = mean.dtype.type
@@ -323,7 +323,7 @@ def value_gradient(
 
 @kernel
 def read_policy(outputs: AnyFloats, first: AnyFloats, form: HeadForm, mean: AnyFloats, log_sigma: AnyFloats) -> None:
-    """Read mean and log σ `[B, A]` from the outputs; `first` `[A]` is log σ, or what it is at first."""
+    """Read mean and log σ `[B, A]` from the outputs; `first` `[A]` is log σ, or is added to the outputs."""
     actions = mean.shape[1]
     for b in range(mean.shape[0]):
         for i in range(actions):
@@ -335,7 +335,7 @@ def read_policy(outputs: AnyFloats, first: AnyFloats, form: HeadForm, mean: AnyF
 def _successor_values(
     network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: AnyFloats, width: int, value: AnyFloats
 ) -> None:
-    """Write V(s′) `[B]` of the samples at which an episode was cut off; leave the others."""
+    """Write V(s′) `[B]` of the samples at which an episode was truncated; leave the others unchanged."""
     kind = network.parameters.dtype
     samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, width), kind)
     nothing = np.empty((SUCCESSORS, 0), kind)

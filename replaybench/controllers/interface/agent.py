@@ -1,4 +1,4 @@
-"""The agent interface: setting of a learner, and normalisation of observations and rewards."""
+"""The task and setting of a learner, and normalisation of observations and rewards."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from replaybench.runtime.streams import Stream
 __all__ = ["Actions", "Batch", "LearnerSetting", "NormaliseConfig", "Task"]
 
 LEAST_DEVIATION: Final = 1e-2
-"""Least deviation by which observations are divided; some have not varied yet."""
+"""Smallest standard deviation by which observations are divided, because some have not varied yet."""
 
 LEAST_REWARD: Final = 1e-6
-"""Least root mean square by which rewards are divided."""
+"""Smallest root mean square by which rewards are divided."""
 
 Counts = NDArray[np.int64]
 Statistics = dict[str, NDArray[np.generic]]
@@ -33,7 +33,7 @@ Statistics = dict[str, NDArray[np.generic]]
 class NormaliseConfig(Settings):
     """Settings: whether to standardise `observations`, bounded to ±`clip` if given, and to scale `rewards`.
 
-    Scaled rewards are r / √E[r²]; their mean is not subtracted. The task's own reward scale is not used then.
+    Scaled rewards are r / √E[r²], without subtracting the mean; they replace the task's own reward scale.
     """
 
     observations: bool = False
@@ -47,9 +47,9 @@ class NormaliseConfig(Settings):
 
 
 class ObservationNormaliser:
-    """(s − mean) / deviation over all observations that a member has collected; the identity where it is off.
+    """(s − mean) / deviation over all observations that a member has collected; the identity if it is off.
 
-    The deviation is that of the population (division by n), at least `LEAST_DEVIATION`; 1 before the second one.
+    The deviation is computed with division by n, at least `LEAST_DEVIATION`, and 1 before the second observation.
 
     Attributes:
         count: int64 `[M]`.
@@ -80,14 +80,14 @@ class ObservationNormaliser:
         return normalised.astype(self.dtype).reshape(observation.shape)
 
     def state_dict(self) -> Statistics:
-        """Return the statistics by name, as views; nothing where it is off."""
+        """Return the statistics by name, as views; empty if it is off."""
         kept = {"count": self.count, "mean": self.mean, "variance": self.variance}
         kept |= {"scale": self.scale, "bound": self.bound}
         return {f"observation.{name}": array for name, array in kept.items()} if self.on else {}
 
 
 class RewardScale:
-    """r / √E[r²] over all rewards that a member has collected; the factor `fixed` where it is off.
+    """r / √E[r²] over all rewards that a member has collected; the factor `fixed` if it is off.
 
     Attributes:
         count: int64 `[M]`.
@@ -106,20 +106,20 @@ class RewardScale:
             _update_mean_square(rows, active, self.count, self.mean_square, self.factor)
 
     def restored(self, value: NDArray[Any]) -> NDArray[Any]:
-        """Return values `[M, N]` of scaled rewards in units of rewards times the fixed factor."""
+        """Convert values `[M, N]` from the unit of scaled rewards to that of rewards times the fixed factor."""
         if not self.on:
             return value
         restored: NDArray[Any] = value * (self.fixed / self.factor).astype(value.dtype)[:, None]
         return restored
 
     def state_dict(self) -> Statistics:
-        """Return the statistics by name, as views; nothing where it is off."""
+        """Return the statistics by name, as views; empty if it is off."""
         kept = {"count": self.count, "mean_square": self.mean_square, "factor": self.factor}
         return {f"reward.{name}": array for name, array in kept.items()} if self.on else {}
 
 
 class Normaliser:
-    """The statistics of a learner's observations and rewards; unscaled rewards are multiplied by `reward_scale`."""
+    """The statistics of a learner's observations and rewards; `reward_scale` is the fixed factor of rewards."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
@@ -137,7 +137,7 @@ class Normaliser:
 def _update_moments(
     rows: NDArray[Any], active: NDArray[np.bool_], count: Counts, mean: Floats, variance: Floats, scale: Floats
 ) -> None:
-    """Welford's recursion, written for the variance itself."""
+    """Update means and variances by Welford's recursion."""
     for m in range(count.size):
         if not active[m]:
             continue
@@ -175,7 +175,7 @@ class Task(NamedTuple):
     They are the sizes of observations and actions, the discount factor, and the factor by which rewards are multiplied.
 
     Attributes:
-        action_choices: how many values each action takes, evenly spaced in [−1, 1]; empty if actions are continuous.
+        action_choices: number of values of each action, evenly spaced in [−1, 1]; empty if actions are continuous.
     """
 
     observation_size: Size
@@ -186,7 +186,7 @@ class Task(NamedTuple):
 
 
 class Actions(NamedTuple):
-    """The actions of a plant, for checks before computing: their number A, and `choices` as in `Task`."""
+    """The actions of a plant, for checks before a run: their number A, and `choices` as in `Task`."""
 
     plant: str
     size: int
@@ -202,7 +202,7 @@ class LearnerSetting:
         root, members: seed of the study and member numbers `[M]`.
         frequency: control rate in Hz, for exploration with `per_second`.
         dtype: of networks; float64 for comparisons in tests.
-        refer: ReF-ER as the strategy states it (Novati & Koumoutsakos 2019); None without.
+        refer: the strategy's settings of ReF-ER (Novati & Koumoutsakos 2019); None without ReF-ER.
     """
 
     task: Task

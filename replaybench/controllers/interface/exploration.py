@@ -1,8 +1,8 @@
 """Exploration settings, parameter noise, and action densities of exploring policies.
 
-With Gaussian noise the policy that acts is π = N(m(s), σ²), with the σ of the current episode, and the behaviour is
-stored with each experience. This gives importance weights and the divergence from past behaviours (Novati &
-Koumoutsakos 2019, sections 2 and 3).
+With Gaussian noise, actions are drawn from π = N(m(s), σ²), with the σ of the current episode. This distribution, the
+behaviour μ, is stored with each experience. Importance weights and divergences from past behaviours are computed from
+it (Novati & Koumoutsakos 2019, sections 2 and 3).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class ParameterNoise(Settings):
     Every member has its own σ. At the start of each episode the distance √mean (π(s) − π̃(s))², over action dimensions
     and the member's latest `recent` observations, is compared with `target`. For the next episode σ is multiplied by
     `factor` if the distance is smaller, else divided by it (Plappert et al. 2018; numbers as in de Bruin et al. 2018).
-    This is done `adaptations` times, with weights drawn again each time; the last ones act.
+    This is done `adaptations` times, with new weights each time; the last weights act.
 
-    Readings: the paper measures the distance on a batch from the replay buffer and leaves the number of updates between
-    measurements open; here it is the latest observations, once an episode. Its code adapts σ before every update. The
-    paper does not state `initial`; this is the default of the authors' class.
+    The paper measures the distance on a batch from the replay buffer and does not state the number of updates between
+    measurements; its code adapts σ before every update. Here the distance is measured on the latest observations, once
+    per episode. The paper does not state `initial` either; the default is that of the authors' class.
     """
 
     form: Literal["parameter"] = "parameter"
@@ -58,7 +58,7 @@ class ParameterNoise(Settings):
 
 
 class RunningParameterNoise:
-    """The disturbed policies of every member.
+    """Parameter noise and the disturbed policy of every member.
 
     Attributes:
         disturbed: π̃; the actor itself until the first episode starts.
@@ -105,7 +105,7 @@ class RunningParameterNoise:
 def noisy_parameters(actor: PopulationMLP) -> NDArray[np.bool_]:
     """Return which of each member's parameters are disturbed, bool `[P]`: weights and biases.
 
-    Gains and shifts of layer normalisation are not: noise there would rescale whole layers (Plappert et al. 2018).
+    Gains and shifts of layer normalisation are not, because noise would rescale whole layers (Plappert et al. 2018).
     """
     noisy = np.zeros(actor.parameters.shape[1], np.bool_)
     for layer in range(len(actor.shape.layers)):
@@ -120,7 +120,7 @@ def _disturb(
     recent: NDArray[Any], seen: NDArray[np.int64], chosen: NDArray[np.bool_], target: float, factor: float,
     adaptations: int, sigma: NDArray[np.float64], distance: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Disturb each chosen member's actor, and adapt its σ by its latest observations, if it has some."""
+    """Disturb each chosen member's actor, and adapt its σ to its latest observations, if it has any."""
     actor, disturbed = both
     policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)
     explored = np.empty_like(policy)
@@ -160,11 +160,11 @@ def _remember_observations(
 __all__ = ["ExplorationConfig", "GaussianNoise", "ParameterNoise", "ProcessNoise", "make_exploration"]
 
 ExplorationConfig: TypeAlias = ProcessNoise | GaussianNoise | ParameterNoise
-"""A table of settings names its `form`; without one, it is the first."""
+"""The `form` in a table of settings selects one of these; the default is the first."""
 
 
 def make_exploration(config: ExplorationConfig, setting: LearnerSetting, actor: Population) -> Exploration:
-    """Return the exploration of a population whose policies are the outputs of `actor`, which is initialised."""
+    """Return the exploration of a population; `actor`, already initialised, computes its policies."""
     root, members, actions = setting.root, setting.members, setting.task.action_size
     match config:
         case ProcessNoise():
@@ -199,9 +199,9 @@ class Density:
         refer: the rules of ReF-ER.
 
     Attributes:
-        known: whether the density is known: the noise is Gaussian and not clipped.
+        known: whether the density is known, because the noise is Gaussian and not clipped.
         fields: fields to store with each experience.
-        traces: the rule of traces that counts far-policy steps; None without ReF-ER.
+        traces: the trace rule that counts far-policy steps; None without ReF-ER or a known density.
         names: names of the metrics.
     """
 
@@ -218,7 +218,7 @@ class Density:
 
     @property
     def log_sigma(self) -> NDArray[np.float64]:
-        """log σ of each member's present policy, `[M]`."""
+        """log σ of each member's current policy, `[M]`."""
         return elementwise.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
 
     def metrics(

@@ -20,7 +20,7 @@ from replaybench.runtime.streams import Stream, next_double, next_normal
 
 
 class Explored(NamedTuple):
-    """Actions that explore.
+    """Actions with exploration.
 
     Attributes:
         action: float32 `[M, A]`.
@@ -40,13 +40,13 @@ class Exploration(Protocol):
         """Begin training episode `episode` (from 0) of the chosen `members` `[M]`; the others continue theirs."""
 
     def advance(self, observation: Any, active: Bools) -> None:
-        """Draw for the next step of the `active` `[M]` members, at normalised observations `[M, S]`.
+        """Draw random numbers for the next step of the `active` `[M]` members, at normalised observations `[M, S]`.
 
         The other members draw nothing, so that their next episode does not depend on how long others continue.
         """
 
     def disturb(self, action: Any, observation: Any) -> Explored:
-        """Return policy actions `[M, A]` at observations `[M, S]`, disturbed by the draws of this step."""
+        """Return the policy's actions `[M, A]` at observations `[M, S]`, disturbed by the draws of this step."""
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return the arrays that the next draws depend on, by name; a resumed run overwrites them in place."""
@@ -71,7 +71,7 @@ def draw_uniform(stream: NDArray[np.uint64], active: Bools, drawn: Floats) -> No
 
 
 class PolicyDraws:
-    """The random numbers by which a stochastic policy acts: `drawn` float64 `[M, width]`, of this step."""
+    """The random numbers with which a stochastic policy draws actions: `drawn` float64 `[M, width]`, for this step."""
 
     def __init__(self, setting: LearnerSetting, width: int, draw: Callable[..., None] = draw_normal) -> None:
         self.stream, self._draw = setting.stream("exploration"), draw
@@ -91,8 +91,8 @@ class PolicyDraws:
 class ProcessNoise(Settings):
     """u ← u + diffusion · N(0, 1) − friction · u, temporally correlated and decaying (de Bruin et al. 2018, B.2).
 
-    The paper prints 5.14 and 0.3 under names that are swapped with respect to custom; this is the printed form. The
-    state u is never clipped. The noise is clip(u, ±1) times the amplitude, which falls linearly from `first_amplitude`
+    The paper calls 5.14 and 0.3 by names that usually mean the opposite; this is the formula as printed. The state u is
+    never clipped. The noise is clip(u, ±1) times the amplitude, which falls linearly from `first_amplitude`
     at the first episode to `last_amplitude` at episode `decay_episodes`. With `per_second` the constants are converted
     from 50 Hz to the control rate; by default they hold per sample.
     """
@@ -136,7 +136,7 @@ class RunningProcess:
 
 
 def decayed(first: float, last: float, episodes: int, episode: int) -> float:
-    """Return a value that falls linearly from `first` at episode 0 to `last` at the `episodes`-th, and stays."""
+    """Return a value that falls linearly from `first` at episode 0 to `last` at the `episodes`-th, and then stays."""
     return first + min(1.0, episode / max(1, episodes - 1)) * (last - first)
 
 
@@ -163,7 +163,7 @@ def _disturb(
     action: NDArray[Any], scale: Floats, noise: Floats, noise_bound: float, bound: float, explored: Floats32,
     deviation: Floats32,
 ) -> None:  # fmt: skip
-    """Compute `disturbed`; NaN passes."""
+    """Kernel of `disturbed`; NaN stays."""
     for m in range(action.shape[0]):
         distance = np.float32(0)
         for a in range(action.shape[1]):
@@ -178,9 +178,9 @@ class GaussianNoise(Settings):
     """a = π(s) + σ · N(0, 1), independent in every sample and dimension (σ = 0.2 in Novati & Koumoutsakos 2019).
 
     σ falls linearly from `sigma` at the first episode to `last_sigma` at episode `decay_episodes`; without `last_sigma`
-    it is constant. `truncate` = c draws within ±cσ; use 3 with ReF-ER. The importance weight of an action z σ from the
-    mean changes by exp(z Δ/σ) when the mean moves by Δ, so that the few with large |z| would become far-policy at
-    once. Truncation raises the density by a constant, which cancels in importance weights.
+    it is constant. `truncate` = c limits draws to ±cσ; use 3 with ReF-ER. If the mean moves by Δ, the importance weight
+    of an action z σ away from it changes by exp(z Δ/σ), so that the few actions with large |z| would become far-policy
+    at once. Truncation raises the density by a constant, which cancels in importance weights.
 
     Actions are stored and returned unclipped, because a clipped action has no Gaussian density; the environment clips
     what it applies. `clip` bounds them to ±1, for learners that use no density.
@@ -220,7 +220,7 @@ class RunningGaussian:
     def disturb(self, action: Any, observation: Any) -> Explored:
         """Return action + noise for policy actions `[M, A]`.
 
-        Unclipped, the extras are the density: `behaviour_mean` and `behaviour_log_sigma`, both `[M, A]`.
+        Without clipping, the extras describe the density: `behaviour_mean` and `behaviour_log_sigma`, both `[M, A]`.
         """
         explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
         if self.config.clip:
@@ -257,7 +257,7 @@ class RandomActions:
         return (2.0 * self._uniform - 1.0).astype(np.float32)
 
     def draw(self, active: Bools) -> None:
-        """Draw another action for each `active` `[M]` member."""
+        """Draw a new action for each `active` `[M]` member."""
         draw_uniform(self.stream.state, active, self._uniform)
 
     def explored(self, greedy: Any) -> Explored:

@@ -1,7 +1,7 @@
 """The state of recurrent networks while acting, and the segments from which they learn.
 
-Without settings the state is empty, networks are feed-forward, and all functions pass observations through, so that a
-learner is written once.
+Without settings, the state is empty and networks are feed-forward. Learners therefore need no separate code for
+recurrent networks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Memory:
     Attributes:
         size: H, 0 for feed-forward networks.
         before, after: `[M, H]`, states before and after the current step of each member.
-        fields, window: fields to store, and how many steps are replayed with each sample.
+        fields, window: fields to store, and number of steps that are replayed with each sample.
     """
 
     def __init__(self, config: MemoryConfig | None, networks: Mapping[str, Population]) -> None:
@@ -41,8 +41,8 @@ class Memory:
                 self.spans[name] = slice(self.size, self.size + network.shape.state_size)
                 self.size += network.shape.state_size
         any_network = next(iter(networks.values()))
-        self.kind = any_network.parameters.dtype
-        self.before, self.after = (np.zeros((len(any_network.parameters), self.size), self.kind) for _ in range(2))
+        self.dtype = any_network.parameters.dtype
+        self.before, self.after = (np.zeros((len(any_network.parameters), self.size), self.dtype) for _ in range(2))
         self.stored = config is not None and config.start == "stored"
         self.fields = {FIELD: self.size} if self.stored else {}
         self.window = 1 if config is None else config.steps
@@ -53,7 +53,7 @@ class Memory:
         return self.before[:, None] if self.size else None
 
     def tape(self, name: str, segments: int) -> AnyTape:
-        """Allocate arrays for one member's passes of a network over a number of segments."""
+        """Allocate the work space of a network for passes over a number of segments."""
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or self.config is None:
             return network.tape(segments)
@@ -63,35 +63,35 @@ class Memory:
         """Reset the state of these members `[M]`, whose next step is the first of an episode."""
         self.before[members], self.after[members] = 0, 0
 
-    def advance(self, seen: AnyFloats, active: NDArray[np.bool_]) -> None:
+    def advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
         """Update the state of the `active` `[M]` members with normalised observations `[M, S]`."""
         if self.size:
             self.before[active] = self.after[active]
-            self.after[active] = self.next(seen[:, None], self.before[:, None])[active, 0]
+            self.after[active] = self.next(observation[:, None], self.before[:, None])[active, 0]
 
-    def next(self, seen: AnyFloats, state: AnyFloats) -> AnyFloats:
+    def next(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
         """Return the states `[M, N, H]` after normalised observations `[M, N, S]`."""
         states = [
-            network.step(seen, state[:, :, self.spans[name]])[1]
+            network.step(observation, state[:, :, self.spans[name]])[1]
             for name, network in self.networks.items()
             if isinstance(network, PopulationRecurrent)
         ]
         return np.concatenate(states, axis=2)
 
     def evaluate(
-        self, name: str, seen: AnyFloats, state: AnyFloats | None, action: AnyFloats | None = None
+        self, name: str, observation: AnyFloats, state: AnyFloats | None, action: AnyFloats | None = None
     ) -> AnyFloats:
         """Return a network's outputs `[M, N, out]` for normalised observations `[M, N, S]` and actions `[M, N, A]`.
 
-        Without a state `[M, N, H]`, an episode begins with each observation.
+        Without a state `[M, N, H]`, each observation is the first of an episode.
         """
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or state is None:
-            return network(seen, action)
-        return network.step(seen, state[:, :, self.spans[name]], action)[0]
+            return network(observation, action)
+        return network.step(observation, state[:, :, self.spans[name]], action)[0]
 
     def with_memory(self, explored: Explored) -> Explored:
-        """Return actions that explore with the state to store."""
+        """Add the state to store to the fields of exploring actions."""
         return explored._replace(extras={**explored.extras, **self.remembered()}) if self.stored else explored
 
     def remembered(self) -> dict[str, AnyFloats]:
@@ -99,7 +99,7 @@ class Memory:
         return {FIELD: self.before.astype(np.float32)} if self.stored else {}
 
     def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return which of a learner's metrics are known: `kl` only if states are stored."""
+        """Return the metrics that can be computed; `kl` needs stored states."""
         return names if self.config is None or self.stored else tuple(name for name in names if name != "kl")
 
     def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:
@@ -109,10 +109,10 @@ class Memory:
         window = batch.window
         assert window is not None
         members, samples, steps, size = window.observation.shape
-        seen = np.zeros((members, samples, steps + 1, size), self.kind)
-        seen[:, :, :steps] = window.observation
-        np.put_along_axis(seen, window.length[:, :, None, None], batch.next_observation[:, :, None], axis=2)
-        histories = Histories(normalise(seen), window.length, window.memory.astype(self.kind))
+        observation = np.zeros((members, samples, steps + 1, size), self.dtype)
+        observation[:, :, :steps] = window.observation
+        np.put_along_axis(observation, window.length[:, :, None, None], batch.next_observation[:, :, None], axis=2)
+        histories = Histories(normalise(observation), window.length, window.memory.astype(self.dtype))
         return histories, histories._replace(length=window.length + 1)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:

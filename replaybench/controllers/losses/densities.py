@@ -14,7 +14,7 @@ from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
 
 LOG_RHO_BOUND: Final = 7.0
-"""Bound on |log ρ|, as in the public code of Novati & Koumoutsakos (2019): far beyond what counts as near-policy."""
+"""Bound on |log ρ|, as in the public code of Novati & Koumoutsakos (2019): far outside the near-policy range."""
 
 
 @kernel
@@ -49,10 +49,10 @@ def divergence_gradient(
     d_mean: AnyFloats,
     d_log_sigma: AnyFloats,
 ) -> None:
-    """Write the gradient of each sample's divergence to π's mean and log σ; all arrays are `[B, A]`.
+    """Write the gradient of each sample's divergence with respect to π's mean and log σ; all arrays are `[B, A]`.
 
-    With `mu_pi` it is that of D_KL(μ‖π) = Σ log(σ/σ_μ) + (σ_μ² + (m_μ − m)²)/2σ² − ½ (Novati & Koumoutsakos 2019,
-    eq. 11), else of D_KL(π‖μ), in which π and μ change places.
+    With `mu_pi` the divergence is D_KL(μ‖π) = Σ log(σ/σ_μ) + (σ_μ² + (m_μ − m)²)/2σ² − ½ (Novati & Koumoutsakos 2019,
+    eq. 11), otherwise D_KL(π‖μ), in which π and μ are exchanged.
     """
     one = mean.dtype.type(1)
     for b in range(mean.shape[0]):
@@ -70,7 +70,7 @@ def divergence_gradient(
 
 
 def divergence(mean: AnyFloats, log_sigma: AnyFloats, mu_mean: AnyFloats, mu_log_sigma: AnyFloats) -> AnyFloats:
-    """Return D_KL(μ‖π) `[…]` of distributions with parameters `[…, A]`, far off policy as well."""
+    """Return D_KL(μ‖π) `[…]` of Gaussians with parameters `[…, A]`; distant ones are not bounded."""
     wider = elementwise.exp(2 * (mu_log_sigma - log_sigma))
     spread = wider + ((mu_mean - mean) * elementwise.exp(-log_sigma)) ** 2
     summed: AnyFloats = (log_sigma - mu_log_sigma + (spread - 1) / 2).sum(axis=-1)

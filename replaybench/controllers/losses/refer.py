@@ -1,6 +1,6 @@
 """ReF-ER: rules for far-policy experiences, their count, and stored returns (Novati & Koumoutsakos 2019).
 
-Retrace with Q := V (Novati & Koumoutsakos 2019, eq. 6 to 8, after Munos et al. 2016); a step has its own reward:
+Returns follow Retrace with Q := V (eq. 6 to 8, after Munos et al. 2016), where r[t] is the reward of step t:
 
     Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])
 
@@ -22,7 +22,7 @@ from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.kernel import kernel
 
 RHO_LIMIT: Final = 1e3
-"""Bound on ρ where Rule 2 is alone (section 5.3)."""
+"""Bound on ρ if Rule 2 is used without Rule 1 (section 5.3)."""
 
 
 class Rules(NamedTuple):
@@ -30,10 +30,11 @@ class Rules(NamedTuple):
 
     Attributes:
         c_max: ρ in (1/c_max, c_max) is near-policy.
-        mask, pull: Rule 1, far-policy samples give no gradient ĝ; Rule 2, the divergence is penalised.
-        mu_pi: whether this is D_KL(μ‖π), else D_KL(π‖μ).
+        mask: whether Rule 1 is used: far-policy samples give no gradient ĝ.
+        pull: whether Rule 2 is used: the divergence is penalised.
+        mu_pi: whether the divergence is D_KL(μ‖π); otherwise D_KL(π‖μ).
         limit: bound on ρ.
-        beta: float64 `[M]`.
+        beta: β, float64 `[M]`.
     """
 
     c_max: float
@@ -51,7 +52,7 @@ class ReFER:
         settings: those of the strategy, or None. Without settings no rule applies, and β stays 1; c_max = 5 then only
             defines which experiences are far-policy.
         members: M.
-        learning_rate: step of β unless the settings have one.
+        learning_rate: the step size of β, unless the settings state one.
     """
 
     def __init__(self, settings: Any, members: int, learning_rate: float) -> None:
@@ -77,7 +78,7 @@ class ReFER:
         return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
 
     def slowed(self, rate_factor: NDArray[np.float32], update: int) -> NDArray[np.float32]:
-        """Return factors on learning rates `[M]`, annealed as of update t."""
+        """Return factors on learning rates `[M]`, annealed for update t."""
         return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
     def c_max(self, update: int) -> float:
@@ -87,8 +88,8 @@ class ReFER:
     def move_beta(self, far_fraction: NDArray[np.float64], update: int) -> None:
         """Move β after update t (eq. 12), given n_far/N `[M]`, if Rule 2 applies.
 
-        β moves towards 0 where more than D of the stored experiences are far-policy, else towards 1. The step is
-        written for 1 − β where that shrinks, so that both fixed points are exact.
+        β moves towards 0 if the far-policy fraction of stored experiences exceeds D, else towards 1. If it rises, the
+        step is computed for 1 − β, so that both fixed points are exact.
         """
         if self.pull:
             eta = self.learning_rate * self.annealed(update) if self.beta_rate is None else self.beta_rate
@@ -111,10 +112,10 @@ def gives_gradient(rho: float, rules: Rules) -> bool:
 Counts = NDArray[np.int64]
 
 RHO, FAR = 0, 1
-"""Places of the two numbers in the traces of every rule."""
+"""Indices of these two numbers in the traces of both rules."""
 
 RECOUNT: Final = 1000
-"""Updates between exact counts."""
+"""Number of updates between full recounts of far-policy steps."""
 
 
 class FarCount(TraceRule):
@@ -150,7 +151,7 @@ class FarCount(TraceRule):
     def annotated(
         self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Write the samples' ρ, `annotations["rho"]` `[M, B]`, count, and move β."""
+        """Write the samples' ρ, `annotations["rho"]` `[M, B]`, and update the counts and β."""
         update = int(self.steps[0])
         c_max = self.refer.c_max(update)
         _write_rho(values, idx, annotations["rho"], c_max, self.far)
@@ -182,7 +183,7 @@ def _write_rho(values: Floats32, idx: Slots, rho: NDArray[np.floating], c_max: f
 
 @kernel
 def _recount_far(values: Floats32, stored: Counts, c_max: float, far: Counts) -> None:
-    """Count all stored steps, which fill the first slots, by the current c_max."""
+    """Recount far-policy steps with the current c_max; stored steps are in the first slots."""
     for m in range(stored.size):
         far[m] = 0
         for slot in range(stored[m]):
@@ -199,10 +200,10 @@ ONE = np.float32(1)
 class StoredReturns(FarCount):
     """The traces `rho`, `far`, `value` V, `q_ret`, `reward` and `truncated`, 1 where an episode was truncated.
 
-    If the successor of a step is not stored, the bootstrap is in its `q_ret` alone: 0 after termination; V(s′) where
-    the episode was truncated, updated whenever that step is replayed; V(s′) of a discarded successor; the latest
-    V_tbc of one that was evicted. An experience must have the fields `value`, V(s) when it was collected, `truncated`,
-    and, if it ends an episode, `q_ret`. `scale` `[M]` is the factor on each member's rewards.
+    If a step's successor is not stored, its `q_ret` contains the bootstrap. This is 0 after termination; V(s′) after
+    truncation, updated whenever the step is replayed; V(s′) if the successor was discarded; and the successor's latest
+    V_tbc if it was evicted. An experience must have the fields `value` (V(s) at collection), `truncated` and, if it
+    ends an episode, `q_ret`. `scale` `[M]` is the factor on each member's rewards.
     """
 
     names = ("rho", "far", "value", "q_ret", "reward", "truncated")
@@ -222,7 +223,7 @@ class StoredReturns(FarCount):
         values[m, last[m], Q_RET] = self.scale[m].astype(np.float32) * reward + self.discount * value
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Derive the returns of the predecessors of the steps in `slots` `[M]` before these are evicted."""
+        """Compute the returns of all earlier steps of the episodes of `slots` `[M]`, which are then evicted."""
         super().evicting(values, previous, next, slots)
         _sweep_all(values, previous, slots, self.discount, self.scale)
 
@@ -238,7 +239,7 @@ class StoredReturns(FarCount):
     def annotated(
         self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any]
     ) -> None:
-        """Write the samples' `rho` and `value` `[M, B]`, and where truncated `bootstrap`, V(s′); renew returns."""
+        """Write the samples' `rho` and `value` `[M, B]`, and `bootstrap`, V(s′), if truncated; update returns."""
         super().annotated(values, previous, next, idx, annotations)
         renewed = annotations["value"], annotations["bootstrap"]
         _renew_values(values, previous, idx, *renewed, self.discount, self.scale)
@@ -255,7 +256,7 @@ def earlier_return(
 
 @kernel
 def _sweep(values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
-    """Compute all returns before a step, back to the first linked one."""
+    """Compute the returns of all steps that are linked before a step, backwards."""
     while previous[m, slot] >= 0:
         step, before = values[m, slot], values[m, previous[m, slot]]
         before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)
@@ -281,7 +282,7 @@ def _renew_values(
     discount: np.float32,
     scale: NDArray[np.float64],
 ) -> None:
-    """Write the samples' values, then sweep back from all of them."""
+    """Write the samples' values, then recompute returns backwards from all samples."""
     slots = np.empty(idx.shape[1], np.int64)
     for m in range(idx.shape[0]):
         factor, count = np.float32(scale[m]), 0
@@ -301,11 +302,11 @@ def _renew_values(
 def _sweep_from(
     steps: NDArray[np.float32], previous: NDArray[np.int32], slots: Slots, discount: np.float32, scale: np.float32
 ) -> None:
-    """Sweep from the steps of one member in `slots`, which ascend; `steps` is flat, `[N · K]`.
+    """Recompute returns backwards from one member's steps in ascending `slots`; `steps` is flat, `[N · K]`.
 
-    A sweep stops where it changes nothing: earlier steps are consistent, or belong to another sweep. The latest step
-    of an episode is swept first. A sweep is a chain of dependent sums; a few lanes, each with neighbouring slots, take
-    turns of a few steps, so that their chains overlap. Unsigned indices avoid tests for negative ones.
+    A sweep stops where a return does not change: earlier returns are consistent, or another sweep updates them. Later
+    steps are swept first. A sweep is a chain of dependent sums. Therefore a few lanes, each with neighbouring slots,
+    take turns of a few steps, so that their chains overlap. Unsigned indices avoid tests for negative ones.
     """
     at, start, end = np.empty(LANES, np.uint64), np.empty(LANES, np.int64), np.empty(LANES, np.int64)
     share, lanes = -(-slots.size // LANES), 0

@@ -19,11 +19,11 @@ from replaybench.runtime.kernel import kernel
 class Experiences(NamedTuple):
     """The arrays of a batch, as compiled updates take them: M rows of B experiences, a row for each member.
 
-    For a chunk of U updates there are M·U rows, of which row m·U + u is for update u of member m.
+    For a chunk of U updates there are M·U rows, and row m·U + u is for update u of member m.
 
     Attributes:
-        observation, next_observation: s_tm1 and s_t `[M, B, S]`, normalised; for recurrent networks the segments that
-            end with them (`Inputs`).
+        observation, next_observation: s_tm1 and s_t `[M, B, S]`, normalised; for recurrent networks, segments that end
+            with them (`Inputs`).
         action: `[M, B, A]`.
         reward, terminated: as stored, `[M, B, 1]`; see `outcome`.
         weight, actor_weight: weights of each sample in the losses of critic and actor, `[M, B]`.
@@ -60,7 +60,7 @@ def _any_strides(kind: Any) -> Any:
 
 @kernel
 def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
-    """Return a sample's r_t, scaled, and discount_t, both of type `kind`: γ, or 0 where the episode terminated."""
+    """Return a sample's scaled r_t and its discount_t (γ, or 0 after termination), both of type `kind`."""
     r_t = kind(x.reward_factor[row]) * x.reward[row, b, 0]
     discount_t = kind(x.discount) * (kind(1) - x.terminated[row, b, 0])
     return r_t, discount_t

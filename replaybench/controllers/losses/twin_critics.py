@@ -1,4 +1,4 @@
-"""Twin critics: two action values learn the same targets, and the smaller one is used.
+"""Twin critics: two networks learn the same action values, and the smaller value is used.
 
 The minimum counteracts over-estimation by a policy that maximises one critic (Fujimoto et al. 2018, section 4.2).
 """
@@ -32,7 +32,7 @@ class TwinWorkspace(NamedTuple):
 
 
 def twin_workspace(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinWorkspace:
-    """Allocate for batches of `batch` experiences."""
+    """Allocate the work space for batches of `batch` experiences."""
     q, q_other, d_q = (np.zeros((batch, 1), dtype) for _ in range(3))
     d_action, d_other = (np.zeros((batch, actions), dtype) for _ in range(2))
     return TwinWorkspace(tape, q, q_other, d_q, d_action, d_other)
@@ -75,7 +75,7 @@ def fit_twins(
 ) -> None:  # fmt: skip
     """Do one step of member m's critics, on a row of x, for the losses coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))².
 
-    `delta` `[B]` becomes ½ (|δ₁| + |δ₂|), δ before the step (Wang & Ross 2019, section 3.3).
+    Write ½ (|δ₁| + |δ₂|) before the step to `delta` `[B]` (Wang & Ross 2019, section 3.3).
     """
     batch = y.shape[0]
     kind = y.dtype.type

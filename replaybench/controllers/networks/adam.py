@@ -14,16 +14,16 @@ from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
 
 _TINY = 1e-30
-"""Moments below this are zero. Those of dead units decay for ever, and arithmetic on the subnormal numbers that they
-become is ten times slower; compared with `epsilon` they have no effect."""
+"""Smaller moments are set to zero; next to `epsilon` they have no effect. The moments of dead units decay for ever and
+would become subnormal numbers, with which arithmetic is ten times slower."""
 
 
 class Adam(NamedTuple):
     """Moments `[M, P]` and settings of one network's optimiser.
 
-    `l2` is added to the gradient (`coupled`) or shrinks the parameters directly (decoupled, AdamW). It acts on all
-    parameters, or as part of the loss on parameters `first` to `last` of the rows of `penalised` `[K, 2]`, if there are
-    any. `clip` bounds the Euclidean norm of each member's gradient.
+    `l2` times the parameters is added to the gradient (`coupled`), or `l2` shrinks the parameters directly (AdamW). If
+    `penalised` `[K, 2]` has rows, each is a range of parameters, and `l2` is added to their gradient only, before
+    clipping. `clip` bounds the Euclidean norm of each member's gradient.
     """
 
     first: AnyFloats
@@ -48,7 +48,7 @@ def make_adam(
     coupled: bool = True,
     clip: float | None = None,
 ) -> Adam:
-    """Return zero moments for `network`."""
+    """Return the optimiser of `network`, with zero moments."""
     zeros = np.zeros_like(network.parameters)
     bound = np.inf if clip is None else clip
     everywhere = np.empty((0, 2), np.int64)
@@ -77,7 +77,7 @@ def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> No
     shrink = kind(1.0 - (0.0 if adam.coupled else rate * adam.l2))
     keep1, take1 = kind(adam.beta1), kind(1.0 - adam.beta1)
     keep2, take2 = kind(adam.beta2), kind(1.0 - adam.beta2)
-    # The correction of the second moment, √(1 − β₂ᵗ), is part of the step size and ε: one division per parameter.
+    # The correction of the second moment, √(1 − β₂ᵗ), is part of the step size and ε, to save divisions.
     root = np.sqrt(1.0 - adam.beta2**step)
     step_size, epsilon = kind(rate * root / (1.0 - adam.beta1**step)), kind(adam.epsilon * root)
     tiny, zero = kind(_TINY), kind(0.0)

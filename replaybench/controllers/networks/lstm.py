@@ -26,8 +26,8 @@ Lengths = NDArray[np.int64]
 class LSTMNetwork(NamedTuple):
     """View for kernels: flat arrays with a leading member axis, and their plan.
 
-    `plan[l]` = (inputs, parameter offset, tape row) of layer l; inputs are those from below, without its own state and
-    the constant 1 that multiplies the bias.
+    `plan[l]` = (inputs, parameter offset, tape row) of layer l. `inputs` counts the outputs of the layer below, without
+    the layer's own state and the constant 1 that multiplies the bias.
     """
 
     parameters: AnyFloats
@@ -39,11 +39,11 @@ class LSTMNetwork(NamedTuple):
 class LSTMTape(NamedTuple):
     """Work space of one member's pass over B segments of at most T steps, read by its backward pass.
 
-    A batch is padded to B' segments, whole vectors. `values` `[rows, slots, B']` holds each layer's inputs x of step t
-    in slot t, its state h before step t in slot t too, and ones; `gates` `[L, T, 4 · U · B']` (input, forget, output,
-    candidate), `cells` `[L, T + 1, U · B']` and their tanh `squashed` `[L, T, U · B']`. The others are scratch for the
-    backward pass: `errors` `[T, U · B']` of a layer's output, `carried` `[3, U · B']`, `d_gates` `[4 · U, B']` of one
-    step and `upright` `[T · B', 4 · U]` of all. Gradient flows through the last `reach` steps of each segment.
+    A batch is padded to B' segments, a whole number of vectors. Slot t of `values` `[rows, slots, B']` holds each
+    layer's inputs x of step t, its state h before step t, and ones. The other results are `gates` `[L, T, 4 · U · B']`
+    (input, forget, output, candidate), `cells` `[L, T + 1, U · B']` and their tanh `squashed` `[L, T, U · B']`. Scratch
+    of the backward pass: `errors` `[T, U · B']` of a layer's output, `carried` `[3, U · B']`, `d_gates` `[4 · U, B']`
+    of one step and `upright` `[T · B', 4 · U]` of all. Gradients flow through the last `reach` steps of each segment.
     """
 
     reach: int
@@ -59,7 +59,7 @@ class LSTMTape(NamedTuple):
 
 @dataclass(frozen=True)
 class LSTMShape:
-    """Sizes of a stack of LSTM layers (2 × 32 units in Novati & Koumoutsakos 2019), and the first forget bias."""
+    """Sizes of a stack of LSTM layers (2 × 32 units in Novati & Koumoutsakos 2019), and the initial forget bias."""
 
     inputs: int
     layers: int = 2
@@ -73,7 +73,7 @@ class LSTMShape:
 
     @property
     def layer_inputs(self) -> list[int]:
-        """Inputs of each layer from below."""
+        """Number of inputs that each layer receives from the layer below."""
         return [self.inputs if layer == 0 else self.units for layer in range(self.layers)]
 
     @property
@@ -87,9 +87,9 @@ class PopulationLSTM:
 
     Attributes:
         parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in + U, 4U]` in C
-            order, rows of the inputs before those of the state, then bias `[4U]`; columns of the input, forget and
-            output gates, then of the candidate).
-        network: the view for kernels; it shares memory with the two.
+            order, with the rows of the inputs before those of the state, then bias `[4U]`). Columns belong to the
+            input, forget and output gates, then to the candidate.
+        network: the view for kernels; it shares memory with both arrays.
     """
 
     def __init__(self, shape: LSTMShape, members: int, dtype: DTypeLike = np.float32) -> None:
@@ -104,10 +104,10 @@ class PopulationLSTM:
         self.network = LSTMNetwork(self.parameters, self.gradient, np.array(rows, np.int64), shape.units)
 
     def initialise(self, stream: Stream) -> None:
-        """Draw weights uniformly from ±1/√units; biases are zero, those of the forget gates `forget_bias`.
+        """Draw weights uniformly from ±1/√units; set forget gates' biases to `forget_bias`, the others to zero.
 
-        Novati & Koumoutsakos (2019) do not state theirs; these are Torch's default weights, and open forget gates (Gers
-        et al. 2000; Jozefowicz et al. 2015).
+        Novati & Koumoutsakos (2019) do not state their initial weights. These are Torch's defaults, with open forget
+        gates (Gers et al. 2000; Jozefowicz et al. 2015).
         """
         draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
         self.parameters[:] = draws / np.sqrt(self.shape.units)
@@ -126,10 +126,10 @@ class PopulationLSTM:
         return named
 
     def tape(self, segments: int, steps: int, reach: int | None = None) -> LSTMTape:
-        """Allocate passes over at most `segments` of `steps`; gradient flows through the last `reach`."""
+        """Allocate passes over at most `segments` of `steps`; gradients flow through the last `reach`."""
         kind, units, layers = self.parameters.dtype, self.shape.units, self.shape.layers
         batch = padded(segments, kind.itemsize)
-        # An odd number: rows a power of two apart would all fall on the same few lines of the cache.
+        # An odd number, because strides of a power of two map to the same few cache lines.
         slots = steps + 1 + steps % 2
         last_inputs, _, last_row = self.network.plan[-1]
         values = aligned_zeros((last_row + last_inputs + units + 1, slots, batch), kind)
@@ -152,10 +152,10 @@ class PopulationLSTM:
 def lstm_forward(
     net: LSTMNetwork, m: int, tape: LSTMTape, x: AnyFloats, length: Lengths, initial: AnyFloats, out: AnyFloats
 ) -> None:
-    """Run member m over B segments x `[B, T, in]`, of which segment b has `length[b]` steps, the first ones.
+    """Run member m over B segments x `[B, T, in]`; segment b consists of its first `length[b]` steps.
 
-    They start from `initial` `[B, 2 · L · U]`. The top layer's h after the last step of each is written to the first U
-    columns of out `[B, ≥ U]`. The values after a segment must be finite and have no influence.
+    Segments start in the states `initial` `[B, 2 · L · U]`. The top layer's h after the last step of each is written to
+    the first U columns of out `[B, ≥ U]`. Values after the end of a segment must be finite; they have no influence.
     """
     values, units, layers = tape.values, net.units, net.plan.shape[0]
     steps = length.max()
@@ -170,7 +170,7 @@ def lstm_forward(
                 values[row + inputs + u, 0, b] = initial[b, 2 * layer * units + u]
                 tape.cells[layer, 0, u * values.shape[2] + b] = initial[b, (2 * layer + 1) * units + u]
         above = net.plan[layer + 1, 2] if layer + 1 < layers else -1
-        _run_layer(net, m, tape, steps, layer, above)
+        _layer_forward(net, m, tape, steps, layer, above)
     top = net.plan[layers - 1, 2] + net.plan[layers - 1, 0]
     for b in range(length.size):
         for u in range(units):
@@ -178,7 +178,7 @@ def lstm_forward(
 
 
 @kernel
-def _run_layer(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: int, above: int) -> None:
+def _layer_forward(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: int, above: int) -> None:
     """Run one layer over all steps; its h also become the input rows of the next layer, from row `above`."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
@@ -221,7 +221,7 @@ def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: AnyFloats
 def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_out: AnyFloats) -> None:
     """Propagate the loss gradient, the first U columns of d_out `[B, ≥ U]`, back through the last `lstm_forward`.
 
-    Member m's `gradient` is overwritten. Gradient flows through the last `reach` steps of each segment.
+    Overwrite member m's `gradient`. Gradients flow through the last `reach` steps of each segment.
     """
     batch, errors, steps = tape.values.shape[2], tape.errors, length.max()
     errors[:steps] = 0
@@ -229,11 +229,11 @@ def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_o
         for u in range(net.units):
             errors[length[b] - 1, u * batch + b] = d_out[b, u]
     for layer in range(net.plan.shape[0] - 1, -1, -1):
-        _return_layer(net, m, tape, length, layer)
+        _layer_backward(net, m, tape, length, layer)
 
 
 @kernel
-def _forget(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, t: int, batch: int) -> None:
+def _stop_gradient(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, t: int, batch: int) -> None:
     """Stop the gradient at step t of segments that end more than `reach` steps later."""
     for b in range(length.size):
         if t < length[b] - reach:
@@ -242,7 +242,7 @@ def _forget(d_h: AnyFloats, d_c: AnyFloats, length: Lengths, reach: int, t: int,
 
 
 @kernel
-def _return_layer(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, layer: int) -> None:
+def _layer_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, layer: int) -> None:
     """Propagate `errors` back through one layer, from its output to its input, and write its part of the gradient."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
@@ -257,7 +257,7 @@ def _return_layer(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, lay
         for i in range(d_h.size):
             d_h[i] = errors[i] + recurrent[i]
         if tape.reach < steps:
-            _forget(d_h, d_c, length, tape.reach, t, batch)
+            _stop_gradient(d_h, d_c, length, tape.reach, t, batch)
         cell_backward(tape.gates[layer, t], tape.cells[layer, t], tape.squashed[layer, t], d_h, d_c, d_gates)
         width = upright.shape[1]
         transpose(upright.reshape(-1), t * batch * width, width, d_gates, 0, batch, columns, batch)
@@ -284,7 +284,7 @@ def _return_layer(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, lay
 
 @kernel
 def cell_forward(gates: AnyFloats, before: AnyFloats, after: AnyFloats, squashed: AnyFloats, h: AnyFloats) -> None:
-    """Replace sums by gates `[4 · n]` (i, f, o, g); write cells `after`, their tanh and h, given cells `before` `[n]`.
+    """Replace sums by gates `[4 · n]` (i, f, o, g); from cells `before` `[n]`, write cells `after`, their tanh and h.
 
     c ← f c + i g and h = o tanh(c) (Gers et al. 2000). The logistic function is ½ + ½ tanh(z / 2), so that all four
     gates use the same vectorised tanh. Every loop writes one array: LLVM does not vectorise others.
@@ -310,7 +310,7 @@ def cell_forward(gates: AnyFloats, before: AnyFloats, after: AnyFloats, squashed
 def cell_backward(
     gates: AnyFloats, before: AnyFloats, squashed: AnyFloats, d_h: AnyFloats, d_c: AnyFloats, d_gates: AnyFloats
 ) -> None:
-    """Write d_gates `[4 · n]` of the sums, and d_c before the step, given d_h and d_c `[n]` after it."""
+    """Write the gradients to the gates' sums `[4 · n]` and to c before the step, given d_h and d_c `[n]` after it."""
     n, one = before.size, gates.dtype.type(1)
     i, f, o, g = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
     d_i, d_f, d_o, d_g = d_gates[:n], d_gates[n : 2 * n], d_gates[2 * n : 3 * n], d_gates[3 * n :]

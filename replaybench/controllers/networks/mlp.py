@@ -4,8 +4,8 @@ Every kernel works on one member, and a learner's update loops over members insi
 weights, gradients and Adam moments (about 100 kB) then stay in cache, and its numbers are bit-identical for every M.
 Activations are transposed, `[width, batch]`, so that the batch is the vector axis of both passes.
 
-The C library's tanh costs as much as a hundred multiply-adds; in float32 tanh is rational arithmetic that LLVM
-vectorises. Derivatives are computed from the activation's output.
+The C library's tanh costs as much as a hundred multiply-adds. In float32, tanh is therefore a rational function, which
+LLVM vectorises. Derivatives are computed from the activation's output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXTRA_ROWS = 3
 _EPSILON = 1e-5
 MOST_TAPES: Final = 8
 _FEW_OUTPUTS = 2
-"""Up to this number, gradients to a layer's weights are dot products, because a strip would be mostly empty."""
+"""Up to this number of outputs, weight gradients are dot products, because a strip would be mostly empty."""
 
 
 Activation = Literal["relu", "tanh", "softsign"]
@@ -47,13 +47,13 @@ _SATURATED = np.float32(9.02)
 def _tanh32(x: Any) -> Any:
     """Return tanh(x) in float32, at most 1.82 ulp from the exact value.
 
-    Lambert's continued fraction for tanh(x/2), cut off after seven terms, is a P/Q with a = x/2 and P, Q of degree 3 in
+    Lambert's continued fraction for tanh(x/2), cut off after seven terms, is a P/Q; a = x/2 and P, Q have degree 3 in
     a². With tanh 2t = 2 tanh t / (1 + tanh² t), Q − P = a² R and D = Q² + a² P²,
 
-        tanh x = x − x a² (Q R + P²) / D = 1 − (Q − a P)² / D,
+        tanh x = x − x a² (Q R + P²) / D = 1 − (Q − a P)² / D.
 
-    the first for |x| < 1, the second above: both subtract a small number from an exact one. NaN gives NaN; from |x| =
-    9.02 on the result is ±1.
+    The first form is used for |x| < 1, the second above. Both subtract a small number from an exact one. NaN gives NaN;
+    from |x| = 9.02 on, the result is ±1.
     """
     size = np.abs(x)
     z = _SATURATED if size > _SATURATED else size
@@ -75,7 +75,7 @@ def _tanh64(x: Any) -> Any:
 
 
 def _tanh(x: Any) -> Any:
-    """Return tanh in the precision of x; in compiled code only."""
+    """Return tanh in the precision of x; only compiled code can call it."""
     raise NotImplementedError
 
 
@@ -90,7 +90,7 @@ def activate(values: NDArray[np.floating], activation: int) -> None:
     kind = values.dtype.type
     if activation == _RELU:
         for i in range(values.size):
-            # Not a choice of 0 or itself: LLVM makes masked stores of it, seven times as slow on AMD processors.
+            # A choice between 0 and the value would become masked stores, seven times as slow on AMD processors.
             values[i] -= values[i] if values[i] < 0 else kind(0)
     elif activation == _TANH:
         for i in range(values.size):
@@ -102,7 +102,7 @@ def activate(values: NDArray[np.floating], activation: int) -> None:
 
 @kernel
 def activate_backward(error: NDArray[np.floating], output: NDArray[np.floating], activation: int) -> None:
-    """Multiply flat `error` by the derivative of the activation that gave `output` (as many elements or more)."""
+    """Multiply flat `error` by the activation's derivative, given its `output` (as many elements or more)."""
     kind = error.dtype.type
     if activation == _RELU:
         for i in range(error.size):
@@ -119,9 +119,9 @@ def activate_backward(error: NDArray[np.floating], output: NDArray[np.floating],
 class Network(NamedTuple):
     """View of a population for kernels: flat arrays with a leading member axis, and their plan.
 
-    `plan[l]` = (inputs, outputs, parameter offset, tape row, tape row of layer normalisation or −1) of layer l, its
-    inputs counting an injected action and the constant 1 that multiplies the bias; the last row holds only the tape row
-    of the output. `activation` is the place in `ACTIVATIONS`.
+    `plan[l]` = (inputs, outputs, parameter offset, tape row, tape row of layer normalisation or −1) of layer l.
+    `inputs` counts an injected action and the constant 1 that multiplies the bias. The last row holds the network's
+    number of outputs and their tape row. `activation` is the index in `ACTIVATIONS`.
     """
 
     parameters: AnyFloats
@@ -136,8 +136,8 @@ class Network(NamedTuple):
 class Tape(NamedTuple):
     """Work space of one member's forward pass, read by its backward pass.
 
-    `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit, and then the numbers of
-    layer normalisation; `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch for the backward
+    `values` `[T, stride]` holds the transposed input of each layer and the output, one row per unit, then the numbers
+    of layer normalisation. `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch for the backward
     pass. Rows are padded to whole vectors.
     """
 
@@ -151,9 +151,9 @@ class Shape:
     """Sizes of a fully connected network: `activation` between layers, linear or tanh output.
 
     `sizes` = (inputs, hidden…, outputs). An action of size `actions` joins the input of layer `inject` (0: with the
-    observation; 1: after the first hidden layer, de Bruin et al. 2018, B.1). With 0 inputs of its own, a network takes
-    all input in this way. With `layer_norm` every hidden layer is normalised before its activation (Ba, Kiros & Hinton
-    2016).
+    observation; 1: after the first hidden layer, de Bruin et al. 2018, B.1). A network with 0 inputs
+    receives its whole input in this way. With `layer_norm`, every hidden layer is normalised before its activation (Ba,
+    Kiros & Hinton 2016).
     """
 
     sizes: tuple[int, ...]
@@ -165,7 +165,7 @@ class Shape:
 
     @property
     def layers(self) -> list[tuple[int, int]]:
-        """(inputs, outputs) of each layer, the injected action counted."""
+        """(inputs, outputs) of each layer; inputs include the injected action."""
         pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
         return [(i + self.actions * (layer == self.inject), o) for layer, (i, o) in enumerate(pairs)]
 
@@ -181,14 +181,14 @@ class PopulationMLP:
     Attributes:
         parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`, bias
             `[out]`, and gain and shift `[out]` where the layer is normalised).
-        network: the view for kernels; it shares memory with the two.
+        network: the view for kernels; it shares memory with both arrays.
     """
 
     def __init__(self, shape: Shape, members: int, dtype: DTypeLike = np.float32) -> None:
         self.shape = shape
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
-        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # tapes of the latest numbers of rows
+        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # of the latest batch sizes
         normalised = len(shape.layers) - 1 if shape.layer_norm else 0
         rows, offset, row = [], 0, 0
         kept = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
@@ -215,8 +215,8 @@ class PopulationMLP:
     ) -> None:
         """Draw weights uniformly, set biases and shifts to zero and gains to one.
 
-        De Bruin et al. (2018) do not state theirs. These are Torch's default weights (`fan_in`) with zero biases; with
-        random biases first policies push one way at rest, and some learners never swing the pendulum up.
+        De Bruin et al. (2018) do not state their initial weights. By default (`fan_in`) they are Torch's, with zero
+        biases. With random biases, untrained policies push to one side at rest; some never swing the pendulum up.
 
         Args:
             stream: one number is drawn per parameter.
@@ -253,7 +253,7 @@ class PopulationMLP:
         return named
 
     def weights(self) -> NDArray[np.int64]:
-        """Return the first and last + 1 parameter of each weight matrix, `[K, 2]`."""
+        """Return the range [first, end) of the parameters of each weight matrix, `[K, 2]`."""
         spans = [(offset, offset + (inputs - 1) * outputs) for inputs, outputs, offset, *_ in self.network.plan[:-1]]
         return np.array(spans, np.int64)
 
@@ -268,7 +268,7 @@ class PopulationMLP:
         return Tape(values, aligned_zeros((2, width, stride), kind), aligned_zeros((stride, width), kind))
 
     def __call__(self, x: AnyFloats, action: AnyFloats | None = None) -> AnyFloats:
-        """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""
+        """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` if one is injected → `[M, B, out]`."""
         x = np.ascontiguousarray(x, self.parameters.dtype)
         members, batch = x.shape[:2]
         net, out = self.network, np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
@@ -290,7 +290,7 @@ def _load_rows(rows: AnyFloats, x: AnyFloats) -> None:
 
 @kernel
 def forward(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
-    """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` where none joins) → out `[B, out]`; for `backward`."""
+    """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` if none joins) → out `[B, out]`; fill the tape."""
     parameters, values = net.parameters[m], tape.values
     stride, columns = values.shape[1], padded(x.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -387,10 +387,10 @@ def _backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: 
 def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: bool, d_action: AnyFloats) -> None:
     """Propagate the loss gradient d_out `[B, out]` of member m back through its last `forward`.
 
-    With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action is written to
-    d_action `[B, A]`; `[B, 0]` skips it. Without weights, the pass ends at the injected action.
+    With `want_weights`, overwrite the member's `gradient`; otherwise, end at the injected action. Write the gradient to
+    this action to d_action `[B, A]`; `[B, 0]` skips it.
     """
-    # Numba gives a literal True its own type, for which it would compile everything again.
+    # Without the conversion, Numba would compile again for the type of a literal True.
     _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)
 
 
@@ -462,11 +462,11 @@ def normalise_backward(
     units: int, stride: int, batch: int, parameters: NDArray[np.floating], gradient: NDArray[np.floating], gain: int,
     want_weights: np.bool_,
 ) -> None:  # fmt: skip
-    """Replace the loss gradient to the output of `normalise` by that to its input: flat `error`.
+    """Replace flat `error`, the loss gradient to the output of `normalise`, by the gradient to its input.
 
-    With δ the given gradient and ⟨·⟩ the mean over units, d z = (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ. With
-    `want_weights` the gradients of gain, Σ δ ẑ, and shift, Σ δ, over the `batch` are written to `gradient[gain]` on.
-    `product` is scratch of the size of `error`; `flat[one]` begins a vector of ones.
+    If δ is the given gradient and ⟨·⟩ the mean over units, d z = (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ. With
+    `want_weights`, write the gradients to gain, Σ δ ẑ, and to shift, Σ δ, from `gradient[gain]` on; sums are over the
+    `batch`. `product` is scratch of the size of `error`; a vector of ones begins at `flat[one]`.
     """
     share = flat.dtype.type(1.0 / units)
     normal = flat[kept : kept + units * stride]

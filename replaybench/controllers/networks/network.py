@@ -2,8 +2,8 @@
 
 `evaluate` and `differentiate` call the functions of the network's type: `forward` and `backward` of `mlp`, or
 `recurrent_forward` and `recurrent_backward` of `recurrent`. So a learner's update is written once. Feed-forward
-networks are evaluated on observations, recurrent ones on the segments that end with these. Parameters and gradient of
-both are one flat row per member.
+networks are evaluated on observations, recurrent ones on segments that end with these observations. Parameters
+and gradient of both are one flat row per member.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from replaybench.runtime.configuration import Number, Settings, Units, Within
 class MemoryConfig(Settings):
     """LSTMs for partially observed plants, with the numbers of Novati & Koumoutsakos (2019): 2 layers of 32 units.
 
-    They come before the layers of each network; a critic's action joins after them. The paper has LSTMs only:
-    `hidden = []`. Errors are propagated back over `window` steps.
+    Each network begins with its LSTM layers; a critic's action joins after them. The paper's networks have LSTM layers
+    only (`hidden = []`). Errors are propagated back over `window` steps.
 
-    The paper does not state in which state a window starts. `stored`: in the state at which the step was collected,
-    2 · layers · units numbers of each recurrent network, stored with every experience. `burn-in`: in zero, `burn_in`
-    steps earlier, without learning from these (both in Kapturowski et al. 2019). `zero`: in zero.
+    The paper does not state an LSTM's state at the start of a window. `stored`: the state in which the step was
+    collected; every experience then stores 2 · layers · units numbers per network. `burn-in`: zero, `burn_in` steps
+    earlier; nothing is learned from these steps (both in Kapturowski et al. 2019). `zero`: zero.
 
-    At first an LSTM keeps the share 1/(1 + exp(−`forget_bias`)) of its cells from step to step. At 1 it keeps much, as
-    long lags need. −4 is better where a controller has to react to the latest observation and first episodes are short.
+    Before training, an LSTM keeps the fraction 1/(1 + exp(−`forget_bias`)) of its cells from step to step. A bias of 1
+    keeps most, as long lags need. −4 is better if a controller must react to the latest observation and the first
+    episodes are short.
     """
 
     layers: Number = 2
@@ -56,7 +57,7 @@ class MemoryConfig(Settings):
 
     @property
     def steps(self) -> int:
-        """Number of steps that are replayed with each sample, its own included."""
+        """Number of steps that are replayed with each sample, including its own."""
         return self.window + (self.burn_in if self.start == "burn-in" else 0)
 
 
@@ -64,11 +65,11 @@ Approximator = Network | RecurrentNetwork
 AnyTape = Tape | RecurrentTape
 Population = PopulationMLP | PopulationRecurrent
 Inputs = AnyFloats | Histories
-"""Observations `[M, B, S]`, or segments that end with them; of one member, without M."""
+"""Observations `[M, B, S]`, or segments that end with them; for one member, without the axis M."""
 
 
 class TrainState(NamedTuple):
-    """The arrays that a compiled update of one network, of all members, uses.
+    """The arrays of one network of all members, for compiled updates.
 
     Attributes:
         network, target: the network and its target network, an `Approximator` each; `target` is the network itself if
@@ -84,7 +85,7 @@ class TrainState(NamedTuple):
 
 
 def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype: DTypeLike) -> Population:
-    """Return networks of a shape; recurrent ones have an LSTM before it, after which the action joins."""
+    """Return M networks of a shape; with a `config`, an LSTM comes first and the action joins after it."""
     if config is None:
         return PopulationMLP(shape, members, dtype)
     trunk = LSTMShape(shape.sizes[0], config.layers, config.units, config.forget_bias)
@@ -93,7 +94,7 @@ def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype:
 
 
 def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: AnyFloats, out: AnyFloats) -> None:
-    """Evaluate member m: its inputs of B samples, action `[B, A]` (`[B, 0]` where none joins) → out `[B, out]`.
+    """Evaluate member m: inputs of B samples, action `[B, A]` (`[B, 0]` if none joins) → out `[B, out]`.
 
     Only compiled code can call this function and those below; Numba replaces them (`overload`).
     """
@@ -105,7 +106,8 @@ def differentiate(
 ) -> None:
     """Propagate the loss gradient d_out `[B, out]` of member m back through its last `evaluate`.
 
-    With `want_weights` the member's `gradient` is overwritten; d_action `[B, A]` is filled, `[B, 0]` skips it.
+    With `want_weights`, overwrite the member's `gradient`. Write the gradient to the action to d_action `[B, A]`;
+    `[B, 0]` skips it.
     """
     raise NotImplementedError
 
@@ -150,9 +152,8 @@ def _of_samples(x: Any, samples: Any) -> Any:
     return lambda x, samples: x[samples]
 
 
-def _is(kind: Any, named: type) -> bool:
-    """Return whether `kind`, one of Numba's types, stands for the class `named`."""
-    return getattr(kind, "instance_class", None) is named
+def _is(numba_type: Any, cls: type) -> bool:
+    return getattr(numba_type, "instance_class", None) is cls
 
 
 Squash = Literal["none", "tanh", "clip"]
@@ -162,10 +163,10 @@ class PolicyHead(NamedTuple):
     """How a learner's greedy action is computed from a network.
 
     Attributes:
-        network: the network, of one member.
-        first, width: the first of the outputs that are used, and their number.
-        squash: how they are brought into [−1, 1]; "none" if they lie there.
-        table: for discrete actions, `[width, A]`: the action of each output; the largest output chooses.
+        network: the network of all members.
+        first, width: index of the first output that is used, and number of used outputs.
+        squash: the function that maps these outputs to [−1, 1]; "none" if they already lie there.
+        table: for discrete actions, the action `[width, A]` of each output; the largest output selects its action.
     """
 
     network: Population

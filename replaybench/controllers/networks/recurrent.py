@@ -1,8 +1,8 @@
 """Recurrent networks for a population: an LSTM over observations, then a fully connected head.
 
-They replace the fully connected networks as in Novati & Koumoutsakos (2019, partial observability): parameters and
-gradient are one flat row a member, and the passes mirror `mlp.forward` and `mlp.backward`, with a segment of successive
-observations in the place of each observation. An action joins after the LSTM.
+They replace fully connected networks under partial observability (Novati & Koumoutsakos 2019). Parameters and gradient
+are one flat row per member. The passes correspond to `mlp.forward` and `mlp.backward`, but each sample is a segment of
+successive observations instead of one observation. An action joins after the LSTM.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class RecurrentNetwork(NamedTuple):
 class Histories(NamedTuple):
     """Inputs of a recurrent network: for each sample the observations that end with its own.
 
-    `observation` `[M, B, T, S]` has the oldest first and anything finite after the `length` `[M, B]` steps of each;
-    `memory` `[M, B, H]` is the state before the first, H = 0 for zero. Of one member, the same without M.
+    `observation` `[M, B, T, S]` begins with the oldest; after the `length` `[M, B]` steps of a sample, values must be
+    finite. `memory` `[M, B, H]` is the state before the first step; H = 0 means zero. For one member, M is missing.
     """
 
     observation: AnyFloats
@@ -63,9 +63,9 @@ class Histories(NamedTuple):
 class RecurrentTape(NamedTuple):
     """Work space of one member's pass over B segments of at most T steps, read by its backward pass.
 
-    `place` is where the network's own part of the memory begins. `initial` `[B, 2 · L · U]` is the state before the
-    first step, `length` `[B]` the steps of each segment; `joined` and `d_joined` `[B, U + A]` hold features and action,
-    and the gradient to them.
+    `place` is the first column of this network's state in `Histories.memory`. `initial` `[B, 2 · L · U]` is the state
+    before the first step, and `length` `[B]` the number of steps of each segment. `joined` `[B, U + A]` holds features
+    and action, `d_joined` the gradient to them.
     """
 
     trunk: LSTMTape
@@ -105,7 +105,7 @@ class PopulationRecurrent:
 
     Attributes:
         parameters, gradient: `[M, P]`, each member's trunk (as in `PopulationLSTM`), then head (`PopulationMLP`).
-        network: the view for kernels; it shares memory with the two.
+        network: the view for kernels; it shares memory with both arrays.
     """
 
     def __init__(self, shape: RecurrentShape, members: int, dtype: DTypeLike = np.float32) -> None:
@@ -114,15 +114,15 @@ class PopulationRecurrent:
         self.gradient = np.zeros_like(self.parameters)
         self._kept_tape = lru_cache(MOST_TAPES)(self.tape)
         self._trunk, self._head = PopulationLSTM(shape.trunk, members, dtype), PopulationMLP(shape.head, members, dtype)
-        plan, behind = self._head.network.plan.copy(), shape.trunk.parameter_count
-        plan[:, 2] += behind
+        plan, offset = self._head.network.plan.copy(), shape.trunk.parameter_count
+        plan[:, 2] += offset
         self.network = RecurrentNetwork(
             self.parameters,
             self.gradient,
             self._trunk.network._replace(parameters=self.parameters, gradient=self.gradient),
             self._head.network._replace(parameters=self.parameters, gradient=self.gradient, plan=plan),
         )
-        self._trunk.parameters, self._head.parameters = self.parameters[:, :behind], self.parameters[:, behind:]
+        self._trunk.parameters, self._head.parameters = self.parameters[:, :offset], self.parameters[:, offset:]
 
     def initialise(
         self, stream: Stream, scheme: Scheme = "fan_in", output_scale: float = 1.0, output_bound: float | None = None
@@ -132,39 +132,39 @@ class PopulationRecurrent:
         self._head.initialise(stream, scheme, output_scale, output_bound)
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
-        """Return views of all weights, as those of `{name}.trunk` (an LSTM) and `{name}.head`."""
+        """Return views of all weights: `{name}.trunk.…` (an LSTM) and `{name}.head.…`."""
         return self._trunk.named_weights(f"{name}.trunk") | self._head.named_weights(f"{name}.head")
 
     def tape(self, segments: int, steps: int = 1, reach: int | None = None, place: int = 0) -> RecurrentTape:
-        """Allocate one member's passes over B `segments` of T `steps`, with gradient through the last `reach`."""
-        kind = self.parameters.dtype
-        joined = np.zeros((segments, self.shape.head.actions), kind)
+        """Allocate the work space of passes over `segments` of `steps`; gradients flow through the last `reach`."""
+        dtype = self.parameters.dtype
+        joined = np.zeros((segments, self.shape.head.actions), dtype)
         return RecurrentTape(
             self._trunk.tape(segments, steps, reach),
             self._head.tape(segments),
             place,
-            np.zeros((segments, self.shape.state_size), kind),
+            np.zeros((segments, self.shape.state_size), dtype),
             np.ones(segments, np.int64),
             joined,
             np.zeros_like(joined),
         )
 
     def step(self, x: AnyFloats, state: AnyFloats, action: AnyFloats | None = None) -> tuple[AnyFloats, AnyFloats]:
-        """Evaluate one step of N runs of all members: x `[M, N, in]`, state `[M, N, 2 · L · U]`, action `[M, N, A]`.
+        """Evaluate one step of N sequences per member: x `[M, N, in]`, state `[M, N, 2 · L · U]`, action `[M, N, A]`.
 
         Return the output `[M, N, out]`, and the next state, which does not depend on the action.
         """
-        kind, (members, runs) = self.parameters.dtype, x.shape[:2]
-        joined = np.zeros((members, runs, self.shape.actions)) if action is None else action
-        out = np.empty((members, runs, self.shape.head.sizes[-1]), kind)
-        next_state = np.empty((members, runs, self.shape.state_size), kind)
-        tape = self._kept_tape(runs)
-        given = [np.ascontiguousarray(array, kind) for array in (x, state, joined)]
-        _step_all(self.network, tape, given[0], given[1], given[2], out, next_state)
+        dtype, (members, sequences) = self.parameters.dtype, x.shape[:2]
+        joined = np.zeros((members, sequences, self.shape.actions)) if action is None else action
+        out = np.empty((members, sequences, self.shape.head.sizes[-1]), dtype)
+        next_state = np.empty((members, sequences, self.shape.state_size), dtype)
+        tape = self._kept_tape(sequences)
+        inputs = [np.ascontiguousarray(array, dtype) for array in (x, state, joined)]
+        _step_all(self.network, tape, inputs[0], inputs[1], inputs[2], out, next_state)
         return out, next_state
 
     def __call__(self, x: AnyFloats, action: AnyFloats | None = None) -> AnyFloats:
-        """Evaluate all members at the start of an episode: x `[M, N, in]`, action `[M, N, A]` → `[M, N, out]`."""
+        """Evaluate all members in the first step of an episode: x `[M, N, in]`, action `[M, N, A]` → `[M, N, out]`."""
         return self.step(x, np.zeros((*x.shape[:2], self.shape.state_size), self.parameters.dtype), action)[0]
 
 
@@ -193,8 +193,8 @@ def recurrent_backward(
 ) -> None:
     """Propagate the loss gradient d_out `[B, out]` of member m back through its last `recurrent_forward`.
 
-    With `want_weights` the member's `gradient` is overwritten. The gradient to the action goes to d_action `[B, A]`;
-    `[B, 0]` skips it. B is the tape's.
+    With `want_weights`, overwrite the member's `gradient`. Write the gradient to the action to d_action `[B, A]`;
+    `[B, 0]` skips it. B must be the tape's number of segments.
     """
     d_joined, units = tape.d_joined, net.trunk.units
     backward(net.head, m, tape.head, d_out, want_weights, d_joined)

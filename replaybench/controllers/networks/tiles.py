@@ -1,8 +1,8 @@
-"""Matrix products under every network: small, register-blocked, equal for any population size.
+"""Matrix products of all networks: small, register-blocked, with the same bits for any population size.
 
-LLVM's vectoriser keeps no sums in registers across the inner loop of a product, so tiles are written out: a few rows ×
-one strip, a fused multiply-add a step and vector. A strip is 128 bytes wide, or 64 or 32 for the rest. The size of a
-tile depends on the registers of the processor. The order of sums does not, so results are equal on all processors.
+LLVM's vectoriser keeps no sums in registers across the inner loop of a product. The code of tiles is therefore
+generated. A tile is a few rows × one strip of 128, 64 or 32 bytes, with one fused multiply-add per step and vector. Its
+size depends on the processor's registers; the order of sums does not, so results are equal on all processors.
 Updates of SAC and TD3 run 1.0 to 1.5 times as fast as RLtools' with Intel's MKL (docs/results/speed.md).
 """
 
@@ -22,7 +22,7 @@ from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
 
 STRIP_BYTES = 64
-"""Width of a strip, and unit of padding: one vector of AVX-512, two of AVX2. AVX-512 has registers for two at once."""
+"""Width of a strip, and unit of padding: one vector of AVX-512, two of AVX2. A tile of AVX-512 may have two."""
 BLOCK_BYTES = 32
 """Width of a narrow strip and edge of a block that is transposed."""
 THIN_ROWS = 2
@@ -40,7 +40,7 @@ def _has_avx512(context: Any) -> bool:
 
 
 def _most_rows(context: Any, width: int) -> int:
-    """Return the rows of the largest tile: sums, the vectors of B and one of A have to fit the registers."""
+    """Return the largest number of rows of a tile: its sums, the vectors of B and one of A must fit in registers."""
     return 12 if _has_avx512(context) and width >= STRIP_BYTES else 6
 
 
@@ -94,7 +94,7 @@ class _Vectors:
         return self.builder.icmp_signed("<", lane, self.splat(self.builder.trunc(count, _INT32)))
 
     def load_masked(self, pointer: Any, mask: Any) -> Any:
-        """Load lanes of the mask and zeros elsewhere, where memory need not exist."""
+        """Load the lanes of the mask; the others become zero, and their memory is not accessed."""
         target, align = self.builder.bitcast(pointer, self.type.as_pointer()), ir.Constant(_INT32, self.bytes)
         return self._call(f"llvm.masked.load.{self.kind}.p0", self.type, target, align, mask, self.zero)
 
@@ -103,7 +103,7 @@ class _Vectors:
         self._call(f"llvm.masked.store.{self.kind}.p0", _VOID, vector, target, align, mask)
 
     def sum(self, vector: Any) -> Any:
-        """Add halves until one number is left."""
+        """Return the sum of all lanes, by adding halves until one number is left."""
         width = self.lanes
         while width > 1:
             width //= 2
@@ -128,7 +128,7 @@ class _Loop:
             phi.add_incoming(value, self._before)
 
     def close(self, *following: Any) -> list[Any]:
-        """End the body with the values for the next step; return those after the last."""
+        """End the body with the values for the next step; return the values after the last step."""
         builder, end = self.builder, self.builder.block
         left = builder.sub(self._left, _int(1))
         for phi, value in zip([self._left, *self.carried], [left, *following], strict=True):
@@ -145,7 +145,7 @@ class _Loop:
 
 
 def _tile(v: _Vectors, rows: int, c: Any, ldc: Any, n: Any, a: Any, strides: Any, b: Any, ldb: Any, depth: Any) -> None:
-    """Write C[:rows, :n] = A · B, all sums in registers; pointers to rows in threes, whose distances are addresses."""
+    """Write C[:rows, :n] = A · B with all sums in registers; three rows of A share a pointer, to save registers."""
     builder, (a_row, a_col) = v.builder, strides
     twice = builder.add(a_row, a_row)
     thrice = builder.add(twice, a_row)
@@ -181,7 +181,7 @@ def _write(v: _Vectors, totals: list[Any], c: Any, ldc: Any, n: Any) -> None:
 
 
 def _thin(v: _Vectors, c: Any, ldc: Any, n: Any, a: Any, a_col: Any, b: Any, ldb: Any, depth: Any) -> None:
-    """Write one row: four sums of every fourth k, the first also of those left, added as (0 + 1) + (2 + 3)."""
+    """Write one row from four sums over every fourth k (the first also over the rest), as (0 + 1) + (2 + 3)."""
     builder = v.builder
 
     def step(a: Any, b: Any, total: Any) -> tuple[Any, Any, Any]:
@@ -200,7 +200,7 @@ def _thin(v: _Vectors, c: Any, ldc: Any, n: Any, a: Any, a_col: Any, b: Any, ldb
 
 
 def _strip_body(v: _Vectors, most: int, args: Any) -> None:
-    """Cut the rows into as few tiles as hold them, of sizes that differ by one at most."""
+    """Cut the rows into as few tiles as possible, whose numbers of rows differ by at most one."""
     builder = v.builder
     c, ldc, rows, n, a, a_row, a_col, b, ldb, depth = args
     with builder.if_then(builder.icmp_signed("<=", rows, _int(THIN_ROWS))):
@@ -252,7 +252,7 @@ def _dots_body(v: _Vectors, _most: int, args: Any) -> None:
 
 
 def _transpose_body(v: _Vectors, _most: int, args: Any) -> None:
-    """Exchange, block by block, the bits of row and column number one after the other."""
+    """Transpose block by block: each pass over a block exchanges one bit of the row and column numbers."""
     builder, edge = v.builder, v.lanes
     target, ldt, source, lds, rows, columns = args
 
@@ -283,7 +283,7 @@ def _transpose_body(v: _Vectors, _most: int, args: Any) -> None:
 
 
 def _routine(context: Any, builder: Any, name: str, real: Any, width: int, arguments: str, body: Any) -> Any:
-    """Return the function `name` of a module, written if it is not there; `arguments`: p a pointer, i an integer."""
+    """Return a module's function `name`, generated if missing; in `arguments`, p is a pointer and i an integer."""
     lanes = width // (4 if isinstance(real, ir.FloatType) else 8)
     kind = ir.FunctionType(_VOID, [real.as_pointer() if letter == "p" else _INT for letter in arguments])
     function = cgutils.get_or_insert_function(builder.module, kind, f"replaybench.{name}.{real}.{width}")
@@ -296,9 +296,10 @@ def _routine(context: Any, builder: Any, name: str, real: Any, width: int, argum
 
 
 def _routine_of(name: str, width: int, arguments: str, body: Any) -> Any:
-    """Return the intrinsic that calls a routine; kernels give each array with the position of its first element.
+    """Return an intrinsic that calls a routine; kernels pass the index of the first element after each array.
 
-    `arguments` are as those of `_routine`; `body` gets the vectors, the rows of the largest tile, and the arguments.
+    `arguments` are those of `_routine`; `body` receives the vectors, the largest number of rows of a tile, and the
+    arguments.
     """
 
     def call(_context: Any, *given: Any) -> Any:
@@ -330,18 +331,18 @@ double_strip, wide_strip, narrow_strip = (
 )
 """`strip(c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth)`: C[:rows, :n] = A · B, n at most the width."""
 row_dots = _routine_of("row_dots", STRIP_BYTES, "piipipi", _dots_body)
-"""`row_dots(c, c0, ldc, rows, a, a0, a_row, b, b0, depth)`: C[r] = Σ_k A[r, k] · B[k], which lie in the order of k."""
+"""`row_dots(c, c0, ldc, rows, a, a0, a_row, b, b0, depth)`: C[r] = Σ_k A[r, k] · B[k]; rows of A are contiguous."""
 transpose = _routine_of("transpose", BLOCK_BYTES, "pipiii", _transpose_body)
 """`transpose(target, t0, ldt, source, s0, lds, rows, columns)`: target[j, i] = source[i, j], in whole blocks."""
 
 
 _CLOSE = 8
-"""Rows of up to this number of strips: a column of a network's matrix then always fits the cache."""
+"""Up to this number of strips per row, a column of a network's matrix always fits in the first-level cache."""
 
 
 @register_jitable
 def padded(length: int, itemsize: int) -> int:
-    """Return `length` rounded up to whole strips; rows of scratch matrices have this stride, or `spread`."""
+    """Return `length` rounded up to whole strips; rows of scratch matrices have this stride or that of `spread`."""
     lanes = STRIP_BYTES // itemsize
     return -(-length // lanes) * lanes
 
@@ -349,7 +350,7 @@ def padded(length: int, itemsize: int) -> int:
 def spread(length: int, itemsize: int) -> int:
     """Return a padded stride for rows of `length` that lets a column of a large matrix stay in the first-level cache.
 
-    It is an odd number of strips: rows a power of two apart fall on the same few lines of the cache.
+    Wide rows have an odd number of strips, because strides of a power of two map to the same few cache lines.
     """
     strips = padded(length, itemsize) * itemsize // STRIP_BYTES
     apart = strips > _CLOSE and strips % 2 == 0
@@ -365,8 +366,8 @@ def matmul(
     """Write C = A · B, with C `[rows, columns]`, A `[rows, depth]`, B `[depth, columns]`.
 
     Each matrix lies in a flat array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row` and
-    `a_col` the strides of A. Rows of B are read in whole vectors: `ldb` must be padded (`padded`); the padding has no
-    influence. Sums run in the order of k; where C has one or two rows, as four sums of every fourth.
+    `a_col` the strides of A. Rows of B are read in whole vectors, so `ldb` must be padded (`padded`); the padding has
+    no influence. Sums run in the order of k; if C has one or two rows, there are four sums over every fourth k.
     """
     wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
     j = 0
@@ -403,7 +404,7 @@ _fma: Any = intrinsic(_fused)
 def row_product(x: AnyFloats, weights: AnyFloats, out: AnyFloats) -> None:
     """Write the product of x `[in]` and weights `[in, out]` to out `[out]`, with the same bits as `matmul`.
 
-    `matmul` would leave most lanes of its vectors empty: here the outputs are the vector axis.
+    Here the outputs are the vector axis; `matmul` would leave most lanes of its vectors empty.
     """
     inputs, outputs = weights.shape
     if outputs <= THIN_ROWS:

@@ -1,8 +1,8 @@
 """Policies as C source code.
 
-The C code computes `Policy.predict` in the same order and precision, with the same bits where the C library's tanhf
-has them (`docs/how-to/export-a-policy.md`). In the texts below, `NAME` and `name` stand for the policy's. Each text is
-one function for one member and one observation, in float32, with sums in order by fused multiply-adds.
+The C code computes `Policy.predict` in the same order and precision. Its results have the same bits if the C library's
+tanhf has (`docs/how-to/export-a-policy.md`). In the texts below, `NAME` and `name` stand for the policy's. Each text is
+one function for one member and one observation, in float32. Sums run in order, by fused multiply-adds.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | No
         policy: of any learner, with a memory or without.
         name: prefix of all names in the header, a C identifier in lower case.
         origin: lines about the origin of the policy.
-        units: of the plant's signals; without them it takes normalised observations and gives normalised actions only.
+        units: the plant's physical units; without them, observations and actions are normalised only.
     """
     return _Writer(policy, name, units).text(origin)
 
@@ -218,7 +218,7 @@ class _Writer:
         self.rate = float(policy.facts["policy"]["frequency"])
 
     def text(self, origin: Sequence[str]) -> str:
-        """Return the whole header; in its code, NAME and name are replaced by the policy's."""
+        """Return the whole header; `name` replaces NAME and name in its code."""
         parts = [self._opening(), *self._functions(), *self._tables(), self._predict()]
         parts += [self._physical(self.units)] if self.units is not None else []
         code = "\n".join([*parts, self._test(), "#endif\n"])
@@ -384,8 +384,8 @@ class _Writer:
         observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (VECTORS, self.states)).astype(np.float32)
         actions, memory = np.empty((VECTORS, self.actions), np.float32), None
         for row, observation in enumerate(observations):
-            found, memory = self.policy.predict(observation[None], memory)
-            actions[row] = found[0]
+            action, memory = self.policy.predict(observation[None], memory)
+            actions[row] = action[0]
         body = self._with_memory(MAIN).replace("VECTORS", f"{VECTORS}")
         how = "one after the other, as in an episode" if self.memory else "each by itself"
         parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the actions due */"]

@@ -58,7 +58,7 @@ class Policy:
     """One member's policy; observations are normalised states, actions lie in [−1, 1].
 
     Attributes:
-        facts: its origin: plant, cell, version.
+        facts: the facts of its file, such as plant, cell and version.
         agent: the learner as a population of one.
     """
 
@@ -76,18 +76,18 @@ class Policy:
 
         Args:
             observation: normalised observations.
-            state: of a recurrent policy, `[N, width]`, as the last call returned it; None at the start.
+            state: the state `[N, width]` of a recurrent policy that the last call returned; None at the start.
             episode_start: bool `[N]`, where an episode begins and the state is reset.
             deterministic: whether to act greedily; otherwise a stochastic policy samples.
 
         Raises:
-            UserError: the observation, or the state, does not fit.
+            UserError: the shape of the observation or of the state does not fit.
         """
-        seen = np.asarray(observation, np.float32)
+        array = np.asarray(observation, np.float32)
         size = self.agent.task.observation_size
-        if seen.ndim not in (1, 2) or seen.shape[-1] != size:
-            raise UserError(f"an observation of this policy holds {size} numbers, not an array of shape {seen.shape}")
-        rows = np.atleast_2d(seen)
+        if array.ndim not in (1, 2) or array.shape[-1] != size:
+            raise UserError(f"an observation of this policy holds {size} numbers, not an array of shape {array.shape}")
+        rows = np.atleast_2d(array)
         agent, after = self.agent, None
         choose = agent.policy if deterministic else agent.sample
         if not agent.memory.size:
@@ -95,15 +95,13 @@ class Policy:
         else:
             before = np.zeros((len(rows), agent.memory.size), np.float32)
             if state is not None and np.shape(state) != before.shape:
-                raise UserError(f"what this policy remembers has shape {before.shape} here, not {np.shape(state)}")
+                raise UserError(f"the state of this policy has shape {before.shape} here, not {np.shape(state)}")
             if state is not None:
-                going_on = (
-                    True if episode_start is None else ~np.atleast_1d(np.asarray(episode_start, np.bool_))[:, None]
-                )
-                before = np.where(going_on, state, before)
+                starts = np.zeros(1, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
+                before = np.where(starts.reshape(-1, 1), before, state)
             chosen, after = choose(rows[None], before[None]), agent.remember(rows[None], before[None])[0]
         action = np.clip(chosen[0], -1.0, 1.0)
-        return (action if seen.ndim == 2 else action[0]), after
+        return (action if array.ndim == 2 else action[0]), after
 
 
 def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -> Policy:
@@ -112,12 +110,12 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
     Args:
         path: a policy file (`.safetensors`).
         member: index of the member in the file, from 0.
-        learner: the file's learner, if it is in a Python file (`path/to/file.py:ClassName`), because opening a file
-            never executes code that it names.
+        learner: the file's learner; required if it is in a Python file (`path/to/file.py:ClassName`), because opening
+            a file never executes code that it names.
 
     Raises:
-        UserError: the file is missing, damaged or foreign, has no such member, or its learner is in a Python file that
-            was not named.
+        UserError: the file is missing, damaged or no policy file, has no such member, or its learner is in a Python
+            file and `learner` is not given.
     """
     path = Path(path)
     facts, weights = read_policy(path)
@@ -135,7 +133,7 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
 
 
 class Statistics(NamedTuple):
-    """How observations are normalised: (s − mean) · scale, float64 `[S]` each, within ± bound."""
+    """Normalisation of observations: (s − mean) · scale, float64 `[S]` each, clipped to ± bound."""
 
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]
@@ -147,11 +145,11 @@ class Units(NamedTuple):
 
     Attributes:
         state_names, state_units: of the observed states `[S]`.
-        center, scale, limit: float64 `[S]`: an observation is (state − center) / scale within ± limit; None for no
-            limit.
+        center, scale, limit: float64 `[S]`: an observation is (state − center) / scale, limited to ± limit; None
+            for no limit.
         periodic: `[S]`, which of them are angles in [−π, π).
         action_names, action_units: of the actions `[A]`.
-        middle, half: float64 `[A]`: an action means middle + half · action.
+        middle, half: float64 `[A]`: action a stands for middle + half · a in physical units.
         choices: `[A]`, number of evenly spaced values of each action; empty if they are continuous.
     """
 
@@ -169,9 +167,9 @@ class Units(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Cost of one action: stored numbers, multiply-adds, function evaluations, and numbers on the stack, all float32.
+    """Cost of computing one action: parameters, multiply-adds, function evaluations, and float32 numbers on the stack.
 
-    Functions are tanh, other activations with a division, and roots.
+    Counted functions are tanh, other activations with a division, and square roots.
     """
 
     parameters: int
@@ -181,7 +179,7 @@ class Cost(NamedTuple):
 
 
 def statistics_of(agent: Learner) -> Statistics | None:
-    """Return the normalisation of observations of a population of one; None if there is none."""
+    """Return how a population of one normalises observations; None if it does not."""
     normaliser = agent.normaliser.observations
     if not normaliser.on:
         return None

@@ -33,7 +33,7 @@ class TorchPolicy(nn.Module):
     A recurrent policy also takes its state `[..., H]`, zero at the start of an episode, and returns the next one.
 
     Args:
-        form: the policy.
+        form: the policy's network and the form of its outputs.
         statistics: the normalisation of observations.
     """
 
@@ -120,36 +120,36 @@ def load_torch_policy(path: Path | str, member: int = 0, learner: str | None = N
         path, member, learner: see `load_policy`.
 
     Raises:
-        UserError: the file is missing, damaged or foreign, or has no such member.
+        UserError: as for `load_policy`.
     """
     agent = load_policy(path, member, learner).agent
     return TorchPolicy(agent.policy_head(), statistics_of(agent)).eval()
 
 
 _OPSET: Final = 17
-"""The first that has layer normalisation."""
+"""The first ONNX operator set with layer normalisation."""
 
 
 def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) -> None:
-    """Write a policy as `torch.export.save` does, for any number of observations at a time; `about` as policy.json."""
+    """Write a policy as a `torch.export` program for any number of observations, with `about` as policy.json."""
     module = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent)).eval()
     several = torch.export.Dim("observations")
     given = [torch.zeros(2, policy.agent.task.observation_size)]
     given += [torch.zeros(2, module.memory)] if module.memory else []
     shapes = {name: {0: several} for name, _ in zip(("observation", "memory"), given, strict=False)}
     program = torch.export.export(module, tuple(given), dynamic_shapes=shapes)
-    content = io.BytesIO()  # of a path that does not end in .pt2, as temporary ones do not, it prints a warning
+    content = io.BytesIO()  # `save` warns about paths that do not end in .pt2, such as temporary ones
     torch.export.save(program, content, extra_files={"policy.json": json.dumps(about)})
     path.write_bytes(content.getvalue())
 
 
 def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) -> Any:
-    """Return a policy as an ONNX model: `observation` `[N, S]` to `action` `[N, A]`, and memories `[N, H]` with one.
+    """Return an ONNX model from `observation` `[N, S]` to `action` `[N, A]`; if recurrent, also with states `[N, H]`.
 
     Args:
         policy: of any learner.
         origin: lines about the origin of the policy.
-        about: metadata, as JSON each.
+        about: metadata; each value is stored as JSON.
     """
     import onnx
 
@@ -157,12 +157,12 @@ def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) 
     given = {"observation": torch.zeros(2, policy.agent.task.observation_size)}
     if module.memory:
         given["memory"] = torch.zeros(2, module.memory)
-    found = ["action", "memory_after"][: len(given)]
+    results = ["action", "memory_after"][: len(given)]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter that needs no further package calls itself outdated
         torch.onnx.export(
-            module, tuple(given.values()), f"{folder}/policy.onnx", input_names=list(given), output_names=found,
-            opset_version=_OPSET, dynamic_axes={name: {0: "observations"} for name in (*given, *found)}, dynamo=False,
+            module, tuple(given.values()), f"{folder}/policy.onnx", input_names=list(given), output_names=results,
+            opset_version=_OPSET, dynamic_axes={name: {0: "observations"} for name in (*given, *results)}, dynamo=False,
         )  # fmt: skip
         model = onnx.load(f"{folder}/policy.onnx")
     model.doc_string, model.producer_name = "\n".join(origin), "replaybench"

@@ -1,9 +1,10 @@
-"""Trees of priority sums: draws in proportion to priority, from all or from the newest experiences.
+"""Trees of priority sums, for draws in proportion to priority from all or from the newest experiences.
 
 **Structure**: a tree of fixed shape per member. Leaves are float32 priorities, sixteen to a node and a cache line;
 above them are levels of float64 sums, sixteen to a node. A change recomputes the sum of the sixteen numbers of each
-node on the path to the root. Sums thus depend on the leaves alone: nothing drifts, and a tree loaded from leaves draws
-like the saved one. It needs 4.6 bytes per position. Positions are buffer slots, or places in an age log.
+node on the path to the root. Sums thus depend on the leaves alone: rounding does not accumulate, and a tree
+rebuilt from saved leaves draws like the saved one. A tree needs 4.6 bytes per position. Positions are buffer slots, or
+places in an age log.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ def sum_set(state: SumState, m: int, position: int, priority: float) -> None:
 
 @kernel
 def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
-    """Return how many of sixteen numbers `target` exceeds cumulatively, and the remainder; without branches.
+    """Return how many cumulative sums of sixteen numbers are at most `target`, and the remainder.
 
-    A target that exceeds their sum by rounding passes all but the last positive number, and still exceeds the sum.
+    If rounding has put `target` beyond their sum, return the place of the last positive number, and infinity.
     """
     passed, before, total = 0, 0.0, 0.0
     for j in range(16):
@@ -102,8 +103,8 @@ def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
 def find_below(state: SumState, m: int, level: int, node: int, target: float) -> int:
     """Return the first position below a node of a level whose cumulative priority exceeds `target`.
 
-    Nodes of level 0 are positions. A target that rounding has put beyond the end gives the last position with any
-    priority.
+    Nodes of level 0 are positions. A target that rounding has put beyond the end gives the last position
+    whose priority is positive.
     """
     for i in range(level - 2, -1, -1):
         passed, target = _pass(state.sums, m, state.level[i] + node * 16, target)
@@ -116,13 +117,13 @@ def find_below(state: SumState, m: int, level: int, node: int, target: float) ->
 
 @kernel
 def sum_find(state: SumState, m: int, target: float) -> int:
-    """Return the first position whose cumulative priority exceeds `target`, as `find_below` in the whole tree."""
+    """Return the first position whose cumulative priority exceeds `target`; see `find_below`."""
     return find_below(state, m, state.level.size + 1, 0, target)
 
 
 @kernel
 def sum_rebuild(state: SumState, m: int) -> None:
-    """Add up every node of member m after its leaves have been written."""
+    """Recompute all sums of member m from its leaves."""
     for node in range(state.leaf.shape[1] // 16):
         state.sums[m, node] = _add_up(state.leaf, m, node * 16)
     for i in range(1, state.level.size):
@@ -138,7 +139,7 @@ class AgeState(NamedTuple):
         slot_at: int32 `[M, P]`, the slot that took each place.
         place_of: int32 `[M, C]`, each slot's place, −1 where the slot is empty.
         end: int64 `[M]`, the next place.
-        used: a tree over places, 1 where a slot is still at its place.
+        used: a tree over places, 1 where a place still belongs to its slot.
         priority: a tree over places with the priorities of their slots; a single node of zeros if not `weighted`.
         weighted: whether priorities are kept.
     """
@@ -173,7 +174,7 @@ def _squeeze(ages: AgeState, m: int) -> None:
 
 @kernel
 def age_renew(ages: AgeState, m: int, slot: int) -> None:
-    """Record that a slot has a new occupant, the newest of all; its predecessor's priority is dropped."""
+    """Record that a slot has a new occupant, the newest of all; discard the priority of the previous one."""
     if ages.end[m] == ages.slot_at.shape[1]:
         _squeeze(ages, m)
     place = ages.place_of[m, slot]
@@ -207,7 +208,7 @@ def _rebuild(ages: AgeState, m: int) -> None:
 
 
 class AgeLog:
-    """The slots of each member in order of age, all empty at first; priorities are kept if `weighted`."""
+    """The slots of each member in order of age, and their priorities if `weighted`; initially empty."""
 
     def __init__(self, members: int, capacity: int, weighted: bool = False) -> None:
         places = -(-(capacity + capacity // 4 + 1) // 16) * 16
@@ -228,7 +229,7 @@ class AgeLog:
         """Continue from `state_dict`; sums are recomputed from the current leaves."""
         place, end = state["age_place"], state["age_end"]
         if (end < 0).any() or (end > self.state.slot_at.shape[1]).any():
-            raise ValueError("its log of ages ends where there is no place")
+            raise ValueError("its log of ages ends beyond its last place")
         if place.size and ((place < -1) | (place >= end[:, None])).any():
             raise ValueError("a slot's place is outside its log of ages")
         self.state.place_of[:] = -1
@@ -239,7 +240,7 @@ class AgeLog:
 
 
 class Cover(NamedTuple):
-    """The nodes whose leaves make up one or several ranges of positions, in order.
+    """The nodes whose leaves are exactly one or several ranges of positions, in order.
 
     Attributes:
         node: int64 `[K]`, a node's index in its level.
@@ -298,7 +299,7 @@ def cover_search(
 ) -> None:
     """Write to `position[B]` the first covered position whose cumulative priority exceeds each `target[B]`.
 
-    Targets ascend. A target beyond the end by rounding gives the last position with a priority.
+    Targets ascend. If rounding has put a target beyond the end, the result is the last position with a priority > 0.
     """
     k = 0
     for b in range(target.size):

@@ -1,7 +1,7 @@
-"""P ∝ rank^−α: the law by which ranks are drawn (Schaul et al. 2016; de Bruin et al. 2018, eq. 7).
+"""P ∝ rank^−α: the distribution from which ranks are drawn (Schaul et al. 2016; de Bruin et al. 2018, eq. 7).
 
 Its cumulative sums Σ_{r ≤ k} r^−α are tabulated for k ≤ 1024 (`first_sums`, the argument `sums` of the functions here).
-The Euler–Maclaurin formula gives further ones to rounding error.
+The Euler–Maclaurin formula gives the others, up to rounding.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def ranks_below(sums: Sums, alpha: float, count: int, mass: float) -> int:
 def segment_edges(sums: Sums, alpha: float, count: int, edges: NDArray[np.int64]) -> None:
     """Cut ranks 0 … count−1 into B ≤ count segments of equal probability: segment b is edges[b] … edges[b+1]−1.
 
-    Each segment has at least one rank; this moves later edges up if the distribution is steep at low ranks.
+    Each segment has at least one rank; if the distribution is steep, this moves later edges up.
     """
     segments = edges.size - 1
     edges[0], edges[segments] = 0, count

@@ -1,13 +1,13 @@
-"""An exact order of buffer slots by key: returns the slot of a rank, updated in O(log N).
+"""An exact order of buffer slots by key: it returns the slot of a rank and is updated in O(log N).
 
-This file handles slots and float32 keys only. Ties are ordered by lower slot, or by age, the newest first.
+This file handles slots and float32 keys only. Ties are ordered by slot, the lower first, or by age, the newest first.
 
-**Structure**: one B+-tree per member over distinct 64-bit entries: 32 bits that ascend as keys descend, then the slot,
-or, if ties go by age, the complement of its occupant's number. A leaf is a row of 48 entries; an inner node holds up
-to 32 children, each with a lower bound of its entries and their number. Rows are padded with the largest value, so
-that work inside a node is a few loops of fixed length. Full nodes are split on the way down, and nodes are never
-merged: when no leaf is free, the tree is rebuilt by sorting, after at least a fifth as many insertions as there are
-slots. Key and nodes take at most 21 bytes per slot, 12 more if ties go by age.
+**Structure**: each member has a B+-tree over distinct 64-bit entries. The upper 32 bits ascend as keys descend. The
+lower 32 bits are the slot or, if ties are ordered by age, the complement of its occupant's number. A leaf is a row of
+48 entries; an inner node holds up to 32 children, with a lower bound and the number of the entries of each. Rows are
+padded with the largest value, so that work inside a node is a few loops of fixed length. Full nodes are split on the
+way down. Nodes are never merged: if no leaf is free, the tree is rebuilt by sorting. The insertions before that are at
+least a fifth of the number of slots. Keys and nodes take at most 21 bytes per slot, 12 more if ties are by age.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAF: Final = 48
 INNER: Final = 32
 """Children of a full inner node."""
 NOTHING: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # pads `leaf` and `bound`; no entry is as large
-# Columns of `head`; NODES are two, the numbers of inner nodes and of leaves.
+# Columns of `head`; at NODES begin two columns, the numbers of inner nodes and of leaves.
 ROOT, HEIGHT, SIZE, NODES, NEWEST = 0, 1, 2, 3, 5
 
 
@@ -35,10 +35,10 @@ class OrderState(NamedTuple):
     """The arrays of M members with C slots, L leaves and I inner nodes each, as kernels receive them.
 
     Attributes:
-        image: uint32 `[M, C]`, the key of each slot as `image_of` writes it, 0 where there is none.
-        number: uint32 `[M, C]`, ascending in the order of the occupants' arrival; empty if ties do not go by age.
+        image: uint32 `[M, C]`, `image_of` the key of each slot, 0 where there is none.
+        number: uint32 `[M, C]`, ascending in the order of the occupants' arrival; empty if ties are by slot.
         leaf: uint64 `[M, L, LEAF]`, ascending entries.
-        slot: int32 `[M, L, LEAF]`, their slots; empty if ties do not go by age, because entries then hold the slot.
+        slot: int32 `[M, L, LEAF]`, their slots; empty if ties are by slot, because entries then hold the slot.
         bound: uint64 `[M, I, INNER]`, lower bounds of the children's entries.
         size: int32 `[M, I, INNER]`, how many entries lie under each child.
         child: int32 `[M, I, INNER]`, node numbers: leaves below the lowest inner nodes, else inner nodes.
@@ -59,7 +59,7 @@ class OrderState(NamedTuple):
 def image_of(key: float) -> np.uint32:
     """Map a float32 key to 32 bits that ascend as keys descend; NaN counts as +inf.
 
-    On bits the map is its own inverse. Only a NaN could have the image 0, so 0 marks absent keys.
+    As a map of bits, it is its own inverse. Only a NaN could have the image 0, so 0 marks absent keys.
     """
     value = np.float32(key) + np.float32(0.0)  # turns -0.0 into 0.0
     bits = np.float32(np.inf if np.isnan(value) else value).view(np.uint32)
@@ -76,7 +76,7 @@ def _entry(state: OrderState, m: int, slot: int) -> np.uint64:
 
 @kernel
 def _up_to(numbers: NDArray[np.uint64], m: int, node: int, entry: np.uint64) -> int:
-    """Return how many numbers of a node's ascending row are at most `entry`."""
+    """Return how many numbers in a node's ascending row are at most `entry`."""
     count = 0
     for j in range(numbers.shape[2]):
         count += numbers[m, node, j] <= entry
@@ -144,7 +144,7 @@ def _insert(state: OrderState, m: int, slot: int) -> None:
         _make_room(state.slot[m, node], i)
         state.slot[m, node, i] = slot
     leaf = state.leaf
-    for j in range(LEAF - 1, 0, -1):  # in vectors, unlike a loop from the entry's place on
+    for j in range(LEAF - 1, 0, -1):  # vectorised, unlike a loop that begins at the entry's place
         leaf[m, node, j] = min(leaf[m, node, j], max(leaf[m, node, j - 1], entry))
     leaf[m, node, 0] = min(leaf[m, node, 0], entry)
     state.head[m, SIZE] += 1
@@ -169,7 +169,7 @@ def _remove(state: OrderState, m: int, slot: int) -> None:
 
 @njit(inline="always")
 def _set(state: OrderState, m: int, slot: int, image: np.uint32, arrives: bool) -> None:
-    """Give a slot its new image; `arrives` if it has a new occupant, the newest of all."""
+    """Set the image of a slot's key; `arrives` marks a new occupant, which is the newest of all."""
     arrives &= state.number.shape[1] > 0
     if state.image[m, slot] == image and not arrives:
         return
@@ -255,7 +255,7 @@ def order_arrive_all(state: OrderState, slots: Indices, keys: Floats32) -> None:
 
 @kernel
 def _load(state: OrderState, m: int, keys: Floats32) -> None:
-    """Rebuild a member's tree from the keys of its first slots, NaN where a slot is empty; the others are empty."""
+    """Rebuild a member's tree from the keys of its first slots (NaN: empty); further slots are empty."""
     state.image[m] = 0
     for slot in range(keys.size):
         if not np.isnan(keys[slot]):
@@ -264,7 +264,7 @@ def _load(state: OrderState, m: int, keys: Floats32) -> None:
 
 
 class RankOrder:
-    """An order over the slots `[0, capacity)` of each member, all absent until set.
+    """An order over the slots `[0, capacity)` of each member; a slot is absent until its key is set.
 
     Kernels take `state` and call the `order_` functions. They do not check bounds: slots and ranks must be in range.
     Memory is reserved for the worst case and touched only as nodes are used.
@@ -308,10 +308,10 @@ class RankOrder:
 
         Args:
             keys: the keys.
-            serial: numbers `[M, n]` that ascend in the order of the occupants' arrival; used if ties go by age.
+            serial: numbers `[M, n]` that ascend in the order of the occupants' arrival; used if ties are by age.
 
         Raises:
-            ValueError: the shape does not fit.
+            ValueError: the shape of the keys does not fit.
         """
         array, shape = np.asarray(keys, np.float32), self.state.image.shape
         if array.ndim != 2 or len(array) != shape[0] or array.shape[1] > shape[1]:

@@ -46,20 +46,20 @@ def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
         )
     if strategy.refer is not None:
         raise UserError(
-            f"{strategy}: ReFER changes the learner's gradients, which no learner of Stable-Baselines3 lets it; "
+            f"{strategy}: ReFER changes the learner's gradients, which Stable-Baselines3 does not support; "
             "leave ReFER out"
         )
     missing = [FEEDBACK[name] for name in needs(strategy) if name not in feedback]
     if missing:
         raise UserError(
-            f"{strategy} needs {' and '.join(missing)}, which this training code does not give; use StrategyDDPG, "
+            f"{strategy} needs {' and '.join(missing)}, which this training code does not provide; use StrategyDDPG, "
             "StrategyTD3 or StrategySAC from replaybench.replay.sb3.learners"
         )
 
 
 def needs(strategy: Strategy) -> tuple[str, ...]:
-    """Return the names of the `FEEDBACK` that a strategy requires."""
-    wanted = {
+    """Return the names of the entries of `FEEDBACK` that a strategy requires."""
+    required = {
         "td_error": strategy.by_td_error,
         "weight": strategy.weights is not None,
         "rate": "rate" in strategy.sampling.feedback,
@@ -67,7 +67,7 @@ def needs(strategy: Strategy) -> tuple[str, ...]:
         "phase": "phase" in strategy.sampling.feedback or strategy.weights is not None,
         "exploration": "exploration" in strategy.orders,
     }
-    return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+    return tuple(name for name, needed in required.items() if needed)
 
 
 try:
@@ -86,18 +86,18 @@ KIND: Final = "sb3-buffer"
 class StrategyReplayBuffer(ReplayBuffer):
     """A replay buffer for Stable-Baselines3 that uses one of this package's strategies.
 
-    All environments share one buffer, one member of a `Replay`. Steps of several environments are added in turn, so
-    age is the order of arrival. With several environments, episodes are not recorded.
+    All environments share one buffer, which is one member of a `Replay`. Steps of several environments are added in
+    turn, so age is the order of arrival. With several environments, episodes are not recorded.
 
-    Training code with `feedback` sets `context` before each `sample`, or calls `set_contexts` before several. It
-    multiplies the critic's squared errors by `weights()[0]` and the terms of the actor's loss by `weights()[1]`, or
-    their gradients, and the learning rate by `rate_factor`. It passes δ to `annotate` and stores ‖a − π(s)‖₁ in
-    `infos[i]["exploration"]`. Only the items that it lists in `feedback` are required.
+    Training code provides the items that it lists in `feedback`. It sets `context` before each `sample`, or calls
+    `set_contexts` before several. It multiplies the critic's squared errors by `weights()[0]` and the terms of the
+    actor's loss by `weights()[1]` (or their gradients), and the learning rate by `rate_factor`. It passes δ to
+    `annotate`, and stores ‖a − π(s)‖₁ in `infos[i]["exploration"]`.
 
     Args:
         buffer_size: capacity in experiences, over all environments, unless the strategy has its own; for FULL the
             number that will be added.
-        observation_space: Box of any shape but images; stored as float32.
+        observation_space: Box of any shape except images; stored as float32.
         action_space: Box, or Discrete for DQN.
         device, n_envs: as in Stable-Baselines3.
         optimize_memory_usage: must be False.
@@ -108,7 +108,7 @@ class StrategyReplayBuffer(ReplayBuffer):
 
     Attributes:
         context: progress and state for the next `sample`.
-        replay: the buffer below, of one member.
+        replay: the wrapped buffer, of one member.
 
     Raises:
         UserError: the strategy needs feedback that is not provided, or the spaces or settings are not supported.
@@ -151,7 +151,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         self._place()
 
     def _place(self) -> None:
-        """Set the fill level in the attributes of Stable-Baselines3."""
+        """Update `full` and `pos`, in which Stable-Baselines3 expects the fill level."""
         count, in_turn = int(self.replay.count[0]), self.strategy.in_turn
         self.full = count == self.buffer_size
         self.pos = (int(self.replay.offers[0]) if in_turn else count) % self.buffer_size
@@ -191,7 +191,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         self._place()
 
     def require_room(self, experiences: int) -> None:
-        """Raise UserError if a FULL buffer cannot take that many more."""
+        """Raise UserError if a FULL buffer has no room for so many further experiences."""
         if not self.strategy.retention.bounded and self.strategy.drop is None:
             needed = int(self.replay.count[0]) + experiences
             if needed > self.buffer_size:
@@ -238,7 +238,7 @@ class StrategyReplayBuffer(ReplayBuffer):
 
     @property
     def batch(self) -> ReplayBatch:
-        """The batch drawn last, with the strategy's numbers; overwritten by the next `sample`."""
+        """The batch drawn last, with the strategy's numbers; the next `sample` overwrites it."""
         if self._batch is None:
             raise ValueError("no batch was drawn yet")
         return self._batch
@@ -279,14 +279,14 @@ class StrategyReplayBuffer(ReplayBuffer):
         present = self.__getstate__()
         try:
             if arrays["count"][0] > arrays["serial"].shape[1]:
-                raise ValueError("it counts more than it holds")
+                raise ValueError("its count exceeds its number of slots")
             self.__setstate__({**present, "arrays": arrays})
         except (KeyError, ValueError, IndexError) as error:
             self.__setstate__(present)
             raise UserError(f"{path} does not hold a whole buffer: {error}") from None
 
     def _facts(self) -> dict[str, Any]:
-        """Return the facts that must be equal for one buffer to continue another."""
+        """Return the facts in which a saved buffer must agree with the one that loads it."""
         return {
             "strategy": str(self.strategy),
             "buffer_size": self.buffer_size,
@@ -297,7 +297,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        # For copies and for Stable-Baselines3's save_replay_buffer: the buffer below is full of views of its arrays,
+        # For copies and for Stable-Baselines3's save_replay_buffer: the wrapped buffer holds views of its arrays,
         # which would be restored as separate arrays.
         rest = {name: value for name, value in vars(self).items() if name not in ("replay", "_batch")}
         return {**rest, "arrays": {name: array.copy() for name, array in self.replay.state_dict().items()}}

@@ -1,8 +1,8 @@
 """DDPG, TD3 and SAC of Stable-Baselines3 with the feedback that replay strategies need.
 
-A phase is one call of their own `train()`, unchanged. Hooks multiply gradients by weights (the gradient of a weighted
-loss), derive |δ| from the gradient of the critics' squared errors, and set the learning rate just before a step. Only
-the hooks that the strategy needs are installed, and only during a phase, so copies and saved files contain none.
+An update phase is one call of their own, unchanged `train()`. Hooks multiply gradients by weights (the gradient of a
+weighted loss), derive |δ| from the gradient of the critics' squared errors, and set the learning rate before each step.
+Only the hooks that the strategy needs are installed, and only during a phase, so copies and saved files contain none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Tensor = torch.Tensor
 
 
 class StrategyLearner(OffPolicyAlgorithm):
-    """Base class: makes the buffer, passes it contexts, and applies its weights and rates.
+    """Base class: create the buffer, pass it contexts, and apply its weights and learning-rate factors.
 
     `replay_buffer_kwargs` takes `strategy` and `seed` (the model's own seed, or 0, if not given).
 
@@ -47,13 +47,13 @@ class StrategyLearner(OffPolicyAlgorithm):
     """The loss of a critic is this times the mean of (Q − y)²."""
 
     def _setup_model(self) -> None:
-        kind = self.replay_buffer_class = self.replay_buffer_class or StrategyReplayBuffer
-        if not issubclass(kind, StrategyReplayBuffer):
-            raise UserError(f"{type(self).__name__} needs replay_buffer_class=StrategyReplayBuffer, not {kind}")
+        buffer = self.replay_buffer_class = self.replay_buffer_class or StrategyReplayBuffer
+        if not issubclass(buffer, StrategyReplayBuffer):
+            raise UserError(f"{type(self).__name__} needs replay_buffer_class=StrategyReplayBuffer, not {buffer}")
         if getattr(self, "n_steps", 1) > 1:  # an older Stable-Baselines3 has none
             raise UserError(f"{type(self).__name__} learns from single steps: leave n_steps at 1")
         if self.replay_buffer is None:
-            self.replay_buffer = kind(
+            self.replay_buffer = buffer(
                 self.buffer_size,
                 self.observation_space,
                 self.action_space,
@@ -113,8 +113,8 @@ class StrategyLearner(OffPolicyAlgorithm):
             infos = [{**info, "exploration": float(d)} for info, d in zip(infos, distance, strict=True)]
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
 
-    def _attended(self) -> Floats32 | None:
-        """Return the latest observation `[1, S]` as stored; with several environments, that of one in turn."""
+    def _latest_observation(self) -> Floats32 | None:
+        """Return the latest observation `[1, S]` as stored; with several environments, of one after the other."""
         last = self._last_original_obs if self._vec_normalize_env is not None else self._last_obs
         if last is None:
             return None
@@ -146,13 +146,13 @@ class StrategyLearner(OffPolicyAlgorithm):
     def _contexts(self, updates: int) -> Iterator[Context]:
         progress = min(1.0, max(0.0, 1.0 - self._current_progress_remaining))
         for update in range(updates):
-            yield Context(update, updates, progress, self._attended())
+            yield Context(update, updates, progress, self._latest_observation())
 
     def _on_critics(self, module: torch.nn.Module, arguments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Weight the squared errors of these values and annotate their size."""
+        """Weight the critics' squared errors at these values, and annotate |δ|."""
         if arguments[1].requires_grad or not torch.is_grad_enabled():
             return  # this pass belongs to the actor or to a target
-        # In this order, because weights are not part of δ.
+        # Registered before the weights, which are not part of δ.
         register_multi_grad_hook(values, self._on_errors)
         if "weight" in needs(self.strategy_buffer.strategy):
             weight, _ = self.strategy_buffer.weights()
@@ -168,7 +168,7 @@ class StrategyLearner(OffPolicyAlgorithm):
         self.strategy_buffer.annotate(sizes * (len(sizes) / (2 * self.critic_factor)))
 
     def _on_actor(self, module: torch.nn.Module, arguments: object, output: Tensor) -> None:
-        """Weight the gradients of the actor's loss to these outputs; each output belongs to one sample."""
+        """Weight the gradients of the actor's loss with respect to these outputs, one row per sample."""
         if output.requires_grad:
             _, weight = self.strategy_buffer.weights()
             output.register_hook(weight.mul)
@@ -216,7 +216,7 @@ class StrategySAC(StrategyLearner, SAC):
         super()._setup_model()
         strategy = self.strategy_buffer.strategy
         if self.use_sde and strategy.weights is not None and strategy.weights.all_networks:
-            # Their noise has one standard deviation for all samples, whose gradient cannot be weighted by sample.
+            # The noise of gSDE has one standard deviation for all samples, whose gradient cannot be weighted by sample.
             raise UserError(f"{strategy} weights the actor's loss, which gSDE does not allow: leave use_sde at False")
 
     def _actor_outputs(self) -> list[torch.nn.Module]:

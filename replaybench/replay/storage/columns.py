@@ -35,12 +35,12 @@ class LazyColumn:
 
 
 State = dict[str, NDArray[np.generic]]
-"""What a resumed run needs, by name; every array begins with M."""
+"""The arrays that a resumed run needs, by name; the first axis of each is M."""
 Indices = NDArray[np.int64]
 
 
 def _uncount(typing_context: Any, state: Any) -> Any:
-    """Return the state without owners, so that Numba counts no references; the caller's arguments keep it alive."""
+    """Return arrays without owners, so that Numba counts no references; the caller's arguments keep them alive."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         borrowed = args[0]
@@ -54,7 +54,7 @@ def _uncount(typing_context: Any, state: Any) -> Any:
 
 
 def _prefetch(typing_context: Any, array: Any, position: Any) -> Any:
-    """Ask for the cache line of the element at a flat position; results do not depend on it."""
+    """Prefetch the cache line of the element at a flat position; results do not depend on this."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         element = builder.gep(context.make_array(array)(context, builder, args[0]).data, [args[1]])
@@ -79,12 +79,12 @@ class Columns:
     Args:
         members, capacity: M and N.
         fields: width of each field, in storage order.
-        steps: steps in a row.
+        steps: number of steps in a row.
 
     Attributes:
-        rows: float32 `[M, N, steps · W]`; memory is reserved at once but only touched when written.
+        rows: float32 `[M, N, steps · W]`; the system allocates memory when rows are first written.
         serial: uint32 `[M, N]`.
-        spans: where each field lies in the W numbers of a step.
+        spans: position of each field among the W numbers of a step.
     """
 
     def __init__(self, members: int, capacity: int, fields: Mapping[str, int], steps: int = 1) -> None:
@@ -119,7 +119,7 @@ def write(
 ) -> None:
     """Store row `new[m]` as experience number `serials[m]` of each member whose slot is not −1.
 
-    A slot after the `count[m]` slots in use increases the count.
+    Storing in the first free slot, `count[m]`, increases the count.
     """
     for m in range(slots.size):
         if slots[m] >= 0:

@@ -43,7 +43,7 @@ _NEEDED: Final = ("serial", "count", "collected", "offers")
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The facts about the cell that filled a buffer which other programs need."""
+    """Facts about the cell that filled a buffer, for other programs."""
 
     learner: Name
     settings: dict[str, Any]
@@ -52,7 +52,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferFacts:
-    """The facts of a buffer file (docs/reference/buffer-format.md); `fields` is the only fact that all of them have."""
+    """The facts of a buffer file (docs/reference/buffer-format.md); only `fields` is always there."""
 
     fields: dict[str, Width]
     order: tuple[str, ...] = ()
@@ -84,8 +84,8 @@ class BufferFile:
         record: the file.
         facts: its facts.
         shapes: shapes of its arrays, without empty ones.
-        steps: most steps in a slot; 1 where experiences are stored one by one.
-        slots: N, of each member.
+        steps: largest number of steps in a slot; 1 if experiences are stored one by one.
+        slots: number of slots N of each member.
         count, collected, offers: int64 `[M]`: filled slots, collected experiences, units offered to retention.
 
     Raises:
@@ -95,7 +95,7 @@ class BufferFile:
     def __init__(self, record: Record) -> None:
         self.record, self.path = record, record.path
         self.facts = build(BufferFacts, record.header.facts, f"the facts of {self.path}", others=True)
-        # A strategy that does not use an array stores none of its places: `Synth` with a refresh of 1.
+        # With a refresh of 1, `Synth` does not use `synthetic` and stores it without slots.
         unused = {name for name, shape in record.header.shapes.items() if name == "synthetic" and shape[1:] == (0,)}
         self.shapes = {name: shape for name, shape in record.header.shapes.items() if name not in unused}
         if self.facts.order and sorted(self.facts.order) != sorted(self.facts.fields):
@@ -150,14 +150,14 @@ class BufferFile:
         self.steps = shape[2] if len(shape) == 4 else 1
         if self.steps > 1 and "length" not in self.shapes:
             raise UserError(f"{self.path} lacks the lengths of its units of {self.steps} steps")
-        for name, found in self.shapes.items():
+        for name, actual in self.shapes.items():
             due = self._due(name, shape[2:-1])
-            kind = np.dtype(self.record.header.dtypes[name])
-            if due is not None and (found, kind) != due:
-                raise UserError(f"{self.path}: {name} is {kind} of shape {found}, not {due[1]} of shape {due[0]}")
+            dtype = np.dtype(self.record.header.dtypes[name])
+            if due is not None and (actual, dtype) != due:
+                raise UserError(f"{self.path}: {name} is {dtype} of shape {actual}, not {due[1]} of shape {due[0]}")
 
     def _due(self, name: str, steps: tuple[int, ...]) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-        """Return the required shape and type of an array; None if a strategy or learner decides them."""
+        """Return the required shape and dtype of an array; None if a strategy or learner decides them."""
         members, slots = self.shapes["serial"]
         if name in self.facts.fields:
             return (members, slots, *steps, self.facts.fields[name]), np.dtype("f4")

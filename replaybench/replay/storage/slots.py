@@ -22,7 +22,7 @@ _MOST: Final = np.iinfo(np.uint16).max
 
 @dataclass(frozen=True)
 class Unit:
-    """Up to `steps` successive steps of one episode; with `episode` whole episodes of at most `steps` steps."""
+    """The unit of replay: up to `steps` successive steps of one episode, or, with `episode`, whole episodes."""
 
     steps: int = 1
     episode: bool = False
@@ -61,7 +61,7 @@ class Assembly:
         self.length = np.zeros((members, capacity), np.uint16)
 
     def extend(self, row: Floats32, active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Append a step `[M, W]` of each active member; return whose unit is complete `[M]`."""
+        """Append a step `[M, W]` of each active member; return which members' units are complete `[M]`."""
         if self.unit.episode and (active & (self.filled == self.unit.steps)).any():
             raise OverflowError(f"an episode is longer than the {self.unit.steps} steps of its unit of replay")
         steps = self.rows.reshape(len(self.rows), -1, self.width)
@@ -72,7 +72,7 @@ class Assembly:
         return complete
 
     def finish(self, complete: NDArray[np.bool_], slots: NDArray[np.int64]) -> None:
-        """Store the lengths of the complete units in `slots` `[M]` (−1: discarded), and begin new units."""
+        """Store the lengths of complete units, stored in `slots` `[M]` (−1: discarded), and begin new units."""
         stored = np.flatnonzero(complete & (slots >= 0))
         self.length[stored, slots[stored]] = self.filled[stored]
         self.rows[complete] = 0
@@ -89,13 +89,13 @@ class Assembly:
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         filled = np.asarray(state["unit_filled"])
         if ((filled < 0) | (filled > self.unit.steps - (not self.unit.episode))).any():
-            raise ValueError(f"a unit under way does not fit into {self.unit.steps} steps")
+            raise ValueError(f"an incomplete unit does not fit into {self.unit.steps} steps")
         self.rows[:], self.filled[:] = state["unit_rows"], filled
         self.length[:, : state["length"].shape[1]] = state["length"]
 
 
 def mean_over_steps(values: Floats32, length: NDArray[np.uint16]) -> Floats32:
-    """Return the mean `[M, B]` of `values` `[M, B, steps]` over each unit's own steps `[M, B]`."""
+    """Return the means `[M, B]` of `values` `[M, B, steps]` over the first `length` `[M, B]` steps."""
     own = np.arange(values.shape[2]) < length[:, :, None]
     total = np.where(own, values, 0).sum(axis=2)
     mean: Floats32 = (total / np.maximum(length, 1)).astype(np.float32)
@@ -120,7 +120,7 @@ class NoiseTally:
     def count(self, sensor_noise: Floats32, actuator_noise: Floats32, stored: NDArray[np.bool_]) -> None:
         """Count batches with noise `[M·U, B, S]` and `[M·U, B, A]`, U successive rows of each member.
 
-        Noise is zero for members without `stored` experiences `[M]`.
+        Members without `stored` `[M]` experiences are not counted; their noise must be zero.
         """
         states, members = sensor_noise.shape[2], len(self.total)
         _add(self.total[:, :states], sensor_noise.reshape(members, -1, states))

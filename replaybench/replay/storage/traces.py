@@ -1,7 +1,7 @@
 """Values per stored step that depend on its episode: traces, history windows, episode starts.
 
 They are stored in a separate array, so that a pass along an episode reads a few bytes per step. Links lead from each
-step to its neighbours in any slots. The learner's `TraceRule` computes the numbers.
+step to the slots of its neighbours. The learner's `TraceRule` computes the numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LINKS: Final = ("previous", "next", "last")
 
 
 class Traces:
-    """The numbers of a population's stored steps by the learner's rule, and the links between these.
+    """The numbers that the learner's rule computes for stored steps, and the links between the steps.
 
     Attributes:
         values: float32 `[M, N, K]`.
@@ -33,7 +33,7 @@ class Traces:
         last: int64 `[M]`, slot of each member's latest step if that was stored and its episode goes on, else −1.
 
     Raises:
-        ValueError: two numbers have the same name, or that of a link.
+        ValueError: two numbers have the same name, or one has the name of a link.
     """
 
     def __init__(self, rule: TraceRule, members: int, capacity: int) -> None:
@@ -56,7 +56,7 @@ class Traces:
         return self.values[:, :, self.rule.names.index(name)]
 
     def follow(self, experience: Mapping[str, NDArray[Any]], active: Bools) -> None:
-        """Pass the rule the experience that follows the latest step of each active member."""
+        """Pass to the rule the experience that follows the latest step of each active member."""
         self.rule.followed(self.values, np.where(active, self.last, -1), experience)
 
     def evict(self, slots: Slots) -> None:
@@ -73,7 +73,7 @@ class Traces:
         self.rule.stored(self.values, self.previous, self.next, slots, over)
 
     def annotate(self, idx: Slots, annotations: Mapping[str, NDArray[Any]]) -> None:
-        """Pass the rule the learner's annotations of the steps in slots `idx` `[M, B]`; −1 is skipped."""
+        """Pass to the rule the learner's annotations of the steps in slots `idx` `[M, B]`; −1 is skipped."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
     def of(self, idx: Slots) -> Floats32:
@@ -101,7 +101,7 @@ class Traces:
                 raise ValueError("the links of its traces do not lead from step to step")
         for m in np.flatnonzero(last != -1):
             if not 0 <= last[m] < count[m] or serial[m, last[m]] != np.asarray(state["collected"])[m]:
-                raise ValueError("the latest step of its traces is none")
+                raise ValueError("the latest step of its traces is not stored")
         stored = len(places)
         self.previous[:], self.next[:], self.last[:] = -1, -1, last
         self.previous[:, :stored], self.next[:, :stored] = previous, following
@@ -157,17 +157,17 @@ MEMORY: Final = "memory"
 
 def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
     """Return the windows of at most `steps` steps that end in slots idx `[M, B]`."""
-    seen, kept = columns.spans["observation"], columns.spans.get(MEMORY, slice(0, 0))
-    observation = np.zeros((*idx.shape, steps, seen.stop - seen.start), np.float32)
+    state, stored = columns.spans["observation"], columns.spans.get(MEMORY, slice(0, 0))
+    observation = np.zeros((*idx.shape, steps, state.stop - state.start), np.float32)
     length = np.empty(idx.shape, np.int64)
-    memory = np.empty((*idx.shape, kept.stop - kept.start), np.float32)
-    _gather(columns.rows, traces.previous, idx, seen.start, kept.start, observation, length, memory)
+    memory = np.empty((*idx.shape, stored.stop - stored.start), np.float32)
+    _gather(columns.rows, traces.previous, idx, state.start, stored.start, observation, length, memory)
     return Window(observation, length, memory)
 
 
 @kernel
 def _gather(
-    rows: Floats32, previous: Links, idx: Slots, seen: int, kept: int,
+    rows: Floats32, previous: Links, idx: Slots, first_state: int, first_memory: int,
     observation: Floats32, length: NDArray[np.int64], memory: Floats32,
 ) -> None:  # fmt: skip
     """Find the first step of each sample's window, then copy the observations from there."""
@@ -179,11 +179,11 @@ def _gather(
                 steps += 1
             length[m, b] = steps
             for k in range(memory.shape[2]):
-                memory[m, b, k] = rows[m, first, kept + k]
+                memory[m, b, k] = rows[m, first, first_memory + k]
             slot = idx[m, b]
             for t in range(steps - 1, -1, -1):
                 for s in range(observation.shape[3]):
-                    observation[m, b, t, s] = rows[m, slot, seen + s]
+                    observation[m, b, t, s] = rows[m, slot, first_state + s]
                 slot = np.int64(previous[m, slot])
 
 
@@ -195,7 +195,7 @@ class EpisodeStarts:
 
     Attributes:
         starts: uint32 `[M, E]`, padded with the largest number; grows.
-        known: int64 `[M]`, number of begun episodes.
+        known: int64 `[M]`, number of episodes begun so far.
     """
 
     def __init__(self, members: int) -> None:
@@ -216,8 +216,8 @@ class EpisodeStarts:
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         starts = np.asarray(state["episode_starts"], np.uint32)
-        room = max(16, starts.shape[1])
-        self.starts = np.full((len(starts), room), NONE, np.uint32)
+        width = max(16, starts.shape[1])
+        self.starts = np.full((len(starts), width), NONE, np.uint32)
         self.starts[:, : starts.shape[1]] = starts
         self.known[:] = (starts != NONE).sum(axis=1)
         self.begins[:] = state["episode_begins"] != 0
@@ -246,7 +246,7 @@ def _step(
 
 
 def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, LazyColumn]:
-    """Return the columns `episode` and `step`, uint32 `[M, N]`, which are computed in parts.
+    """Return the columns `episode` and `step`, uint32 `[M, N]`, computed part by part on request.
 
     Args:
         starts: serial numbers of the first experience of each member's episodes, `[M, E]`.

@@ -21,9 +21,9 @@ from replaybench.runtime.streams import next_below
 class AER(Annealed):
     """Draw ⌈λB⌉ distinct experiences uniformly and replay the B whose states are most similar to the agent's.
 
-    Similarity is the cosine between the stored and the agent's observation, 0 with a zero vector. Ties go by draw
-    order, which is also the order of the batch. λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the
-    run, and multiplies the learning rate. If fewer than ⌈λB⌉ are stored, all of them are candidates.
+    Similarity is the cosine between the stored and the agent's observation, 0 with a zero vector. Ties and the batch
+    are in draw order. λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run, and multiplies the
+    learning rate. If fewer than ⌈λB⌉ are stored, all of them are candidates.
     """
 
     needs_state = True
@@ -37,7 +37,7 @@ class _Scratch(NamedTuple):
     """Scratch arrays for a draw of n candidates.
 
     Attributes:
-        slots: candidates of one member and the next, `[2, n]`.
+        slots: candidates of one member and of the next one, `[2, n]`.
         similarity: of the candidates to the agent's state, `[n]`.
         norm: their squared norms, `[n]`.
         seen: int64 `[2^q]`, a hash table of drawn slots; entries below `turn` << 32 are old.
@@ -67,7 +67,7 @@ class _RunningAER(RunningSampling):
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         if context.state is None:
-            raise ValueError("AER needs to know the state that each agent attends to: Context(state=[M, S])")
+            raise ValueError("AER needs the state that each agent attends to: Context(state=[M, S])")
         widening = self.description.factor(context.progress)
         wanted = math.ceil(widening * draws.idx.shape[1])
         if wanted > self.scratch.similarity.size:
@@ -129,7 +129,7 @@ def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None
 
 @kernel
 def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indices, scratch: _Scratch) -> None:
-    """Draw n of `count` slots without replacement: redraw repeated ones, or use a pool if many would repeat."""
+    """Draw n of `count` slots without replacement: draw repeated ones again, or use a pool if many would repeat."""
     if count < 2 * n:
         for i in range(count):
             scratch.pool[i] = i
@@ -154,7 +154,7 @@ def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indice
 
 @kernel
 def _compare(rows: Floats32, m: int, first: int, state: Floats32, n: int, slots: Indices, scratch: _Scratch) -> None:
-    """Fill in the cosine between `state` `[S]` and the stored state of each candidate."""
+    """Write the cosine between `state` `[S]` and the stored state of each candidate."""
     own = 0.0
     for s in range(state.size):
         own += np.float64(state[s]) * np.float64(state[s])

@@ -24,7 +24,7 @@ class Drop(Term):
     """Discard each offer with this probability; "rate" discards the share 1 − 50/f at f Hz, none up to 50 Hz."""
 
     probability: float | Literal["rate"] = "rate"
-    always_written = True  # `Drop` without its probability would be ambiguous
+    always_written = True  # without its probability, `Drop` would be ambiguous
 
     def __post_init__(self) -> None:
         if self.probability != "rate" and not (isinstance(self.probability, int | float) and 0 <= self.probability < 1):
@@ -38,7 +38,7 @@ class Drop(Term):
 
 
 class RunningDrop(Drawing):
-    """Decides for a population which offers reach the buffer."""
+    """The running form of `Drop`: it decides which offers reach the buffer."""
 
     def __init__(self, description: Drop, view: BufferView) -> None:
         if isinstance(description.probability, str):
@@ -62,7 +62,7 @@ class Model(Protocol):
     """Plant and policy, as `Synth` needs them."""
 
     def possible(self, action: Floats32) -> Floats32:
-        """Return the actions `[M, A]` that the learner can take in place of ones drawn uniformly from the box."""
+        """Map actions `[M, A]`, drawn uniformly from the box, to actions that the learner can take."""
 
     def simulate(
         self, observation: Floats32, action: Floats32
@@ -109,7 +109,7 @@ class Synth(Term):
 
 
 class RunningSynth(Drawing):
-    """Replaces some of a population's offers; `synthetic` bool `[M, N]` marks them if `refresh` needs it."""
+    """The running form of `Synth`; `synthetic` bool `[M, N]` marks its experiences if `refresh` is below 1."""
 
     def __init__(self, description: Synth, view: BufferView, model: Model | None) -> None:
         if model is None:
@@ -122,7 +122,7 @@ class RunningSynth(Drawing):
     def alter(self, row: Floats32, slots: Indices, fresh: NDArray[np.bool_]) -> None:
         """Replace some of the experiences `row` `[M, W]`, which will be stored in `slots` `[M]`, by synthetic ones.
 
-        `fresh` `[M]` marks empty slots. A slot that keeps its experience becomes −1.
+        `fresh` `[M]` marks empty slots. Where the stored experience stays, the entry of `slots` becomes −1.
         """
         views = {name: row[:, span] for name, span in self.columns.spans.items()}
         observation, action = views["observation"].copy(), views["action"].copy()
@@ -140,13 +140,13 @@ class RunningSynth(Drawing):
         action[of_state] = explored[of_state]
         deviation = np.where(of_state, deviation, self.model.deviation(observation, action))
         successor, reward, terminated = self.model.simulate(observation, action)
-        made: dict[str, NDArray[Any]] = {
+        new: dict[str, NDArray[Any]] = {
             "observation": observation, "action": action, "reward": reward[:, None], "next_observation": successor,
             "terminated": terminated[:, None], "exploration": deviation[:, None],
         }  # fmt: skip
         for name, view in views.items():
-            if name in made:
-                view[kind > 0] = made[name][kind > 0]
+            if name in new:
+                view[kind > 0] = new[name][kind > 0]
             elif name in extras:
                 view[of_state] = extras[name][of_state]
             else:
@@ -175,7 +175,7 @@ def _choose(
     observation: Floats32,
     action: Floats32,
 ) -> None:
-    """Choose each experience's type (1: new state, 2: new action) and draw the state or action."""
+    """Choose each experience's type (0: unchanged, 1: new state, 2: new action); draw the state or action."""
     for m in range(slots.size):
         if slots[m] < 0:
             continue

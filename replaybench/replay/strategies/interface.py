@@ -1,4 +1,8 @@
-"""Interfaces of retention, sampling and weighting, and of their running forms."""
+"""Interfaces of retention, sampling and weighting.
+
+A frozen dataclass describes a part of a strategy. Its `start` returns the running form, which has the state for the
+buffers of a population.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ from replaybench.runtime.user_file import name_in_file
 
 
 class BufferView(NamedTuple):
-    """The buffer of a strategy, as its running parts see it.
+    """The parts of a buffer that running forms may read.
 
     Attributes:
         root, members: seed of the study and member numbers `[M]`.
@@ -52,7 +56,7 @@ class BufferView(NamedTuple):
 
 
 class Context(NamedTuple):
-    """The inputs of sampling and weighting other than the stored experiences.
+    """The inputs of sampling and weighting in addition to the stored experiences.
 
     Attributes:
         update, updates_in_phase: index of the update in its phase, from 0, and number of updates in the phase.
@@ -69,7 +73,7 @@ class Context(NamedTuple):
 
 
 class Running:
-    """Base class of the running form of a strategy's part; by default without state."""
+    """Base class of running forms; by default without state."""
 
     def stored(self, slots: Indices) -> None:
         """Called after an experience was stored in `slots[m]` of each member (−1: none)."""
@@ -79,11 +83,11 @@ class Running:
         return {}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict` with identical results."""
+        """Restore a `state_dict`, with identical results from then on."""
 
 
 class Drawing(Running):
-    """A part that draws random numbers, from one stream per member, named by its purpose."""
+    """A running form that draws random numbers, from one stream per member, named by its purpose."""
 
     def __init__(self, view: BufferView, purpose: str) -> None:
         self.stream = view.stream(purpose)
@@ -103,13 +107,13 @@ class Term:
     name: ClassVar[str] = ""
     """Its name in the notation; the class's own name if empty."""
     second: ClassVar[str] = ""
-    """The field, a term itself, that is written after a plus, under the second part of `name`."""
+    """The field whose value, another term, is written after a plus; its name there is the second part of `name`."""
     always_written: ClassVar[bool] = False
-    """Whether values are written although they are the default."""
+    """Whether values are written even if they are the default."""
     keywords: ClassVar[bool] = False
     """Whether values are written with parameter names, because a value alone is ambiguous."""
     no_parameters: ClassVar[str] = ""
-    """The error message for a parameter of a term that takes none."""
+    """The error message if parameters are written for a term that has none; empty otherwise."""
 
     @classmethod
     def written_name(cls) -> str:
@@ -118,7 +122,7 @@ class Term:
 
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields that are written in its brackets, by name; inherited ones come last."""
+        """Return the fields that are written in its brackets, by name; keyword-only ones come last."""
         fields = sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True)
         return {field.name: field for field in fields if field.name != cls.second}
 
@@ -134,7 +138,7 @@ class Term:
         return f"{first}{self.in_brackets()}{behind}"
 
     def in_brackets(self) -> str:
-        """Write those parameters that differ from their defaults."""
+        """Return those parameters in brackets that differ from their defaults."""
         fields = self.parameters()
         changed = {
             name: self._plain(name)
@@ -184,7 +188,7 @@ class Usage(NamedTuple):
 
 
 class RunningWeighting(Running, ABC):
-    """The running form of a weighting: it weights the batches of a population."""
+    """The running form of a weighting."""
 
     @abstractmethod
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats32) -> None:
@@ -196,12 +200,12 @@ class Weighting(Term, ABC):
     """A weight for each replayed experience."""
 
     by_probability: ClassVar[bool] = False
-    """Whether weights are made from the probabilities of the draws."""
+    """Whether weights are computed from the probabilities of the draws."""
     slot_bytes: ClassVar[int] = 0
-    """About how many bytes a slot costs it."""
+    """The approximate bytes per slot that it needs."""
 
     all_networks = False
-    """Whether all networks' losses are weighted, or the critic's only."""
+    """Whether the losses of all networks are weighted; otherwise only the critic's."""
 
     @property
     def steady(self) -> bool:
@@ -214,11 +218,11 @@ class Weighting(Term, ABC):
 
 
 _MOST: Final = 1_000_000_000
-"""Experiences in a buffer, as in studies."""
+"""Largest capacity; studies have the same limit."""
 
 
 class RunningRetention(Running, ABC):
-    """The running form of a retention: it chooses the slots that a population overwrites when buffers are full."""
+    """The running form of a retention: it chooses the slots to overwrite when buffers are full."""
 
     @abstractmethod
     def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
@@ -241,7 +245,7 @@ class Retention(Term, ABC):
     bounded: ClassVar[bool] = True
     """False if nothing is ever discarded: the buffer then grows to the number of experiences offered."""
     in_turn: ClassVar[bool] = False
-    """Whether slots are filled and overwritten in turn, so that their order is that of age."""
+    """Whether slots are filled and overwritten in turn, so that slot order is age order."""
     orders: ClassVar[tuple[str, ...]] = ()
     """Metrics by which slots must be kept in rank order."""
     traces: ClassVar[tuple[str, ...]] = ()
@@ -251,7 +255,7 @@ class Retention(Term, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.in_turn = vars(cls).get("in_turn", False)  # a declaration about a class's own slots is not inherited
+        cls.in_turn = vars(cls).get("in_turn", False)  # a subclass may choose other slots
 
     def __post_init__(self) -> None:
         if self.capacity is not None and not (self.bounded and 1 <= self.capacity <= _MOST):
@@ -260,7 +264,7 @@ class Retention(Term, ABC):
 
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields that are written in its brackets, by name; `capacity` where there is one."""
+        """Return the fields that are written in its brackets, by name; without `capacity` if it has none."""
         return {name: found for name, found in super().parameters().items() if cls.bounded or name != "capacity"}
 
     @abstractmethod
@@ -273,7 +277,7 @@ FEEDBACK: Final = ("td_error", "rate", "phase")
 
 
 class RunningSampling(Drawing, ABC):
-    """The running form of a sampling: it draws batches for a population."""
+    """The running form of a sampling."""
 
     def __init__(self, view: BufferView) -> None:
         super().__init__(view, "sampling")
@@ -295,24 +299,24 @@ class Sampling(Term, ABC):
     needs_state: ClassVar[bool] = False
     """Whether draws compare stored states with a state of the agent, `Context.state`."""
     feedback: ClassVar[tuple[str, ...]] = ()
-    """What it needs during training: `td_error`, annotations of that name; `rate`, a learner that multiplies learning
-    rates by `rate_factor`, which is ignored without; `phase`, the numbers of updates in `Context`."""
+    """Its needs during training. `td_error`: annotations of that name. `rate`: a learner that multiplies learning rates
+    by `rate_factor`. `phase`: the numbers of updates in `Context`."""
     independent: ClassVar[bool] = False
     """Whether draws depend neither on each other nor on the update, so that batches can be drawn ahead."""
     steady: ClassVar[bool] = False
     """Whether draws do not depend on the progress of the run."""
     by_place: ClassVar[bool] = False
-    """Whether draws depend on the buffer's capacity, or on where experiences lie in it, if only by rounding."""
+    """Whether draws depend on the buffer's capacity, or on the slots of experiences, even if only by rounding."""
     importance_undefined: ClassVar[str] = ""
     """Why importance weights of these draws make no sense; empty if they do."""
 
     weighting: ClassVar[Weighting | None] = None
-    """The weighting that belongs to it, unless another is named."""
+    """Its default weighting, used unless the strategy names another."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for promise in ("independent", "steady"):  # about a class's own draws: not inherited
-            setattr(cls, promise, vars(cls).get(promise, False))
+        for flag in ("independent", "steady"):  # not inherited, because a subclass may draw in another way
+            setattr(cls, flag, vars(cls).get(flag, False))
 
     @property
     def needs_phase(self) -> bool:
@@ -320,7 +324,7 @@ class Sampling(Term, ABC):
         return False
 
     def in_phases(self, updates: int) -> Sampling:
-        """Return the same strategy with phases of a number of updates; only if `needs_phase`."""
+        """Return this sampling with phases of `updates` updates; called only if `needs_phase`."""
         raise NotImplementedError
 
     def slot_bytes(self, in_turn: bool) -> int:

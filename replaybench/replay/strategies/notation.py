@@ -1,8 +1,8 @@
 """The strategy notation of de Bruin et al. (2018), `Retention[Sampling]`, and the registries of its names.
 
-Modifiers of entry are prefixes (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`), those of weights and gradients
-(`FIFO[Uniform+ReFER]`) suffixes. A string parses to frozen dataclasses; `str` of the result is canonical. It is the
-command-line argument, legend entry, hash input and file attribute. The spellings of the authors' public code
+Modifiers of entry are prefixes (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`); modifiers of weights and gradients are
+suffixes (`FIFO[Uniform+ReFER]`). A string parses to frozen dataclasses; `str` of the result is canonical. Commands,
+legends, hashes and files contain this string. The spellings of the authors' public code
 (`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted, and so is
 `path/to/file.py:ClassName` in place of a name.
 """
@@ -90,7 +90,7 @@ _SIGNS: Final = "()*·+[]"
 
 
 class _Written(NamedTuple):
-    """A term as text: a part of the strategy `whole`."""
+    """A term as text; `whole` is the text of the strategy."""
 
     whole: str
     name: str
@@ -109,7 +109,7 @@ def parse(text: str) -> Strategy:
     except UserError:
         if path := _signs_in_path(text):
             raise UserError(
-                f"strategy {text!r}: the path {path!r} has a sign in it that strategies are written with, one of "
+                f"strategy {text!r}: the path {path!r} contains a character of the notation, one of "
                 f"{' '.join(_SIGNS)}; rename the file or its folder"
             ) from None
         raise
@@ -119,31 +119,31 @@ def _parse(text: str) -> Strategy:
     opening = text.find("[")
     if opening < 0 or not text.rstrip().endswith("]"):
         raise UserError(f"strategy {text!r} is not of the form Retention[Sampling], e.g. {_whole(text)}")
-    *before, last = (_written(part, text) for part in re.split(r"[*·]", text[:opening]))
-    first, *behind = (_written(part, text) for part in text.rstrip()[opening + 1 : -1].split("+"))
+    *before, last = (_split_term(part, text) for part in re.split(r"[*·]", text[:opening]))
+    first, *suffixes = (_split_term(part, text) for part in text.rstrip()[opening + 1 : -1].split("+"))
     entries = [_read(ENTRIES, term) for term in before]
     retention = _read(RETENTIONS, last)
-    sampling, behind = _read_sampling(first, behind)
-    weightings = [_read(WEIGHTINGS, term) for term in behind if term.name not in REFER]
-    refers = [_read(REFER, term) for term in behind if term.name in REFER]
-    _refuse_second(text, "ReFER", len(refers) > 1)
+    sampling, suffixes = _read_sampling(first, suffixes)
+    weightings = [_read(WEIGHTINGS, term) for term in suffixes if term.name not in REFER]
+    refers = [_read(REFER, term) for term in suffixes if term.name in REFER]
+    _refuse_repeated(text, "ReFER", len(refers) > 1)
     for terms in (entries, weightings):
         for i, term in enumerate(terms):
-            _refuse_second(text, term.written_name(), type(term) in map(type, terms[:i]))
+            _refuse_repeated(text, term.written_name(), type(term) in map(type, terms[:i]))
     if len(weightings) > 1:
         raise UserError(f"strategy {text!r}: IS and FIS correct for the same thing; name one of them")
-    found = {type(entry).__name__.casefold(): entry for entry in entries}
+    modifiers = {type(entry).__name__.casefold(): entry for entry in entries}
     if refers:
-        found["refer"] = refers[0]
-    return Strategy(retention, sampling, *weightings, **found)
+        modifiers["refer"] = refers[0]
+    return Strategy(retention, sampling, *weightings, **modifiers)
 
 
 def _signs_in_path(text: str) -> str:
-    """Return the path of a file in the text that contains characters of the notation and so cannot be used."""
+    """Return the path of an existing file in the text that contains characters of the notation."""
     starts = [0, *(place + 1 for place, sign in enumerate(text) if sign in _SIGNS)]
     ends = [match.start() + len(".py") for match in re.finditer(r"\.py:", text)]
     paths = (text[start:end].strip() for end in ends for start in starts if start < end)
-    # Path.is_file() raises an error where a name is too long to be one.
+    # Path.is_file() raises an error for names that are too long.
     return next((path for path in paths if set(path) & set(_SIGNS) and os.path.isfile(path)), "")
 
 
@@ -152,7 +152,7 @@ def _whole(text: str) -> str:
     match = _TERM.match(text)
     if match is None or match[2] is None:
         return "FIFO[Uniform]"
-    part = _written(text, text).name
+    part = _split_term(text, text).name
     ways = (
         (RETENTIONS, "{}[Uniform]"),
         (SAMPLINGS, "FIFO[{}]"),
@@ -162,12 +162,12 @@ def _whole(text: str) -> str:
     return next((way.format(part) for registry, way in ways if part in registry), "FIFO[Uniform]")
 
 
-def _refuse_second(text: str, name: str, seen: bool) -> None:
+def _refuse_repeated(text: str, name: str, seen: bool) -> None:
     if seen:
         raise UserError(f"strategy {text!r} has {name} twice; name it once")
 
 
-def _written(term: str, whole: str) -> _Written:
+def _split_term(term: str, whole: str) -> _Written:
     """Split a term into name and arguments; known names get their registered spelling."""
     match = _TERM.match(term)
     if not term.strip():
@@ -186,20 +186,20 @@ def _written(term: str, whole: str) -> _Written:
     return _Written(whole, name, arguments)
 
 
-def _read_sampling(first: _Written, behind: list[_Written]) -> tuple[Any, list[_Written]]:
-    """Build the sampling, from two terms if it is one such as `ERE+PER`; return it and the remaining terms."""
-    for place, term in enumerate(behind):
+def _read_sampling(first: _Written, suffixes: list[_Written]) -> tuple[Any, list[_Written]]:
+    """Build the sampling, from two terms if it is a joint one (`ERE+PER`); return it and the other suffixes."""
+    for place, term in enumerate(suffixes):
         joined = f"{first.name}+{term.name}"
         joined = SAMPLINGS.spelled(_ALIASES.get(joined.casefold(), joined))
         if joined not in SAMPLINGS:
             continue
-        others = behind[:place] + behind[place + 1 :]
-        _refuse_second(first.whole, term.name, term.name in (other.name for other in others))
+        rest = suffixes[:place] + suffixes[place + 1 :]
+        _refuse_repeated(first.whole, term.name, term.name in (other.name for other in rest))
         kind = SAMPLINGS[joined]
         (part,) = kind.kinds(kind.second)
         second = part(**_arguments(part, term))
-        return kind(**_arguments(kind, first._replace(name=joined.partition("+")[0])), **{kind.second: second}), others
-    return _read(SAMPLINGS, first), behind
+        return kind(**_arguments(kind, first._replace(name=joined.partition("+")[0])), **{kind.second: second}), rest
+    return _read(SAMPLINGS, first), suffixes
 
 
 def _read(registry: Registry, term: _Written) -> Any:
@@ -273,6 +273,6 @@ def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | 
         if number is not None:
             return number(text)
     if number is None and not words:
-        raise UserError(f"{where} is of a type that no strategy is written with; declare a number, a bool or a Literal")
-    spoken = {int: ["a whole number"], float: ["a number"], None: []}[number]
-    raise UserError(f"{where} must be {' or '.join([*spoken, *words])}, not {text!r}")
+        raise UserError(f"{where} has a type that the notation does not support; declare a number, a bool or a Literal")
+    expected = {int: ["a whole number"], float: ["a number"], None: []}[number]
+    raise UserError(f"{where} must be {' or '.join([*expected, *words])}, not {text!r}")

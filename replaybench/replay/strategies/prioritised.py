@@ -19,13 +19,13 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import next_double
 
-# The smallest normal number: under a large α, a priority of 0 would never be drawn again.
+# The smallest normal number. With a large α, p could round to 0 and the experience would never be drawn again.
 _LEAST: Final = np.float32(2.0**-126)
 
 
 @dataclass(frozen=True)
 class PERprop(Sampling):
-    """Proportional prioritised replay: P ∝ p = (|δ| + ε)^α, new experiences get the largest p so far.
+    """Proportional prioritised replay: P ∝ p = (|δ| + ε)^α; new experiences get the largest p so far.
 
     The total priority is cut into B equal parts, and one experience is drawn from each. An experience whose |δ| is not
     finite gets the largest p so far, too.
@@ -94,7 +94,7 @@ def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
 
 @kernel
 def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilon: float) -> Any:
-    """Return p of a |δ|, and write it to `largest[m]` if it is the largest so far."""
+    """Return the priority p of a |δ|; update `largest[m]`."""
     priority = np.float32((abs(np.float64(td_error)) + epsilon) ** alpha)
     if not priority < np.inf:
         return largest[m]

@@ -36,12 +36,12 @@ from replaybench.runtime.streams import next_below, next_double
 
 @dataclass(frozen=True)
 class ERE(Sampling):
-    """Update k of a phase of K draws from the newest c_k = max(N·η^(k·1000/K), c_min) experiences.
+    """In update k of a phase of K updates, sample from the newest c_k = max(N·η^(k·1000/K), c_min) experiences.
 
-    With `phase`, every K = `phase` successive updates of the run are a phase; otherwise the schedule decides phases.
+    With `phase`, every K = `phase` successive updates are a phase; otherwise the training schedule defines phases.
     η changes linearly from `eta` to `last` over the run. N is the buffer's size; for a FULL buffer N is the number of
     stored experiences. c_min is min(5000, N/200) unless given: the paper's 5000 for its buffer of 10⁶. c_k is rounded
-    down and clipped to the number stored. With `reverse` a phase goes from the newest to all (section 4.2).
+    down and clipped to the number stored. With `reverse`, c_k increases within a phase (section 4.2).
     """
 
     eta: float = 0.996
@@ -93,7 +93,7 @@ class ERE(Sampling):
 
 
 class RunningERE(RunningSampling):
-    """ERE of a population; unless slot order is age order, `ages` is a log of ages."""
+    """The running form of ERE; the log `ages` is empty if slot order is age order."""
 
     weighted = False
 
@@ -156,7 +156,7 @@ _PRIORITIES: Final = PERprop()
 
 @dataclass(frozen=True)
 class EREPER(ERE):
-    """ERE that draws among the newest c_k in proportion to priority, one from each of B equal parts in order of age.
+    """ERE with draws from the newest c_k in proportion to priority, one from each of B equal parts in order of age.
 
     The default weighting is that of Algorithm 2.
     """

@@ -89,13 +89,13 @@ class _Ranked(Retention):
 
     `segments` cuts the ranks into that many parts of equal probability and draws uniformly inside one of them;
     "authors" takes max(3, C/500) parts, as the authors' code does. None draws from rank^−α exactly, which differs
-    only for the first ranks. Among equal metrics the oldest experience's counts as the smallest, as in the authors'
-    sorted list: nearly all metrics of a learner that rarely explores are 0.
+    only for the first ranks. Among equal metrics the oldest experience has the first rank, as in the authors' sorted
+    list. Equal metrics are common: if a learner rarely explores, nearly all of them are 0.
     """
 
     alpha: float = 1.0
     segments: int | Literal["authors"] | None = "authors"
-    slot_bytes = 12  # of equal metrics the oldest comes first: the order keeps ages, too
+    slot_bytes = 12  # the order also stores ages, to rank equal metrics
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,8 +168,8 @@ def _ranked_victims(
 class FarPol(Retention):
     """Drop the episode with the largest fraction of far-policy steps, from its oldest step to its newest.
 
-    Then the next episode is chosen; the oldest among equal ones, and the unfinished episode only if nothing
-    else is stored. The learner's trace `far` (0 or 1) marks far-policy steps.
+    Then choose the next episode. Among equal fractions the oldest episode is chosen, and the unfinished one only if
+    nothing else is stored. The learner's trace `far` (0 or 1) marks far-policy steps.
     """
 
     traces = ("far",)
@@ -189,7 +189,7 @@ class _RunningFarPol(RunningRetention):
     """
 
     def __init__(self, view: BufferView) -> None:
-        assert view.traces is not None  # `Replay` refuses this retention without
+        assert view.traces is not None  # `Replay` refuses this retention without traces
         members = len(view.members)
         self.serial, self.episodes = view.columns.serial, view.episodes
         self.far = view.traces.view("far")
@@ -205,7 +205,7 @@ class _RunningFarPol(RunningRetention):
         return {"far_victim": self.victim}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`.
+        """Restore a `state_dict`.
 
         Raises:
             ValueError: the episode to drop was never collected.
@@ -213,7 +213,7 @@ class _RunningFarPol(RunningRetention):
         victim = np.asarray(state["far_victim"], np.int64)
         collected = np.asarray(state["collected"], np.int64)
         if ((victim < 0) | (victim > collected[:, None] + 1)).any() or (victim[:, 0] > victim[:, 1]).any():
-            raise ValueError("the episode to be dropped is none that was collected")
+            raise ValueError("the episode to be dropped was never collected")
         self.victim[:], self.waiting[:] = victim, -1
 
 
@@ -228,15 +228,15 @@ def _oldest_of_farthest(
     waiting: NDArray[np.int64],
     slots: Indices,
 ) -> None:
-    """Fill in, for all members whose entry is −2, the slot of the oldest step of the episode that is dropped."""
+    """Replace every −2 by the slot of the oldest step of the episode that this member drops."""
     for m in range(slots.size):
         if slots[m] != -2:
             continue
         if waiting[m] < 0:
-            waiting[m] = _line_up(serial[m], victim[m], queue[m])
+            waiting[m] = _queue_steps(serial[m], victim[m], queue[m])
         if waiting[m] == 0:
             _choose(starts[m, : known[m]], serial[m], far[m], victim[m])
-            waiting[m] = _line_up(serial[m], victim[m], queue[m])
+            waiting[m] = _queue_steps(serial[m], victim[m], queue[m])
         waiting[m] -= 1
         slots[m] = queue[m, waiting[m]]
 
@@ -245,30 +245,30 @@ def _oldest_of_farthest(
 def _choose(
     starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: NDArray[np.float32], victim: NDArray[np.int64]
 ) -> None:
-    """Choose one member's next episode to drop; the last of its episodes, which begin at `starts`, is unfinished."""
-    under_way = starts.size - 1
-    steps, strayed = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.int64)
+    """Choose one member's next episode to drop; episodes begin at `starts`, and the last one is unfinished."""
+    unfinished = starts.size - 1
+    steps, n_far = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.int64)
     episode, newest = 0, 0
     for slot in range(serial.size):
         number = int(serial[slot])
         # Neighbouring slots mostly hold neighbouring steps.
-        if number < starts[episode] or (episode < under_way and number >= starts[episode + 1]):
+        if number < starts[episode] or (episode < unfinished and number >= starts[episode + 1]):
             episode = int(np.searchsorted(starts, number, side="right")) - 1
         steps[episode] += 1
-        strayed[episode] += far[slot] > 0
+        n_far[episode] += far[slot] > 0
         newest = max(newest, number)
     chosen = -1
-    for episode in range(under_way):
-        if steps[episode] > 0 and (chosen < 0 or strayed[episode] * steps[chosen] > strayed[chosen] * steps[episode]):
+    for episode in range(unfinished):
+        if steps[episode] > 0 and (chosen < 0 or n_far[episode] * steps[chosen] > n_far[chosen] * steps[episode]):
             chosen = episode
     if chosen < 0:
-        chosen = under_way
+        chosen = unfinished
     victim[0] = starts[chosen]
-    victim[1] = starts[chosen + 1] if chosen < under_way else newest + 1
+    victim[1] = starts[chosen + 1] if chosen < unfinished else newest + 1
 
 
 @kernel
-def _line_up(serial: NDArray[np.uint32], victim: NDArray[np.int64], queue: NDArray[np.int32]) -> int:
+def _queue_steps(serial: NDArray[np.uint32], victim: NDArray[np.int64], queue: NDArray[np.int32]) -> int:
     """Write the slots of one member's episode to drop into its queue, the oldest last; return their number."""
     slot_of = np.full(victim[1] - victim[0], -1, np.int32)
     for slot in range(serial.size):

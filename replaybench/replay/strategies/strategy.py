@@ -84,7 +84,7 @@ class ReFER2(ReFER):
 
 @dataclass(frozen=True)
 class Strategy:
-    """Entry, retention, sampling and weighting; `refer` is for the learner.
+    """A strategy: entry, retention, sampling, weighting and, for the learner, ReF-ER.
 
     Raises:
         UserError: the parts are incompatible.
@@ -105,7 +105,7 @@ class Strategy:
 
     @property
     def weights(self) -> Weighting | None:
-        """The weighting: the named one, else the default of the sampling, if any."""
+        """The named weighting, else the default of the sampling, if any."""
         return self.weighting or self.sampling.weighting
 
     @property
@@ -156,8 +156,8 @@ class Strategy:
 
     def __str__(self) -> str:
         entries = "".join(f"{entry}*" for entry in (self.drop, self.synth) if entry)
-        behind = "".join(f"+{term}" for term in (self.weighting, self.refer) if term)
-        return f"{entries}{self.retention}[{self.sampling}{behind}]"
+        modifiers = "".join(f"+{term}" for term in (self.weighting, self.refer) if term)
+        return f"{entries}{self.retention}[{self.sampling}{modifiers}]"
 
 
 def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slots: Indices) -> None:
@@ -166,16 +166,16 @@ def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slot
     Raises:
         UserError: it chose a slot that does not exist, or changed another entry.
     """
-    if ours(running):
+    if is_built_in(running):
         running.slots(offers, capacity, slots)
         return
     before, full = slots.copy(), slots == -2
     running.slots(offers, capacity, slots)
     if (slots[~full] != before[~full]).any():
-        raise UserError(f"{_called(running)}: slots changed an entry that was not -2")
+        raise UserError(f"{_class_name(running)}: slots changed an entry that was not -2")
     if ((slots < -1) | (slots >= capacity))[full].any():
         wrong = slots[full][(slots[full] < -1) | (slots[full] >= capacity)][0]
-        raise UserError(f"{_called(running)}: slots chose {wrong}, not -1 or a slot from 0 to {capacity - 1}")
+        raise UserError(f"{_class_name(running)}: slots chose {wrong}, not -1 or a slot from 0 to {capacity - 1}")
 
 
 def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
@@ -185,28 +185,28 @@ def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None
     if beyond.any():
         member = int(beyond.any(axis=1).argmax())
         wrong, last = drawn[member][beyond[member]][0], stored[member] - 1
-        raise UserError(f"{_called(running)}: draw chose slot {wrong} of a member that has 0 to {last}")
+        raise UserError(f"{_class_name(running)}: draw chose slot {wrong} of a member that has 0 to {last}")
 
 
 def check_state_dict(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
-    """Refuse a `state_dict` of a user's class with entries that a file cannot hold or whose names are `taken`."""
-    if ours(running):
+    """Raise `UserError` if a user's `state_dict` has an entry that a file cannot hold, or a name that is `taken`."""
+    if is_built_in(running):
         return
     for name, array in state.items():
-        mine = f"{_called(running)}: {name!r} of state_dict"
+        entry = f"{_class_name(running)}: {name!r} of state_dict"
         if name in taken:
-            raise UserError(f"{mine} is what the buffer itself calls so; give it another name")
+            raise UserError(f"{entry} has the name of an array of the buffer; give it another name")
         if not isinstance(array, np.ndarray) or array.shape[:1] != (members,):
-            raise UserError(f"{mine} must be an array that begins with M = {members}")
+            raise UserError(f"{entry} must be an array that begins with M = {members}")
         kind = array.dtype.str[1:]
         if KINDS.get(name, kind) != kind:
-            raise UserError(f"{mine} is of type {kind}, and of {KINDS[name]} in buffer files; give it another name")
+            raise UserError(f"{entry} is of type {kind}, and of {KINDS[name]} in buffer files; give it another name")
 
 
-def ours(running: object) -> bool:
-    """Return whether a running form is the package's own."""
+def is_built_in(running: object) -> bool:
+    """Return whether a running form comes with the package."""
     return type(running).__module__.startswith("replaybench.")
 
 
-def _called(running: object) -> str:
+def _class_name(running: object) -> str:
     return name_in_file(type(running)) or type(running).__name__

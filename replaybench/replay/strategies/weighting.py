@@ -57,7 +57,7 @@ class _RunningIS(RunningWeighting):
 def _weigh_by_chance(
     stored: Indices, probability: NDArray[np.float64], beta: float, normalise: bool, weight: Floats32
 ) -> None:
-    """Write (1 / (N·P))^β; for members with N `stored` `[M]` and `probability` P `[M, B]`."""
+    """Write (1 / (N·P))^β for members with N `stored` `[M]` and draws of `probability` P `[M, B]`."""
     raw = np.empty(probability.shape[1])
     for m in range(probability.shape[0]):
         most = 0.0
@@ -71,12 +71,12 @@ def _weigh_by_chance(
 class FIS(Weighting):
     """Full importance sampling by replay counts (de Bruin et al. 2018, section 7.2).
 
-    An experience replayed for the K-th time weighs (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β, with
-    X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime in updates, p the probability
-    per update, B / number stored. The lifetime is the number of updates in which C experiences are offered, at the
-    mean updates per offer since the first update phase; while older experiences are stored, all updates so far.
-    The paper prints Pr(X > K) in the sum and Pr(X ≥ K) in the text, which is used. Replays in a batch count in turn.
-    Where p > 1/2, X counts draws instead of updates: n·B of them with chance p/B.
+    An experience's K-th replay has the weight (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β. X ~ Binomial(n, p) is
+    the number of its replays under FIFO[Uniform], n its lifetime in updates, and p = B / number stored the probability
+    per update. The lifetime is the number of updates in which C experiences are offered, at the mean number of updates
+    per offer since the first update phase. While experiences from before that phase are stored, it is the number of all
+    updates so far. The paper prints Pr(X > K) in the sum and Pr(X ≥ K) in the text; the latter is used. Several draws
+    in a batch are counted one after the other. If p > 1/2, X counts n·B draws of probability p/B instead of updates.
     """
 
     beta: float = 1.0
@@ -101,7 +101,7 @@ class _RunningFIS(RunningWeighting):
     def __init__(self, beta: float, view: BufferView) -> None:
         self.beta, self.view = beta, view
         self.replays = np.zeros((len(view.members), view.capacity), np.uint16)
-        self.before = np.zeros((len(view.members), 2), np.int64)  # offers and updates when the first phase was over
+        self.before = np.zeros((len(view.members), 2), np.int64)  # offers and updates at the end of the first phase
 
     def stored(self, slots: Indices) -> None:
         members = np.flatnonzero(slots >= 0)
@@ -145,7 +145,7 @@ def _weigh_by_counts(
     idx: Indices,
     weight: Floats32,
 ) -> None:
-    """Count each draw and weigh it; n `lifetime` and np `expected`, `[M]`."""
+    """Count each draw and write its weight; `lifetime` `[M]` is n and `expected` `[M]` is np."""
     for m in range(idx.shape[0]):
         most = 0
         for b in range(idx.shape[1]):
@@ -164,7 +164,7 @@ def _weigh_by_counts(
 def binomial_tails(n: int, p: float, most: int) -> NDArray[np.float64]:
     """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`.
 
-    Terms are computed recursively in logarithms, and summed from the last one, which is the smallest.
+    Terms are computed recursively as logarithms, and summed from the last one, which is the smallest.
     """
     reached = np.zeros(most + 1)
     reached[0] = 1.0

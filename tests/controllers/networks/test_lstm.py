@@ -195,7 +195,7 @@ def memory(start: Any = "stored", window: int = 3) -> MemoryConfig:
 def batch(agent: Any, seed: int, members: int = 1) -> Any:
     """Random samples with windows of all lengths."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    kind, steps = agent.memory.kind, agent.window
+    kind, steps = agent.memory.dtype, agent.window
 
     def normal(*shape: int) -> NDArray[Any]:
         return rng.normal(size=(members, B, *shape)).astype(kind)
@@ -407,7 +407,7 @@ def test_a_policy_by_itself_remembers() -> None:
     np.testing.assert_array_equal(afresh[0], np.clip(explored[0].extras["behaviour_mean"][0], -1, 1))
     assert not np.array_equal(afresh[0], afresh[1])
     for wrong in (state, state[0], np.zeros((2, 3), np.float32)):
-        with pytest.raises(UserError, match=rf"^what this policy remembers has shape \(2, {state.shape[1]}\) here"):
+        with pytest.raises(UserError, match=rf"^the state of this policy has shape \(2, {state.shape[1]}\) here"):
             policy.predict(seen[0].repeat(2, 0), wrong)
 
 

@@ -163,5 +163,5 @@ def test_a_learner_without_the_trace_is_refused() -> None:
 def test_a_victim_that_was_never_collected_is_refused(victim: list[int]) -> None:
     replay = make("FarPol[Uniform]", capacity=4, batch=BATCH)
     episodes(replay, [0, 0, 0], [0, 0, 0])
-    with pytest.raises(ValueError, match="none that was collected"):
+    with pytest.raises(ValueError, match="was never collected"):
         replay.load_state_dict({**saved(replay), "far_victim": np.array([victim])})

@@ -355,7 +355,7 @@ def test_who_waits_for_errors_says_so(own: str) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("reward", "'reward' of state_dict is what the buffer itself calls so"),
+        ("reward", "'reward' of state_dict has the name of an array of the buffer"),
         ("priority", "'priority' of state_dict is of type f8, and of f4 in buffer files"),
         ("mine, number", "'mine' of state_dict must be an array that begins with M = 2"),
     ],
@@ -380,7 +380,7 @@ def test_a_path_with_signs_of_the_notation_is_told(
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text("")
     with pytest.raises(
-        UserError, match=f"the path {re.escape(repr(name))} has a sign in it .*; rename the file or its"
+        UserError, match=f"the path {re.escape(repr(name))} contains a character .*; rename the file or its"
     ):
         parse(whole.format(name))
 
