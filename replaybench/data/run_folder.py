@@ -13,7 +13,7 @@ from typing import Final
 from replaybench.runtime.errors import UserError
 
 _MOST_RUNS: Final = 4
-"""Runs that are named."""
+"""Maximum number of run folders that an error lists."""
 
 
 class RunFolder:

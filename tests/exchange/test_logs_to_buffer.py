@@ -501,7 +501,7 @@ def test_ends_that_stay_up_and_numbers_too_large_are_reported() -> None:
     table = pendulum_table() | {"terminated": np.zeros(120)}
     table["terminated"][[20, 21, 50]] = 1
     summary = convert(log_of(table), Pendulum(), frequency=50.0)[2]
-    assert any(note.startswith("1 steps end an episode right behind another that does") for note in summary.warnings)
+    assert any(note.startswith("1 steps end an episode directly after another such step") for note in summary.warnings)
     table["reward"] = np.where(np.arange(120) == 7, 1e300, 0.0)
     with pytest.raises(UserError, match="^reward of step 8 is beyond what float32 holds"):
         convert(log_of(table), Pendulum(), frequency=50.0)
