@@ -56,7 +56,7 @@ class Drafting(Plant):
     −100 in place of that step's cost. The ellipse starts at rest, in a wake of random phase, which it cannot observe.
 
     The two tabulated wakes differ in the forces on the ellipse (`replaybench.envs.flow.wake`). Each episode draws
-    random factors on flow and forces; `*_spread` are the largest logarithms of the factors, e.g. 0.2 for up to 22 % more or
+    random factors on flow and forces; `*_spread` are the largest logarithms of the factors, 0.2 for up to 22 % more or
     18 % less. `phase_noise` makes the vortex street irregular, and `reading_noise` models the influence of the boundary
     layer on the sensors. Policies learned with them in the free wake also work in the Navier–Stokes solver.
     """
