@@ -116,7 +116,7 @@ def write_record(
         path: the file; an existing one is replaced when the new one is complete.
         kind: the type of the record.
         facts: anything that JSON can hold.
-        arrays: NumPy arrays or views of them, or objects that compute their parts when asked.
+        arrays: NumPy arrays or views, or objects that compute their parts on request.
         compression: "gzip" packs arrays `[M, N, …]` of at least 4 KiB per member, and takes six times as long or more.
 
     Raises:

@@ -188,7 +188,7 @@ def unlearned(agent: Learner, updates: int) -> float:
 def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
     """Check the values of recorded states against bounds of returns; return None if all are possible or unknown.
 
-    The rewards may be unable to give initial values, which are near 0. Values are therefore checked only after enough
+    Initial values are near 0, which may lie outside the bounds. Values are therefore checked only after enough
     `updates`, and values between 0 and the bounds are accepted until the initial values have decayed.
     """
     discount, scale = agent.task.discount, agent.task.reward_scale

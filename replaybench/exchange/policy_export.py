@@ -27,7 +27,7 @@ from replaybench.runtime.version import VERSION
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a policy file states about the cell or the buffer that the policy was learned from."""
+    """The facts in a policy file about the cell or the buffer that the policy was learned from."""
 
     plant: Name = ""
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)

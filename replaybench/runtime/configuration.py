@@ -54,9 +54,9 @@ Name = Annotated[str, OneLine()]
 """A name of a plant, learner or strategy, or of one of their signals."""
 
 Count = Annotated[int, Within(1)]
-"""A number of things of which there is at least one."""
+"""A count of 1 or more."""
 NonNegativeInt = Annotated[int, Within(0)]
-"""A number of things of which there may be none, or an index."""
+"""A count that may be 0, or an index."""
 Seeds = Annotated[int, Within(1, 100_000)]
 Workers = Annotated[int, Within(1, 4096)]
 RootSeed = Annotated[int, Within(0, 2**128 - 1)]

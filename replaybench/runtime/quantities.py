@@ -15,8 +15,8 @@ def shown_number(value: float) -> str:
 def decimals(values: Iterable[float], least: int = 2) -> int:
     """Return the number of decimals for quantities of one unit that are printed together.
 
-    This is `least`, or what shows three significant digits of the largest value if that is below 0.1. It is up to four
-    more if a smaller value would be printed as 0. Pass all printed values: an omitted one may be printed as -0.00.
+    The number is `least`, or enough for three significant digits of a largest value below 0.1, and up to four more if a
+    smaller value would be printed as 0. Pass all printed values: an omitted one may be printed as -0.00.
     """
     sizes = [abs(value) for value in values if value and math.isfinite(value)]
     if not sizes:

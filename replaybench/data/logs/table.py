@@ -55,18 +55,18 @@ class Table:
 
 
 class Budget:
-    """Counts down the bytes and variables that a file may still declare, before memory is reserved for them."""
+    """Counts the bytes (`left`) and variables that a file may still declare, before memory is reserved for them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         # Libraries hold several copies of a column while they unpack it.
-        self._most = self._bytes = min(MAX_BYTES, available_memory() // 4)
+        self._most = self.left = min(MAX_BYTES, available_memory() // 4)
         self._variables = MAX_VARIABLES
 
     def take(self, size: int) -> None:
         """Reserve `size` bytes, or raise `UserError` if too few are left."""
-        self._bytes -= size
-        if self._bytes < 0:
+        self.left -= size
+        if self.left < 0:
             raise UserError(f"{self.path} holds more than {self._most / 2**30:.3g} GiB of numbers; split it into logs")
 
     def take_dataset(self, dataset: Any) -> None:
@@ -76,7 +76,7 @@ class Budget:
         """
         chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
         self.take(chunk)
-        self._bytes += chunk
+        self.left += chunk
         self.take(8 * int(dataset.size))
 
     def name(self) -> None:
@@ -84,11 +84,6 @@ class Budget:
         self._variables -= 1
         if self._variables < 0:
             raise UserError(f"{self.path} holds more than {MAX_VARIABLES} variables; save only what the log needs")
-
-    @property
-    def left(self) -> int:
-        """Number of bytes that can still be reserved."""
-        return self._bytes
 
 
 def refuse_doubles(path: Path, names: Iterable[str]) -> None:

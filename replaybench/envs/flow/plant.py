@@ -270,6 +270,6 @@ class DraftingEngine(Engine):
         return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
 
     def picture(self) -> FlowPicture:
-        """Return the drawing, made on first use."""
+        """Return the drawing, which is created on first use."""
         self._picture = self._picture or FlowPicture(self.plant.box)
         return self._picture

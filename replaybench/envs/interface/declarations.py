@@ -17,7 +17,7 @@ Role = Literal["training", "evaluation"]
 """Which random streams a population uses."""
 
 NanActions = Literal["raise", "fail"]
-"""What happens after a NaN action."""
+"""The response to a NaN action: an error, or failure of the member."""
 
 
 def check_population(

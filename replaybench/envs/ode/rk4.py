@@ -66,7 +66,7 @@ FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
 
 
 class Equations(Protocol):
-    """What kernels need of an `OdePlant`, in addition to its compiled `FUNCTIONS`."""
+    """The members of an `OdePlant` that kernels need, in addition to its compiled `FUNCTIONS`."""
 
     @property
     def name(self) -> str: ...

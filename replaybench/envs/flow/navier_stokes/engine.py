@@ -46,7 +46,7 @@ class Wake:
 
 @functools.cache
 def developed_wake(grid: Grid) -> Wake:
-    """Return the wake on a grid, from the cache if it holds it."""
+    """Return the wake on a grid, from the cache or computed."""
     key = hashlib.sha256(f"{grid} {REYNOLDS} {PHASES} {SETTLING} {SOLVER}".encode()).hexdigest()
     path = cache_dir() / "flow" / f"{key[:32]}.h5"
     with contextlib.suppress(UserError), open_record(path, "wake") as record:  # missing or damaged
