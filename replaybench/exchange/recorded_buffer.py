@@ -161,7 +161,7 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
         if all(np.isfinite(record.read(name, m, rows)).all() for rows in parts(int(count[m])) for name in fields)
     ]
     if not valid:
-        raise UserError(f"{path}: every recording that was chosen_members for holds NaN or infinity; its runs failed")
+        raise UserError(f"{path}: every requested recording holds NaN or infinity; its runs failed")
     arrays = {name: record.read(name) for name in file.shapes} if whole else {}
     if arrays and file.steps > 1:
         arrays = as_steps(arrays, facts.fields)
