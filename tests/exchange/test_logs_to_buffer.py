@@ -437,7 +437,7 @@ def holed() -> Table:
 
 @pytest.mark.parametrize("time", [True, False])
 def test_steps_with_empty_cells_are_left_out(time: bool) -> None:
-    with pytest.raises(UserError, match="or --missing drop or interpolate"):
+    with pytest.raises(UserError, match="or give --missing drop or interpolate"):
         convert(log_of(holed(), time), Pendulum(), frequency=50.0)
     whole, *_ = convert(log_of(pendulum_table()), Pendulum(), frequency=50.0)
     arrays, _, summary = convert(log_of(holed(), time), Pendulum(), frequency=50.0, missing="drop")
