@@ -1,7 +1,7 @@
 """Reference controllers: linear-quadratic, dynamic programming, random and zero action.
 
-The greedy controller of μ_r = 1 takes observations for states; under noise it is not an upper bound (de Bruin et
-al. 2018, appendix C). These two use the same solution.
+The greedy controller of μ_r = 1 treats observations as states and is no upper bound under noise (de Bruin et al. 2018,
+appendix C). `averaged_over_noise` and `ObserverController` use the same solution and take the noise into account.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 _HELD = 1e-6
-"""Largest drift from the reference over one sample that counts as held, normalised."""
+"""Largest drift from the reference in one sample at which the plant counts as held there, normalised."""
 _NEWTON_STEPS = 10
 _DIFFERENCE = 1e-4
-"""Step of the numeric differences, normalised."""
+"""Step of numerical differentiation, normalised."""
 _KINK = 0.01
-"""Largest relative disagreement of the one-sided differences that counts as smooth."""
+"""Largest relative disagreement of one-sided differences at which the plant counts as smooth."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +108,13 @@ def _equilibrium(plant: OdePlant) -> Floats:
         slopes = (slope(action + steps) - slope(action - steps)).T / (2.0 * _DIFFERENCE)
         if not np.isfinite(slopes).all():
             break
-        # The smallest such step, if it stays within the bounds.
+        # A least-squares Newton step that stays within the bounds.
         action = action + lsq_linear(slopes, -slope(action), (-1.0 - action - 1e-12, 1.0 - action + 1e-12)).x
     return np.clip(action, -1.0, 1.0)
 
 
 def _jacobian(plant: OdePlant, drift: Callable[[Floats], Floats], inputs: int) -> Floats:
-    """Return the derivative `[S, inputs]` of the drift after its step, all steps taken at once."""
+    """Return the derivative `[S, inputs]` of the drift by its argument; all steps are simulated at once."""
     steps = _DIFFERENCE * np.eye(inputs)
     middle, ahead, behind = drift(np.zeros(inputs)), drift(steps), drift(-steps)
     kink = np.abs(ahead + behind - 2.0 * middle).max()
@@ -141,15 +141,15 @@ class RandomController:
     def act(self, observation: Floats32) -> Floats32:
         """Draw actions `[M, A]`."""
         share = self._stream.uniform(self._actions)
-        if self._choices.size:  # the nearest one would give those at both ends half the probability of the others
+        if self._choices.size:  # rounding would give the first and the last choice half the probability of the others
             share = np.floor(share * self._choices) / (self._choices - 1)
         return (2.0 * share - 1.0).astype(np.float32)
 
 
 def zero_control(plant: Plant) -> Controller:
     """Return the controller that applies a plant's `zero_action`."""
-    nothing = plant.normalise_action(plant.zero_action).astype(np.float32)
-    return lambda observation: np.tile(nothing, (len(observation), 1))
+    zero = plant.normalise_action(plant.zero_action).astype(np.float32)
+    return lambda observation: np.tile(zero, (len(observation), 1))
 
 
 def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
@@ -166,14 +166,15 @@ def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float6
 
 
 OBSERVER_GAIN: Final = 0.2
-"""Share of the difference between observation and prediction that the observer follows at each sample."""
-_QUADRATURE: Final = 7  # nodes of Gauss and Hermite on each axis
+"""Share of the difference between observation and prediction that the observer adds at each sample."""
+_QUADRATURE: Final = 7  # nodes of Gauss-Hermite quadrature on each axis
 
 
 def averaged_over_noise(solution: Solution, noise: float) -> Solution:
-    """Return a solution with action values averaged over the states behind an observation, equally likely a priori.
+    """Return a solution whose action values are averages over the states that may have given an observation.
 
-    `Q̄(z, a) = E[Q(z − ε, a)]` with `ε ~ N(0, σ²)` on each normalised state; `noise` is σ.
+    `Q̄(z, a) = E[Q(z − ε, a)]` with `ε ~ N(0, σ²)` on each normalised state; `noise` is σ. A priori, all states are
+    equally likely.
     """
     grid, points = solution.grid, solution.grid.points()
     places, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE)
@@ -189,7 +190,7 @@ def averaged_over_noise(solution: Solution, noise: float) -> Solution:
 
 
 class ObserverController:
-    """Greedy on a model observer of the state, `x̂ = f(x̂, u) + L (z − f(x̂, u))`, for one episode of a population.
+    """Greedy controller on an observer of the state, `x̂ = f(x̂, u) + L (z − f(x̂, u))`, for one episode.
 
     f is the plant without noise, u the commanded action, L `OBSERVER_GAIN`.
     """

@@ -1,8 +1,8 @@
 """Fuzzy Q-iteration: dynamic programming on a grid (Buşoniu et al. 2010).
 
-The value of action j at grid node i is θ[i, j]; between nodes it is interpolated by the weights Φ. With the successor
-x′ and reward R of every node and action from the plant's noise-free simulation, sweeps of `θ ← R + γ max_j Φ(x′) θ`
-contract by γ to the fixed point. Solutions are cached on disk.
+The value of action j at grid node i is θ[i, j]; between nodes it is interpolated by the weights Φ. The successor
+x′ and reward R of every node and action come from the plant's noise-free simulation. Each sweep of
+`θ ← R + γ max_j Φ(x′) θ` contracts by γ towards the fixed point. Solutions are cached on disk.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from replaybench.runtime.version import NUMERICS_VERSION
 Variant = Literal["modified", "synchronous", "asynchronous"]
 
 _SIMULATED_AT_ONCE: Final = 200_000
-_FEWEST_NODES: Final = 20  # on each axis of a grid that a finer one starts from
-_MOST_EVALUATIONS: Final = 10  # sweeps over the best actions between two sweeps over all
-_RESTED: Final = 0.05  # part of the last ‖Δθ‖∞ at which they end early
+_FEWEST_NODES: Final = 20  # on each axis of a coarse grid whose values start a finer one
+_MOST_EVALUATIONS: Final = 10  # sweeps over the best actions between two sweeps over all actions
+_RESTED: Final = 0.05  # fraction of the last ‖Δθ‖∞ at which those sweeps end early
 
 
 def action_grid(plant: OdePlant) -> Floats:
@@ -79,7 +79,7 @@ def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) 
 
 
 def most_sweeps(discount: float, tolerance: float) -> int:
-    """Return the sweeps after which ‖Δθ‖∞ ≤ γ^(k-1) max|R| is at most `tolerance` max|R|, with some for rounding."""
+    """Return the number of sweeps after which ‖Δθ‖∞ is at most `tolerance` max|R|, and 50 more for rounding."""
     return math.ceil(math.log(tolerance) / math.log(discount)) + 50
 
 
@@ -109,11 +109,11 @@ def iterate(
         convergence.append(change)
         if change <= tolerance * scale or (variant != "modified" and sweep + 1 == longest):
             break
-        if variant == "modified" and sweep < longest:  # after these, plain sweeps contract from any values
+        if variant == "modified" and sweep < longest:  # later sweeps are plain: they contract from any values
             rest = max(_RESTED * change, 0.3 * tolerance * scale)
             pairs, first, where = fuzzy_sweeps.places(grid.corners, start, choice, count)
             own = after.cell[pairs], after.weight[pairs], after.reward[pairs]
-            for evaluation in range(_MOST_EVALUATIONS):  # in both directions in turn
+            for evaluation in range(_MOST_EVALUATIONS):  # forwards and backwards in turn
                 backwards = evaluation % 2 == 1
                 if fuzzy_sweeps.evaluate(*own, discount, start, table, first, where, backwards) <= rest:
                     break
@@ -215,7 +215,7 @@ _KIND: Final = "dynamic programming"
 
 
 def reference_discount(plant: Plant, frequency: float) -> float:
-    """Return γ per sample at the plant's own horizon in seconds: its discount^(its frequency / f)."""
+    """Return γ per sample for the plant's horizon in seconds: its discount^(its frequency / `frequency`)."""
     return float(plant.discount ** (plant.frequency / frequency))
 
 
@@ -223,7 +223,7 @@ def solve(
     plant: OdePlant, frequency: float = 50.0, *, grid: Grid | None = None, discount: float | None = None,
     variant: Variant = "modified", tolerance: float = TOLERANCE, store: bool = True,
 ) -> Solution:  # fmt: skip
-    """Solve a plant, or fetch its solution from the cache.
+    """Solve a plant, or read its solution from the cache.
 
     Args:
         plant: the plant.
@@ -282,14 +282,14 @@ def cached_at(folder: str, depends_on: Any) -> Path:
 
 
 def write_cached(path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
-    """Write a record into the cache, unless that is impossible: the cache is optional."""
+    """Write a record into the cache; errors are ignored, because the cache is optional."""
     with contextlib.suppress(OSError, UserError):
         write_record(path, kind, facts, arrays or {})
 
 
-def _store(depends_on: Mapping[str, Any], found: tuple[Floats, Floats]) -> None:
-    # Records are written row by row of the first axis: one long row.
-    arrays = {"theta": found[0][None], "convergence": found[1]}
+def _store(depends_on: Mapping[str, Any], values: tuple[Floats, Floats]) -> None:
+    # θ is one row, because records are written row by row of the first axis.
+    arrays = {"theta": values[0][None], "convergence": values[1]}
     write_cached(cached_at("dp/", depends_on), _KIND, depends_on, arrays)
 
 

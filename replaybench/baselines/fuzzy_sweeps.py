@@ -30,11 +30,11 @@ def contenders(
         theta, corners: values and corners.
         best: written, the best action of each node `[N]`.
         start: written, `[C + 1]`; the contenders of cell c are the rows from `start[c]` to `start[c + 1]`.
-        choice, table: room for the results, `[any]` and `[any, K]`.
+        choice, table: arrays for the results, `[any]` and `[any, K]`.
 
     Returns:
-        The action of each contender `[rows]` and its values at the corners `[rows, K]`; new arrays if the room is too
-        small.
+        The action of each contender `[rows]` and its values at the corners `[rows, K]`; new arrays if the given ones
+        are too small.
     """
     cells, K = corners.shape
     nodes, U = theta.shape
@@ -92,7 +92,7 @@ def synchronous(
     theta: Floats, cell: Integers32, weight: Floats, reward: Floats, discount: float,
     start: Integers, table: Floats,
 ) -> float:  # fmt: skip
-    """Sweep once, all from the values in `table`; writes `theta` and returns the largest change, ‖Δθ‖∞."""
+    """Sweep once, using only values in `table`; write `theta` and return the largest change, ‖Δθ‖∞."""
     nodes, U = theta.shape
     K = weight.shape[1]
     largest = 0.0
@@ -120,9 +120,9 @@ def asynchronous(
     theta: Floats, cell: Integers32, weight: Floats, reward: Floats, discount: float,
     corners: Integers32, best: Integers32,
 ) -> float:  # fmt: skip
-    """Sweep once in place, every value used as soon as it is written; returns the largest change, ‖Δθ‖∞.
+    """Sweep once in place, using every value as soon as it is written; return the largest change, ‖Δθ‖∞.
 
-    `best` `[N]` holds the best action of each node and is kept so.
+    `best` `[N]` holds the best action of each node and is kept up to date.
     """
     nodes, U = theta.shape
     K = weight.shape[1]
@@ -161,10 +161,10 @@ def asynchronous(
 def places(
     corners: Integers32, start: Integers, choice: Integers32, count: Integers32
 ) -> tuple[Integers, Integers, Integers32]:
-    """Return the numbers of the P pairs with values in the table of contenders `[P]`, `first` `[P + 1]` and `where`.
+    """Return the indices `[P]` of the P pairs in the table of contenders, `first` `[P + 1]` and `where` `[rows K]`.
 
-    The places of pair p in the flat table are the entries from `first[p]` to `first[p + 1]` of `where` `[rows K]`.
-    `start` and `choice` are those of `contenders`; `count` is zeros `[N, U]`, before and after.
+    The flat table has the values of pair p at the indices `where[first[p]:first[p + 1]]`. `start` and `choice` are
+    those of `contenders`; `count` `[N, U]` is zero before and after the call.
     """
     (cells, K), U = corners.shape, count.shape[1]
     flat = count.reshape(-1)
@@ -194,11 +194,11 @@ def evaluate(
     cell: Integers32, weight: Floats, reward: Floats, discount: float, start: Integers,
     table: Floats, first: Integers, where: Integers32, backwards: bool,
 ) -> float:  # fmt: skip
-    """Sweep in place over the P pairs with values in the `table`, among these contenders; return the largest change.
+    """Sweep in place over the P pairs in the `table`, maximising over contenders only; return the largest change.
 
-    If a successor stays in a cell of its own node, its value is solved for directly: it would converge by γ a sweep
-    only. `cell` `[P]`, `weight` `[P, K]` and `reward` `[P]` are those of the pairs, `first` and `where` those of
-    `places`; `backwards` sweeps from the last pair to the first.
+    If a successor's cell has its own node as a corner, the value is solved for directly. Sweeps would reduce its error
+    only by γ each. `cell` `[P]`, `weight` `[P, K]` and `reward` `[P]` are those of the pairs, `first` and `where`
+    those of `places`; `backwards` sweeps from the last pair to the first.
     """
     flat = table.reshape(-1)
     K, last = weight.shape[1], cell.shape[0] - 1

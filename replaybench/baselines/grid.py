@@ -1,6 +1,6 @@
 """Rectangular grids over a plant's states, and multilinear interpolation between their nodes.
 
-Its weights are the triangular membership functions of fuzzy Q-iteration (Buşoniu et al. 2010).
+The weights are the triangular membership functions of fuzzy Q-iteration (Buşoniu et al. 2010).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from replaybench.runtime.kernel import kernel
 class Grid:
     """Equidistant nodes on every axis; a grid has N nodes, C cells, and 2^S corners to a cell.
 
-    The last axis varies fastest. A periodic axis has its last node one spacing below `high`, and one more cell back to
-    its first node. Points outside another axis are moved to the edge, as is NaN.
+    The last axis varies fastest. The last node of a periodic axis is one spacing below `high`, and one more cell leads
+    back to the first node. On other axes, points outside are moved to the edge of the grid, NaN to the lower edge.
     """
 
     nodes: tuple[int, ...]  # per axis `[S]`, at least 2
@@ -50,7 +50,7 @@ class Grid:
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """Cells per axis `[S]`."""
+        """Number of cells on each axis `[S]`."""
         return tuple(n if around else n - 1 for n, around in zip(self.nodes, self.periodic, strict=True))
 
     @property
@@ -62,7 +62,7 @@ class Grid:
     def axes(self) -> list[Floats]:
         """Return the coordinates of the nodes along each axis, S arrays."""
         ends = zip(self.nodes, self.low, self.high, self.cells, strict=True)
-        # The last node is `high` to the last bit: one ulp further a wall would be hit.
+        # The last node is exactly `high`: one ulp further, the plant would hit a wall.
         return [np.linspace(low, high, cells + 1)[:count] for count, low, high, cells in ends]
 
     def points(self) -> Floats:
@@ -103,7 +103,7 @@ class Grid:
 
 
 def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
-    """Return a plant's grid for dynamic programming, or its box with other `nodes`; raise `UserError` without one."""
+    """Return a plant's grid for dynamic programming, or one with other `nodes`; raise `UserError` without one."""
     if not (plant.grid_low and plant.grid_high and plant.action_levels and (nodes or plant.grid_nodes)):
         raise UserError(
             f"{plant.name} declares no grid for dynamic programming; "
@@ -143,7 +143,7 @@ def _memberships(
             place = (points[p, i] - low[i]) / spacing[i]
             if periodic[i]:
                 place -= cells[i] * np.floor(place / cells[i])
-            # Written so that NaN, too, becomes 0: an integer made of it would be an index out of bounds.
+            # This form makes NaN 0, too: as an integer, NaN would be an index out of bounds.
             place = min(place, float(cells[i])) if place > 0.0 else 0.0
             index = min(int(place), cells[i] - 1)
             place -= index

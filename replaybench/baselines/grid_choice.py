@@ -1,7 +1,7 @@
 """The grid of a reference solution at a control rate, and the time and memory that it takes.
 
-`"paper"` takes the declared grid, which follows de Bruin et al. (2018). How fine a grid must be depends on the rate, so
-`"converged"` refines it until that no longer matters.
+Rule `"paper"` uses the declared grid, which follows de Bruin et al. (2018). How fine a grid must be depends on the
+rate: rule `"converged"` refines it until the return of greedy control no longer changes.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from replaybench.runtime.version import NUMERICS_VERSION
 Rule = Literal["converged", "paper"]
 
 FACTOR: Final = 1.4
-"""Growth of the nodes on each axis by refinement."""
+"""Factor on the number of nodes on each axis in a refinement."""
 CLOSE: Final = 0.005
-"""Change of the greedy return, in parts of its distance from random control, below which a grid is fine enough."""
+"""Change of the greedy return, relative to its distance from random control, below which a grid is fine enough."""
 MOST_PAIRS: Final = 10_000_000
 """Limit on pairs of node and action on a refined grid: some 600 MB."""
 MOST_SUBSTEPS: Final = 200_000_000
-"""Limit on Runge-Kutta steps of one sample from all of them, about ten seconds."""
+"""Limit on the Runge-Kutta steps of one sample from all these pairs: about ten seconds."""
 SMALLEST_SPAN: Final = 0.2
-"""Least distance of a reference from random control, in parts of |r_random|."""
+"""Smallest distance of a reference from random control, as a fraction of |r_random|."""
 
 _KIND: Final = "refinement"
 _SEED: Final = 2018
@@ -57,7 +57,7 @@ class Refinement:
 
     solution: Solution
     rule: Rule  # that chose its grid
-    change: float  # of the greedy return by the last refinement, in parts of its distance from random control, or NaN
+    change: float  # of the greedy return by the last refinement, relative to its distance from random control, or NaN
 
 
 def rule_for(plant: OdePlant, asked: Rule | None = None) -> Rule:
@@ -68,11 +68,11 @@ def rule_for(plant: OdePlant, asked: Rule | None = None) -> Rule:
 
 
 def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = None) -> Refinement:
-    """Solve a plant at a control rate [Hz] as its reference does.
+    """Solve a plant at a control rate [Hz] on the grid that a rule selects.
 
-    `"converged"` refines the grid by `FACTOR` per axis, with a node on the reference state, until the noise-free greedy
-    return changes by less than `CLOSE`, or `MOST_PAIRS` or `MOST_SUBSTEPS` would be exceeded, and keeps the best
-    solution.
+    `"converged"` refines the grid by `FACTOR` per axis, with a node on the reference state. It stops when the greedy
+    return without noise changes by less than `CLOSE`, or before it exceeds `MOST_PAIRS` or `MOST_SUBSTEPS`, and returns
+    the best solution.
     """
     rule, grid = rule_for(plant, rule), plant_grid(plant)
     if rule == "paper":
@@ -82,10 +82,10 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
     if (kept := _load(path)) is not None:
         nodes, change = kept
         return Refinement(solve(plant, frequency, grid=dataclasses.replace(grid, nodes=nodes)), rule, change)
-    found = _refine(plant, frequency, grid)
-    keep(found.solution)
-    write_cached(path, _KIND, {"nodes": found.solution.grid.nodes, "change": found.change})
-    return found
+    refined = _refine(plant, frequency, grid)
+    keep(refined.solution)
+    write_cached(path, _KIND, {"nodes": refined.solution.grid.nodes, "change": refined.change})
+    return refined
 
 
 def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
@@ -115,7 +115,7 @@ def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
         reward = _reward(solution.greedy, plant, frequency)
         if best is None or reward > highest:
             best, highest = solution, reward
-        # Two grids without any success give the same return, too, which is not convergence.
+        # Equal returns of two grids without any success are no convergence.
         if apart(reward, random):
             change, last = abs(reward - last) / (highest - random), reward
         grid = grid.refined(FACTOR, plant.reference_state)
@@ -132,14 +132,14 @@ def _reward(controller: Controller, plant: OdePlant, frequency: float, members: 
 
 
 REPETITIONS: Final = 50
-"""Repetitions over which appendix C averages the best of `reference_episodes` episodes."""
+"""Number of batches of `reference_episodes` episodes whose best episodes appendix C averages."""
 
 MOST_SWEPT: Final = 3e10
-"""Limit on pairs of node and action on the declared grid, times sweeps: some minutes."""
+"""Limit on pairs of node and action on the declared grid times sweeps: some minutes."""
 LARGEST_EFFORT: Final = 1e10
 """Limit on Runge-Kutta steps of one sample from all pairs: some minutes."""
 MOST_STEPS: Final = 3e9
-"""Limit on samples of all episodes under one controller: some ten minutes."""
+"""Limit on the samples of all episodes under one controller: about ten minutes."""
 _PAIR_BYTES: Final = 40
 """Memory of a pair, without the weights of its successor's corners."""
 
@@ -151,9 +151,7 @@ def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
     if isinstance(plant, OdePlant) and plant.grid_nodes:
         pairs = plant_grid(plant).size * len(action_grid(plant))
         discount = reference_discount(plant, frequency)
-        sweeps = (
-            most_sweeps(discount, TOLERANCE) if 0.0 < discount < 1.0 else 0
-        )  # otherwise it is refused when it is solved
+        sweeps = most_sweeps(discount, TOLERANCE) if 0.0 < discount < 1.0 else 0  # `solve` refuses other discounts
         if pairs * sweeps > MOST_SWEPT:
             raise UserError(
                 f"{where} up to {sweeps:,} sweeps (γ = {discount:.7g}) over {pairs:,} pairs of node and action; "
@@ -179,11 +177,11 @@ _PAIR_SWEEP: Final = 2e-9
 _SUBSTEP: Final = 2e-8
 _GREEDY: Final = 3e-7
 _SWEPT: Final = 0.3
-"""Usual share of `most_sweeps` until values converge."""
+"""Usual number of sweeps until values converge, as a fraction of `most_sweeps`."""
 
 
 def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule | None, step: float) -> float:
-    """Return roughly the seconds of a reference on one core; `step` is those of a step of a plant without equations."""
+    """Estimate the seconds of a reference on one core; `step` is the time of a step of a plant without equations."""
     steps = plant.steps_per_episode(frequency) * plant.reference_episodes
     if not isinstance(plant, OdePlant):
         return 2 * steps * step  # random and zero control
@@ -192,7 +190,7 @@ def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule |
     if not plant.grid_nodes:
         return steps * step * (3 if noise else 1)
     pairs: float = plant_grid(plant).size * len(action_grid(plant))
-    if rule_for(plant, rule) == "converged":  # after two refinements, most often
+    if rule_for(plant, rule) == "converged":  # usually after two refinements
         finer = FACTOR ** len(plant.grid_nodes)
         pairs = sum(min(pairs * finer**n, MOST_PAIRS) for n in range(3))
     sweeps = _SWEPT * most_sweeps(reference_discount(plant, frequency), TOLERANCE)
@@ -201,7 +199,7 @@ def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule |
 
 
 def reference_bytes(plant: Plant, rule: Rule | None) -> int:
-    """Return the most bytes that a reference may need at once."""
+    """Return the largest memory [bytes] that a reference may need."""
     if not isinstance(plant, OdePlant) or not plant.grid_nodes:
         return 0
     pairs = plant_grid(plant).size * len(action_grid(plant))

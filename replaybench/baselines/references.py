@@ -1,8 +1,8 @@
 """References of scores: μ_r = 0 is random control, μ_r = 1 dynamic programming.
 
 Both act under the learner's noise and control rate (de Bruin et al. 2018, section 5.1 and appendix C). μ_r = 1 is no
-upper bound, since dynamic programming uses a grid and takes observations for states; on the pendulum zero control
-beats random control.
+upper bound, because dynamic programming uses a grid and treats noisy observations as states. On the pendulum, zero
+control beats random control.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NO_DP: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Reference:
-    """Scores of a plant's episodes under simple controllers; all but the first three are measured."""
+    """Scores of a plant's episodes under simple controllers, and how its dynamic programming was solved."""
 
     plant: str
     frequency: float  # control rate [Hz]
@@ -68,21 +68,21 @@ class Reference:
     zero: float  # zero control
     lqr: float  # the linear-quadratic regulator, or NaN
     dp: float  # greedy dynamic programming: μ_r = 1; with noise the mean of the best episodes; NaN without a grid
-    dp_mean: float  # its mean episode
+    dp_mean: float  # mean of all these episodes
     interpolated: float  # mean episode of the interpolated policy
     discount: float  # γ per sample in dynamic programming
     nodes: tuple[int, ...]
     actions: int
     sweeps: int
-    rule: str = ""  # of the grid, "converged" or "paper"
-    change: float = math.nan  # of the greedy return by the last refinement, in parts of its distance from random
+    rule: str = ""  # that chose the grid, "converged" or "paper"
+    change: float = math.nan  # of the greedy return by the last refinement, relative to its distance from random
     dp_averaged: float = math.nan  # mean episode of greedy control by values averaged over the noise
     dp_observer: float = math.nan  # mean episode of greedy control on an observer of the state
     episode_metric: EpisodeMetric = "mean reward"
 
     @property
     def usable(self) -> bool:
-        """Whether the two ends are far enough apart for μ_r."""
+        """Whether `random` and `dp` are far enough apart for μ_r."""
         return apart(self.dp, self.random)
 
     @property
@@ -100,7 +100,7 @@ class Reference:
 
 
 def no_score(dp: float, random: float) -> str:
-    """Return why two references give no μ_r; empty if they do, or without dynamic programming."""
+    """Return why two references give no μ_r; empty if they give one, or if there is no dynamic programming."""
     if not math.isfinite(dp) or apart(dp, random):
         return ""
     how = "hardly better" if dp > random else "no better"
@@ -120,7 +120,7 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
         plant: the plant.
         frequency: control rate [Hz]; the plant's own by default.
         noise: standard deviation of both sensor and actuator noise, normalised.
-        rule: of the grid (`grid_choice`); the plant's own by default.
+        rule: how the grid is chosen (`grid_choice`); the plant's own rule by default.
 
     Raises:
         UserError: a setting is out of its range, or the work would take hours.
@@ -130,13 +130,13 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
     if kept is not None:
         return kept
     check_effort(plant, frequency, noise)
-    found = _measure(plant, float(frequency), float(noise), _rule(plant, rule))
-    write_cached(kept_at(plant, frequency, noise, rule), _KIND, dataclasses.asdict(found))
-    return found
+    measured = _measure(plant, float(frequency), float(noise), _rule(plant, rule))
+    write_cached(kept_at(plant, frequency, noise, rule), _KIND, dataclasses.asdict(measured))
+    return measured
 
 
 def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference | None:
-    """Return the reference scores of a plant from the cache, if they are there and undamaged."""
+    """Return the reference scores of a plant from the cache; None if they are missing or damaged."""
     path = kept_at(plant, frequency, noise, rule)
     with contextlib.suppress(OSError, UserError):
         return build(Reference, read_header(path, _KIND).facts, str(path))
@@ -164,10 +164,10 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
             )  # fmt: skip
             return opened.enter_context(contextlib.closing(env))
 
-        crowd = population(plant.reference_episodes)
+        many = population(plant.reference_episodes)
         # Plants with equations have one initial state: without noise a deterministic controller's episodes are equal.
-        env = population(1) if isinstance(plant, OdePlant) and not noise else crowd
-        random = run_episode(RandomController(plant, crowd.members, _SEED).act, crowd)
+        env = population(1) if isinstance(plant, OdePlant) and not noise else many
+        random = run_episode(RandomController(plant, many.members, _SEED).act, many)
         zero, lqr = run_episode(zero_control(plant), env), np.array([np.nan])
         dp = _NO_DP
         if isinstance(plant, OdePlant):

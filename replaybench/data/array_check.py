@@ -1,7 +1,7 @@
 """Checks of arrays in HDF5 files before they are read, and their compression.
 
-Checksums detect damage, not forgery. HDF5 files can refer to other files, run filters and declare any data size. All
-of this is refused before anything is read.
+Checksums detect damage, but not forgery. A forged HDF5 file can refer to other files, run filters and declare any data
+size. These checks refuse such files before their data are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from replaybench.runtime.errors import UserError
 
 CHUNK_BYTES: Final = 1 << 18
 LEVEL: Final = 1
-"""Noisy floats gain less than 2 % from level 6, which takes three times as long."""
+"""Level of compression. Level 6 makes noisy floats less than 2 % smaller and takes three times as long."""
 DEFLATE_LIMIT: Final = 1032
 """No deflate stream unpacks to more than this times its own size."""
 _WORTH_BYTES: Final = 4096
@@ -35,10 +35,10 @@ def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
     return min(shape[1], max(1, CHUNK_BYTES // row_bytes))
 
 
-def pack(rows: NDArray[Any], due: int) -> bytes:
-    """Pack rows `[r, …]`, filled up with zeros to a chunk of `due` rows."""
-    if len(rows) < due:
-        rows = np.concatenate([rows, np.zeros((due - len(rows), *rows.shape[1:]), rows.dtype)])
+def pack(rows: NDArray[Any], count: int) -> bytes:
+    """Pack a chunk of `count` rows: the given rows `[r, …]`, then zeros."""
+    if len(rows) < count:
+        rows = np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)])
     numbers = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, rows.itemsize)
     return zlib.compress(np.ascontiguousarray(numbers.T).data, LEVEL)
 
@@ -52,7 +52,7 @@ def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> 
     except zlib.error as error:
         raise ValueError(f"a packed chunk cannot be unpacked ({error})") from None
     if len(content) != size or not stream.eof or stream.unused_data:
-        raise ValueError("a packed chunk does not hold what its shape says")
+        raise ValueError("a packed chunk does not hold as many bytes as its shape needs")
     planes = np.frombuffer(content, np.uint8).reshape(dtype.itemsize, -1)
     return np.ascontiguousarray(planes.T).view(dtype).reshape(shape)
 
@@ -69,15 +69,15 @@ class Stored:
 
     def chunk(self, member: int, row: int) -> tuple[int, int]:
         """Return address and size of the packed chunk that begins at a row; raise `ValueError` if there is none."""
-        found = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
-        if found.byte_offset is None or found.filter_mask:
+        info = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
+        if info.byte_offset is None or info.filter_mask:
             raise ValueError("a packed chunk is missing or not packed")
-        return found.byte_offset, found.size
+        return info.byte_offset, info.size
 
 
 def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
     """Return all arrays of a record whose content ends at byte `end`; raise `UserError` if it holds anything else."""
-    arrays, claimed = {}, 0
+    arrays, declared = {}, 0
     for name in file:
         dataset = own_item(file, name)
         reason = next(_reasons(dataset), None)
@@ -86,16 +86,16 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
             reason = reason or "claims more data than the file holds"
             raise UserError(f"{path} is not a plain record: {name!r} {reason}")
         arrays[name] = stored
-        claimed += dataset.id.get_storage_size()
-    if claimed > end:
+        declared += dataset.id.get_storage_size()
+    if declared > end:
         raise UserError(f"{path} is not a plain record: its arrays claim more data than the file holds")
     return arrays
 
 
 def own_item(group: Any, name: str) -> Any:
-    """Return the item of a name in a group of an HDF5 file; None for links and for numbers in other files.
+    """Return the item of a name in a group of an HDF5 file; None for links and for data in other files.
 
-    They are not opened: their targets may be any file, or a pipe that never answers.
+    Links are not opened: their targets may be any file, or a pipe from which reading never ends.
     """
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
         return None
@@ -113,18 +113,18 @@ def attribute(item: Any, name: str) -> Any:
 def _reasons(dataset: Any) -> Iterator[str]:
     """Yield the faults of an entry of the file, the cheapest checks first."""
     if not isinstance(dataset, h5py.Dataset):
-        yield "is linked, kept in other files or no array"
+        yield "is a link, has its data in other files, or is no array"
     # The numbers in the file must have the same bits as the NumPy type.
     usual = h5py.h5t.py_create(dataset.dtype, logical=True)
     if dataset.dtype.kind not in "biuf" or not dataset.id.get_type().equal(usual):
         yield "is not numeric"
     if not dataset.chunks and dataset.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
-        yield "is kept in an unusual way"
-    if dataset.chunks and not _packed_as_ours(dataset):
+        yield "has an unusual storage layout"
+    if dataset.chunks and not _has_own_packing(dataset):
         yield "is packed in a way that replaybench does not use"
 
 
-def _packed_as_ours(dataset: Any) -> bool:
+def _has_own_packing(dataset: Any) -> bool:
     if dataset.ndim < 2 or not dataset.size:
         return False
     plist = dataset.id.get_create_plist()
@@ -139,8 +139,8 @@ def _stored(dataset: Any) -> Stored | None:
     shape, dtype, held = dataset.shape, dataset.dtype, dataset.id.get_storage_size()
     if dataset.chunks:
         count = shape[0] * -(-shape[1] // dataset.chunks[1])
-        claimed = count * math.prod(dataset.chunks) * dtype.itemsize
-        if dataset.id.get_num_chunks() != count or claimed > DEFLATE_LIMIT * held:
+        declared = count * math.prod(dataset.chunks) * dtype.itemsize
+        if dataset.id.get_num_chunks() != count or declared > DEFLATE_LIMIT * held:
             return None
         return Stored(dataset, shape, dtype, chunk_rows=dataset.chunks[1])
     if math.prod(shape) * dtype.itemsize != held:

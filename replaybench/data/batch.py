@@ -1,4 +1,4 @@
-"""The interface of replay and learners: batches, and rules for numbers along stored episodes (traces)."""
+"""Types that buffers and learners share: batches, and rules for traces, which are numbers along stored episodes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from replaybench.runtime.arrays import Bools, Floats32
 
 
 class Window(NamedTuple):
-    """The successive steps that end with each sample, the oldest first, at most W.
+    """The successive steps that end with each sample, at most W, the oldest first.
 
     Attributes:
-        observation: float32 `[M, B, W, S]`, zero after the sample's own.
+        observation: float32 `[M, B, W, S]`, zero after the sample's own step.
         length: steps of each window int64 `[M, B]`, at least 1.
         memory: the field `memory` of the first step of each window, float32 `[M, B, H]`; H = 0 if it is not stored.
     """
@@ -28,16 +28,16 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplayBatch:
-    """One drawn batch: named columns `[M, B, width]`, and the strategy's numbers for each sample.
+    """A sampled batch: named columns `[M, B, width]`, and numbers of the strategy for each sample.
 
-    If the unit of replay is several steps, columns are `[M, B, steps, width]`, and only the first
-    `length` `[M, B]` steps of each unit are not zero. The next `sample` overwrites all arrays.
+    If each sample is a segment of several steps, columns are `[M, B, steps, width]`, and only the first
+    `length` `[M, B]` steps of each segment are not zero. The next `sample` overwrites all arrays.
 
-    A batch for a chunk of U successive updates has M·U rows in the place of M: row m·U + u is for update u of member m.
+    A batch for a chunk of U successive updates has M·U rows in place of M: row m·U + u is for update u of member m.
 
     Attributes:
-        idx, serial: slots that were drawn, and the serial numbers of the experiences in them, `[M, B]`.
-        probability: chance of each draw float64 `[M, B]`, NaN where it is not known.
+        idx, serial: sampled slots, and the serial numbers of the experiences in them, `[M, B]`.
+        probability: probability of each draw, float64 `[M, B]`; NaN where it is unknown.
         weight, actor_weight: weights of each sample in the critic's and in the actor's loss, float32 `[M, B]`.
         rate_factor: factor on each member's learning rate, float32 `[M]`.
         traces: the stored traces of each sample, float32 `[M, B, K]`; None if the learner has none.
@@ -75,12 +75,12 @@ class ReplayBatch:
 
     @property
     def next_observation(self) -> Floats32:
-        """True successor, `[M, B, S]`."""
+        """Observation after the step, also at the end of an episode, `[M, B, S]`."""
         return self.columns["next_observation"]
 
     @property
     def terminated(self) -> Floats32:
-        """1 where the successor is terminal, `[M, B, 1]`."""
+        """1 where the next state is terminal, `[M, B, 1]`."""
         return self.columns["terminated"]
 
 
@@ -89,27 +89,27 @@ Slots = NDArray[np.int64]
 
 
 class TraceRule:
-    """The callbacks in which a learner computes the traces of stored steps; this one only needs the links.
+    """Callbacks with which a learner computes the traces of stored steps; those of this base class do nothing.
 
     Throughout, `values` is `[M, N, K]`, in the order of `names`; `previous` and `next` `[M, N]` are the slots of the
     neighbours in the same episode, −1 where there is none. Rules write to `values` only.
     """
 
     names: tuple[str, ...] = ()
-    """Names of the K numbers."""
+    """Names of the K traces."""
 
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Called when `experience` follows the step in slot `last[m]` (−1: none), whether it is stored or not.
+        """Called when `experience` follows the step in slot `last[m]` (−1: none), before it is stored or discarded.
 
-        If `experience` is then discarded (slot −1 in `stored`), `last[m]` remains the end of its linked steps: `last`
-        may be kept until then.
+        If it is discarded (slot −1 in `stored`), `last[m]` remains the last of its linked steps. A rule may keep `last`
+        until `stored` is called.
         """
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
         """Called before the occupants of `slots` `[M]` (−1: none) are overwritten; their links are still valid."""
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Called after a step was stored in `slots[m]` (−1: none) and linked; numbers that were not given are 0.
+        """Called after a step was stored in `slots[m]` (−1: none) and linked; traces that `experience` lacked are 0.
 
         `ended` `[M]`: members whose episode ends with this step, stored or not.
         """

@@ -1,7 +1,7 @@
-"""TOML and JSON files as plain tables, and tables of rows written as JSON, CSV, Markdown or Parquet.
+"""Read TOML and JSON files as dictionaries, and write tables as JSON, CSV, Markdown or Parquet.
 
-Deep nesting and numbers of thousands of digits are refused. So are numbers such as 1e400, which would become
-infinite. Lone surrogates, which neither figures nor files can hold, are written as escapes.
+Readers refuse deep nesting, numbers of thousands of digits, and numbers such as 1e400, which would become infinite.
+Lone surrogates in JSON texts, which neither figures nor files can hold, become escapes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from replaybench.runtime.atomic import atomic_path, write_text
 from replaybench.runtime.errors import UserError
 
 DEEPEST: Final = 50
-"""Levels of tables and lists within each other that are read."""
+"""Largest depth of nested tables and lists in a file."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -29,19 +29,19 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that holds a JSON object; raises as `read_toml`."""
+    """Read a file that holds a JSON object; raise as `read_toml`."""
     return parse_json(_text(path, "JSON"), f"{path} is not valid JSON")
 
 
 def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
     """Return the JSON object in a text; the error for a text without one begins with `fault`."""
-    found = _parse(partial(json.loads, parse_float=_number, parse_int=_whole_number), text, fault)
-    return cast(dict[str, Any], _writable(found))
+    table = _parse(partial(json.loads, parse_float=_number, parse_int=_whole_number), text, fault)
+    return cast(dict[str, Any], _writable(table))
 
 
 def _text(path: Path, form: str) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")  # with a byte-order mark, as from editors of Windows
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte-order mark
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not valid {form}: {error.reason} at byte {error.start}") from None
     except OSError as error:
@@ -50,16 +50,16 @@ def _text(path: Path, form: str) -> str:
 
 def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[str, Any]:
     try:
-        found = parser(text)
+        table = parser(text)
     except RecursionError:
         raise UserError(f"{fault}: it is nested too deeply") from None
     except ValueError as error:
         raise UserError(f"{fault}: {' '.join(str(error).split())}") from None
-    if not isinstance(found, dict):
+    if not isinstance(table, dict):
         raise UserError(f"{fault}: it holds no table")
-    if _depth(found) > DEEPEST:
+    if _depth(table) > DEEPEST:
         raise UserError(f"{fault}: it is nested more than {DEEPEST} levels deep")
-    return found
+    return table
 
 
 def _number(text: str) -> float:
@@ -76,7 +76,7 @@ def _whole_number(text: str) -> int:
 
 
 def _writable(value: Any) -> Any:
-    """Return parsed JSON with lone surrogates in texts written as escapes."""
+    """Return parsed JSON with escapes in place of lone surrogates."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, list):
@@ -101,7 +101,7 @@ COLUMN_SUFFIXES: Final = (".csv", ".json", ".md", ".parquet")
 
 
 def check_columns_file(path: Path) -> None:
-    """Raise `UserError`, before anything is computed, for a file that exists or is of no type that can be written."""
+    """Raise `UserError` if a file exists, has no supported suffix, or needs a package that is missing."""
     if path.suffix.lower() not in COLUMN_SUFFIXES:
         raise UserError(f"{path} must end in .csv, .json, .md or .parquet")
     if path.exists():
@@ -133,7 +133,7 @@ def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
     """Return rows as `csv`, `md` (a Markdown table) or `json` (a list of objects, NaN and infinity as null)."""
     if form == "json":
-        plain = [{key: None if _odd(value) else value for key, value in row.items()} for row in rows]
+        plain = [{key: None if _not_finite(value) else value for key, value in row.items()} for row in rows]
         return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
     headings = list(dict.fromkeys(key for row in rows for key in row))
     cells = [headings, *([row.get(heading, "") for heading in headings] for row in rows)]
@@ -145,7 +145,7 @@ def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
     return text.getvalue()
 
 
-def _odd(value: Any) -> bool:
+def _not_finite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 

@@ -1,7 +1,7 @@
 """Learned policies as safetensors: named weights with a leading member axis, and a JSON object of facts.
 
-The format holds numbers only, so a policy from a stranger is safe to open. A checksum over facts and weights is
-stored with them.
+The format holds numbers and text only, so a policy from a stranger is safe to open. A checksum over facts and weights
+is stored with them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:  # kinds NumPy does not have
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:  # e.g. dtypes that NumPy lacks
         raise UserError(f"{path} is not a readable safetensors file (damaged, truncated or foreign)") from error
     if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is a safetensors file, but not one that replaybench wrote")
@@ -67,12 +67,12 @@ def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
     broken = {
         name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
     }
-    finite = [~found.any(axis=tuple(range(1, found.ndim))) for found in broken.values()]
-    return [member for member, sound in enumerate(map(all, zip(*finite, strict=False))) if not sound]
+    finite = [~entries.any(axis=tuple(range(1, entries.ndim))) for entries in broken.values()]
+    return [member for member, valid in enumerate(map(all, zip(*finite, strict=False))) if not valid]
 
 
 def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
-    """Return the weights of some members, in the given order; all users of stored policies call this.
+    """Return the weights of some members, in the given order; every use of stored policies calls this.
 
     Raises:
         UserError: the file has no such member, or one has weights that are NaN or infinite.
@@ -91,7 +91,7 @@ def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Colle
 
 
 def digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:
-    """Return a checksum over facts, a text, and weights."""
+    """Return a checksum over facts (a JSON text) and weights."""
     content = hashlib.blake2b(facts.encode(), digest_size=16)
     for name, array in sorted(weights.items()):
         content.update(f"{name} {array.dtype.str} {array.shape}".encode())

@@ -2,8 +2,8 @@
 
 A record is a flat set of named arrays and one JSON object of facts, in a sealed HDF5 file. Its format is described in
 docs/reference/buffer-format.md.
-The HDF5 library lays the file out. Numbers are written past it, in pieces, and only the requested rows are read. The
-library reads verified bytes only, because damaged metadata can crash it.
+The HDF5 library writes the metadata. This module writes the numbers in pieces and reads only the requested rows. It
+passes only verified bytes to the library, because damaged metadata can crash the library.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ Key = tuple[int | slice, ...]
 
 
 class Column(Protocol):
-    """A NumPy array or view, or an object that computes its parts when asked.
+    """A NumPy array or view, or an object of shape `[M, N, …]` that computes its parts on request.
 
-    An object that computes has the shape `[M, N, …]`. `[member, start:stop]` is requested with whole numbers, for
-    each part once, members and rows in ascending order.
+    Parts of such an object are requested as `[member, start:stop]` with integers, each once, members and rows in
+    ascending order.
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of a NumPy array."""
+        """The length of each axis."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As of a NumPy array."""
+        """The type of an element."""
 
     def __getitem__(self, key: Any, /) -> Any: ...
 
@@ -63,17 +63,17 @@ def fill(path: Path, extents: list[tuple[int, Column]]) -> None:
 
 
 def piece_of(array: Column, key: Key) -> NDArray[Any]:
-    """Return one part of an array; raise `ValueError` if a computed part has another shape or type than the array."""
+    """Return one part of an array; raise `ValueError` if a computed part has the wrong shape or dtype."""
     piece = np.asarray(array[key])
-    due = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
-    shape = (*due, *array.shape[len(key) :])
+    rows = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
+    shape = (*rows, *array.shape[len(key) :])
     if piece.shape != shape or piece.dtype != array.dtype:
         raise ValueError(f"part {key} is {piece.dtype}{piece.shape}, not {array.dtype}{shape}")
     return piece
 
 
 def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key]:
-    """Cut an array into pieces of bounded size: rows of one member, or several small members if that is allowed."""
+    """Yield keys of pieces of bounded size: rows of one member, or of several small members if `together`."""
     if not shape:
         yield ()
         return
@@ -113,11 +113,11 @@ def write_record(
     """Write a record atomically, with less than 64 MB of memory in addition to the arrays.
 
     Args:
-    path: the file; an existing one is replaced when the new one is complete.
+        path: the file; an existing one is replaced when the new one is complete.
         kind: the type of the record.
         facts: anything that JSON can hold.
-        arrays: NumPy arrays or views of them, or objects that compute their parts when asked.
-        compression: "gzip" packs arrays `[M, N, …]` of at least 4 KiB per member; a sixth of the speed or less.
+        arrays: NumPy arrays or views, or objects that compute their parts on request.
+        compression: "gzip" packs arrays `[M, N, …]` of at least 4 KiB per member, and takes six times as long or more.
 
     Raises:
         UserError: the disk is full or the folder cannot be written; an existing file at `path` is unchanged.
@@ -131,7 +131,7 @@ def write_record(
 
 
 class Record:
-    """An open record; made by `open_record`, for one thread.
+    """An open record, as `open_record` yields it; only one thread may use it.
 
     Attributes:
         header: kind, facts, shapes.
@@ -147,7 +147,7 @@ class Record:
         self.header = Header(str(attribute(file, "kind")), facts, shapes, dtypes)
 
     def read(self, name: str, member: int | None = None, rows: slice | None = None) -> NDArray[Any]:
-        """Read an array or a part of it; only its 128 KiB blocks or packed chunks are read from the file.
+        """Read an array or a part of it; only the necessary 128 KiB blocks or packed chunks are read from the file.
 
         Args:
             name: the array.
@@ -160,7 +160,7 @@ class Record:
         if name not in self._stored:
             raise unknown("array", name, self._stored)
         stored = self._stored[name]
-        with _one_line(self.path, self._view):
+        with _errors_in_one_line(self.path, self._view):
             if member is None and rows is None and not stored.chunk_rows:
                 return self._read_range(stored, 0, stored.shape)
             if not stored.shape or (rows is not None and len(stored.shape) < 2):
@@ -169,7 +169,7 @@ class Record:
                 raise UserError(f"{self.path} holds members 0 to {stored.shape[0] - 1} of {name}, not {member}")
             start, stop, step = (rows or slice(None)).indices(stored.shape[1] if len(stored.shape) > 1 else 1)
             if step != 1:
-                raise ValueError("rows are read as they lie: the step must be 1")
+                raise ValueError("only contiguous rows can be read: the step must be 1")
             members = range(stored.shape[0]) if member is None else (member,)
             read = self._unpack_rows if stored.chunk_rows else self._read_rows
             parts = [read(stored, m, start, max(start, stop)) for m in members]
@@ -177,7 +177,7 @@ class Record:
 
     def verify(self) -> None:
         """Verify every byte of the file that was not read so far; raise `UserError` if it is damaged."""
-        with _one_line(self.path, self._view):
+        with _errors_in_one_line(self.path, self._view):
             self.sealed.verify()
 
     def _read_rows(self, stored: Stored, member: int, start: int, stop: int) -> NDArray[Any]:
@@ -217,7 +217,7 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
         sealed = SealedFile(path)
         stack.callback(sealed.close)
         view = _SealedView(sealed)
-        with _one_line(path, view):
+        with _errors_in_one_line(path, view):
             file = stack.enter_context(h5py.File(view, "r"))
             record = Record(path, sealed, view, file)
         if kind is not None and record.header.kind != kind:
@@ -226,13 +226,13 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Read a record's header, verified; raises as `open_record`."""
+    """Read and verify a record's header; raise as `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 
 
 def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """Read a record whole, every byte of the file verified; raises as `open_record`."""
+    """Read a whole record and verify every byte of the file; raise as `open_record`."""
     with open_record(path, kind) as record:
         arrays = {name: record.read(name) for name in record.header.shapes}
         record.verify()
@@ -246,10 +246,10 @@ def is_record(path: Path) -> bool:
 
 
 @contextmanager
-def _one_line(path: Path, view: _SealedView) -> Iterator[None]:
-    """Turn any failure of the HDF5 library into one line about the file; damage found by checksums takes precedence.
+def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
+    """Replace any failure of the HDF5 library by an error of one line; damage that checksums detect takes precedence.
 
-    The line is raised afresh, outside the handler: a library's exception that outlives this function keeps its
+    A new error is raised outside the handler. An exception of the library that outlives this function would keep its
     handles open, and HDF5 crashes when it closes those of a file object at the interpreter's exit.
     """
     fault: BaseException | None = None
@@ -262,16 +262,16 @@ def _one_line(path: Path, view: _SealedView) -> Iterator[None]:
             raise
         fault = UserError(f"{path} cannot be read as HDF5: {(str(error) or repr(error)).splitlines()[0]}")
     finally:
-        # HDF5 sometimes goes on after a failed read, as when it looks for a name.
-        met, view.fault = view.fault, None
-    if met is not None:
-        fault = type(met)(*met.args)
+        # HDF5 sometimes continues after a failed read, for example when it looks up a name.
+        detected, view.fault = view.fault, None
+    if detected is not None:
+        fault = type(detected)(*detected.args)
     if fault is not None:
         raise fault
 
 
 def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
-    """Make a dataset for each array; write those to be packed, and return the addresses reserved for the others."""
+    """Create a dataset for each array; write packed ones, and return the addresses reserved for the others."""
     extents = []
     for name, array in arrays.items():
         rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0
@@ -283,11 +283,11 @@ def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list
 
 
 def _reserve(file: h5py.File, name: str, array: Column) -> int:
-    """Make a contiguous dataset whose space is reserved but not written; return its address."""
+    """Create a contiguous dataset, whose space is reserved but not written; return its address."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    plist.set_obj_track_times(False)  # equal content, equal bytes
+    plist.set_obj_track_times(False)  # so that equal content gives equal bytes
     space = h5py.h5s.create_simple(array.shape) if array.shape else h5py.h5s.create(h5py.h5s.SCALAR)
     kind = h5py.h5t.py_create(array.dtype, logical=True)
     address: int = h5py.h5d.create(file.id, name.encode(), kind, space, plist).get_offset()
@@ -336,7 +336,7 @@ class _SealedView(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the whole buffer; the head reads as zeros, in which HDF5 searches its own mark."""
+        """Fill the whole buffer; the head reads as zeros, after which HDF5 finds its own mark."""
         out = memoryview(buffer).cast("B")
         try:
             head = min(max(0, HEAD - self._place), len(out))

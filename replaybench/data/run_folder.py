@@ -13,7 +13,7 @@ from typing import Final
 from replaybench.runtime.errors import UserError
 
 _MOST_RUNS: Final = 4
-"""Runs that are named."""
+"""Maximum number of run folders that an error lists."""
 
 
 class RunFolder:
@@ -65,7 +65,7 @@ class RunFolder:
 
 
 def runs_within(path: Path) -> str:
-    """Return an error text with the run folders within a folder, as `advise` writes them; empty if there are none."""
+    """Return an error text that lists the run folders in a folder, as `advise` writes them; empty if there are none."""
     runs = [] if (path / "study.toml").is_file() else sorted(each.parent for each in path.glob("*/study.toml"))
     shown = f"{', '.join(map(str, runs[:_MOST_RUNS]))}{' …' if len(runs) > _MOST_RUNS else ''}"
     return f"{path} holds runs and is none itself; name one of them: {shown}" if runs else ""

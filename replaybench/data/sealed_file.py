@@ -19,14 +19,14 @@ from replaybench.runtime.errors import UserError
 MAGIC: Final = b"replaybench record 2\n"
 HEAD: Final = 512
 BLOCK: Final = 1 << 17
-"""A compromise: a reader of few rows hashes few other bytes, and the table is 1/4096 of the file."""
+"""Bytes of a block: few enough that reading a few rows hashes few other bytes; the table is 1/4096 of the file."""
 _CACHED: Final = 16
 _DIGEST: Final = 32
 _HEAD: Final = re.compile(re.escape(MAGIC) + rb"content (\d{1,18})\nsha256 ([0-9a-f]{64})\n\0*")
 
 
 def seal(path: Path) -> None:
-    """Add head and table to a file whose first 512 bytes are free."""
+    """Add the head and the table to a file whose first 512 bytes are free."""
     with path.open("r+b", buffering=0) as raw:
         file = raw.fileno()
         length = os.fstat(file).st_size - HEAD
@@ -45,14 +45,14 @@ def write_at(file: int, content: bytes | memoryview, address: int) -> None:
 
 
 class SealedFile:
-    """The content of a sealed file, verified as it is read; for one thread.
+    """The content of a sealed file, verified as it is read; only one thread may use it.
 
     Attributes:
         length: bytes of content; they begin at byte 512 of the file.
         bytes_read: bytes fetched from the file so far, head and table included.
 
     Raises:
-        UserError: (here and when reading) the file is damaged, truncated or foreign.
+        UserError: on opening or reading, if the file is damaged, truncated or foreign.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class SealedFile:
         except BaseException:
             self._raw.close()
             raise
-        self._seen = bytearray(_blocks(self.length))
+        self._verified = bytearray(_blocks(self.length))
         self._block = functools.lru_cache(_CACHED)(self._uncached_block)
 
     def _open(self) -> tuple[int, bytes]:
@@ -79,10 +79,10 @@ class SealedFile:
         if match is None or len(head) != HEAD:
             raise self._damaged("its head cannot be read")
         length = int(match[1])
-        size, due = os.fstat(self._raw.fileno()).st_size, HEAD + length + _DIGEST * _blocks(length)
-        if size != due:
-            raise self._damaged(f"it holds {size} bytes, {due} were written")
-        table = bytearray(due - HEAD - length)
+        size, expected = os.fstat(self._raw.fileno()).st_size, HEAD + length + _DIGEST * _blocks(length)
+        if size != expected:
+            raise self._damaged(f"it holds {size} bytes, {expected} were written")
+        table = bytearray(expected - HEAD - length)
         self.bytes_read = HEAD + len(table)
         self._fetch(HEAD + length, memoryview(table))
         if head != _head(length, table):
@@ -107,16 +107,16 @@ class SealedFile:
     def verify(self) -> None:
         """Verify every block that was not read so far."""
         scratch = memoryview(bytearray(BLOCK))
-        for number, seen in enumerate(self._seen):
-            if not seen:
+        for number, verified in enumerate(self._verified):
+            if not verified:
                 self._read_block(number, scratch[: self.length - number * BLOCK])
 
     def close(self) -> None:
-        """Close the file; nothing can be read any more."""
+        """Close the file."""
         self._raw.close()
 
     def _copy(self, start: int, stop: int, out: memoryview) -> None:
-        """Copy a range that no whole block lies in, by way of the cache."""
+        """Copy a range that contains no whole block, through the cache of blocks."""
         while start < stop:
             number, skip = divmod(start, BLOCK)
             piece = self._block(number)[skip : skip + stop - start]
@@ -135,7 +135,7 @@ class SealedFile:
         self._fetch(low, out)
         if hashlib.sha256(out).digest() != self._table[number * _DIGEST : (number + 1) * _DIGEST]:
             raise self._damaged(f"bytes {low} to {low + len(out) - 1} do not match their checksum")
-        self._seen[number] = 1
+        self._verified[number] = 1
 
     def _fetch(self, address: int, out: memoryview) -> None:
         while out:

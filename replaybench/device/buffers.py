@@ -1,7 +1,7 @@
-"""Replay buffers on a device: the rules of a strategy as source text, and the memory of a member.
+"""Replay buffers on a device: the rules of a strategy as source text, and the memory layout of a member.
 
-The device's buffers follow the laws of `replaybench.replay.strategies`; see `source/replay.cuh`. A member's memory is
-one piece: its counters (`ReplayState`), then arrays by slot, whose byte offsets are computed here.
+The device's buffers behave like those of `replaybench.replay.strategies`; see `source/replay.cuh`. A member's memory is
+one block: its counters (`ReplayState`), then arrays by slot. This module computes their byte offsets.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ SAMPLINGS: Final = {Uniform: "UNIFORM", PER: "PER", PERprop: "PERPROP"}
 WEIGHTINGS: Final = {type(None): "NONE", IS: "IS", FIS: "FIS"}
 POSSIBLE: Final = "FIFO, FULL, Resv, TDE and Expl with Uniform, PER or PERprop, +IS, +FIS, and Drop in front"
 
-_ROOM: Final = 512  # a multiple of threads; more is scanned at each change, less merged more often
+_ROOM: Final = 512  # a multiple of the threads; more takes longer to scan at each change, less is merged more often
 _FAN: Final = 32
 _LEVELS: Final = 7
 
 _COUNTERS: Final = ("collected", "offers", "count", "updates", "offers_before", "updates_before")
 _HEADS: Final = (("td_head", "i4", 2), ("exploration_head", "i4", 2), ("largest", "f4"), ("padding", "u4"))
 STATE: Final = np.dtype([*((name, "u4") for name in _COUNTERS), *_HEADS])
-"""A member's counters, `ReplayState`."""
+"""A member's counters: the struct `ReplayState`."""
 
 
 class OrderPlaces(ctypes.Structure):
-    """The struct of that name in `replay.cuh`."""
+    """The struct of the same name in `replay.cuh`."""
 
     _fields_ = (("bits", ctypes.c_int64), ("run", ctypes.c_int64 * 2), ("slots", ctypes.c_int64 * 2))
 
 
 class ReplaySettings(ctypes.Structure):
-    """The struct of that name in `replay.cuh`."""
+    """The struct of the same name in `replay.cuh`."""
 
     _fields_ = (
         *((n, ctypes.c_double) for n in ("drop", "sampling_alpha", "epsilon", "beta_first", "beta_last")),
@@ -57,7 +57,7 @@ class ReplaySettings(ctypes.Structure):
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Raise `UserError` for a strategy that no device supports; the message names those that it does."""
+    """Raise `UserError` if devices do not support a strategy; the message names the supported ones."""
     unknown = strategy.synth or strategy.refer
     known = type(strategy.retention) in RETENTIONS and type(strategy.sampling) in SAMPLINGS
     if unknown or not known or type(strategy.weights) not in WEIGHTINGS:
@@ -68,20 +68,20 @@ class DeviceBuffers:
     """The buffers of a strategy on a device.
 
     Args:
-        strategy: a strategy at its control rate.
+        strategy: the strategy, at its control rate.
         fields: width of each stored field, in their order.
-        capacity: experiences of a member.
-        batch: samples of an update.
+        capacity: largest number of experiences of a member.
+        batch: number of samples in an update.
 
     Attributes:
         source: text that defines `Rules`.
-        settings: the struct for the device; addresses of tables are still empty.
-        tables: arrays for the addresses of these names.
+        settings: the struct for the device, with the addresses of tables not set.
+        tables: arrays to copy to the device, by the names of their addresses in `settings`.
         arrays: offset, dtype and shape of each array of a member, by name.
-        bytes: of a member.
+        bytes: size of a member's memory.
 
     Raises:
-        UserError: no device supports this strategy.
+        UserError: devices do not support this strategy.
     """
 
     def __init__(self, strategy: Strategy, fields: Mapping[str, int], capacity: int, batch: int) -> None:
@@ -112,7 +112,7 @@ class DeviceBuffers:
         if isinstance(sampling, PERprop):
             own.sampling_alpha, own.epsilon = sampling.alpha, sampling.epsilon
             own.sums[0], nodes = self._place("priority", "f4", capacity), capacity
-            self.bytes += 4 * _FAN  # nodes are padded to whole families
+            self.bytes += 4 * _FAN  # leaves are padded to whole groups of children
             while nodes > 1 or own.levels == 0:
                 nodes, own.levels = -(-nodes // _FAN), own.levels + 1
                 own.sums[own.levels] = self._place(f"sums{own.levels}", "f8", -(-nodes // _FAN) * _FAN)
@@ -135,7 +135,7 @@ class DeviceBuffers:
         self.source = f'#include "replay.cuh"\nstruct Rules {{\n{lines}}};\n'
 
     def start(self, memory: NDArray[np.uint8]) -> None:
-        """Make the members' memory `[M, bytes]`, which is zero, that of empty buffers."""
+        """Initialise the members' memory `[M, bytes]`, which must be zero, with empty buffers."""
         self.state(memory)["largest"] = 1.0
         for name in ("td_bits", "exploration_bits"):
             if name in self.arrays:
@@ -152,7 +152,7 @@ class DeviceBuffers:
         return flat.reshape(len(memory), *shape)
 
     def places(self, count: int) -> list[slice]:
-        """Return where counters, serial numbers and rows of the first `count` experiences lie in a member's memory."""
+        """Return the byte ranges of counters and of the first `count` serial numbers and rows in a member's memory."""
         found = [slice(0, STATE.itemsize)]
         for name in ("serial", "rows"):
             start, dtype, (slots, *shape) = self.arrays[name]

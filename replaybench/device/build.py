@@ -1,7 +1,7 @@
 """Compile sources of `replaybench/device/source` for the host (g++) and for GPUs (NVRTC); results are cached.
 
-The same text serves both, see `source/block.cuh`. Sources are made of literals of this package and of compile-time
-constants; the cache is keyed by them, by every file that they can include, by the options and by the compiler.
+Both use the same source; see `source/block.cuh`. A source consists of literals of this package and compile-time
+constants. The key of the cache contains the source, every file that it can include, the options and the compiler.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from replaybench.runtime.kernel import cache_dir
 
 SOURCE: Final = Path(__file__).parent / "source"
 THREADS: Final = 256
-"""Default threads of a block."""
+"""Default number of threads in a block."""
 
 _HOST: Final = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-x", "c++")
 
 
 def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> ctypes.CDLL:
-    """Return a library of `source` for this processor, whose phases are loops over `threads`, backwards in `reverse`.
+    """Compile `source` for this processor, with loops over `threads` as phases; `reverse` runs them backwards.
 
-    Results that differ between both orders show that a phase reads what another of its threads writes.
+    If the two orders give different results, a thread reads what another thread writes in the same phase.
 
     Raises:
         UserError: there is no g++ here.
@@ -48,9 +48,9 @@ def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> 
 
 
 def device_code(source: str, architecture: str, threads: int = THREADS, form: str = "cubin") -> bytes:
-    """Return machine code (`cubin`) of `source` for an architecture such as `sm_90`, or `ltoir` to link others to.
+    """Return machine code (`cubin`) of `source` for an architecture such as `sm_90`, or `ltoir` for `linked_code`.
 
-    No GPU is needed. Divisions and roots are approximate to 2 ulp, as `--use_fast_math` has them.
+    This needs no GPU. Divisions and roots are accurate to 2 ulp, as `--use_fast_math` compiles them.
 
     Raises:
         UserError: `cuda-core` is missing.
@@ -79,14 +79,14 @@ def device_code(source: str, architecture: str, threads: int = THREADS, form: st
 
 
 def struct(**fields: Any) -> ctypes.Structure:
-    """Return a C struct of these fields, which are ctypes values."""
+    """Return a C struct with these fields, given as ctypes values."""
     kind: Any = type("struct", (ctypes.Structure,), {"_fields_": [(name, type(own)) for name, own in fields.items()]})
     made: ctypes.Structure = kind(**fields)
     return made
 
 
 def _cached(source: str, options: Iterable[str], ending: str, compile_to: Callable[[Path], Any]) -> Path:
-    """Return the file of compiled code in the cache folder; compile it where it is missing."""
+    """Return the file of compiled code in the cache folder; compile it if it is missing."""
     digest = hashlib.sha256("\0".join([source, *options]).encode())
     for path in sorted(SOURCE.glob("*.cuh")):
         digest.update(path.read_bytes())
@@ -96,7 +96,7 @@ def _cached(source: str, options: Iterable[str], ending: str, compile_to: Callab
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
-            folder = Path(tempfile.mkdtemp())  # code is then compiled again by the next process
+            folder = Path(tempfile.mkdtemp())  # the next process then compiles the code again
             target = folder / target.name
         # A process that is killed leaves no half-written code.
         part = folder / f".{os.getpid()}-{target.name}"

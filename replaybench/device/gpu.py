@@ -1,4 +1,4 @@
-"""Run a program on a GPU: compile, link, launch, copy."""
+"""Run a program on a GPU: compile and link it, launch it, and copy its memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from replaybench.runtime.quantities import gigabytes
 
 _MISSING = 'device = "cuda" needs cuda-core and numba-cuda: pip install "replaybench[gpu]", or set device = "cpu"'
 _SPARE = 0.9
-"""Share of the free memory that is used."""
+"""Largest share of the free memory that is used."""
 
 
 def check_gpu(device: str) -> None:
@@ -28,7 +28,7 @@ def check_gpu(device: str) -> None:
 
 
 def _gpu(number: int) -> Any:
-    """Return a GPU."""
+    """Return a GPU by number, and make it the current one."""
     try:
         from cuda.core import Device
     except ImportError:
@@ -36,13 +36,13 @@ def _gpu(number: int) -> Any:
     try:
         device = Device(number)
         device.set_current()
-    except Exception as error:  # the driver's own errors have no common class
+    except Exception as error:  # the errors of the driver have no common class
         raise UserError(f'no GPU {number} here ({error}); install NVIDIA\'s driver, or set device = "cpu"') from None
     return device
 
 
 def machine_code(program: Program, capability: tuple[int, int]) -> bytes:
-    """Return the code of a program, linked with its plant's equations, for GPUs of a compute capability."""
+    """Return machine code of a program and its plant's equations for GPUs of a compute capability."""
     architecture = f"sm_{capability[0]}{capability[1]}"
     parts = [
         device_code(program.source, architecture, program.threads, "ltoir"),
@@ -52,10 +52,10 @@ def machine_code(program: Program, capability: tuple[int, int]) -> bytes:
 
 
 class GPU:
-    """Runs a program on a GPU, in as many blocks of members as its memory needs.
+    """Runs a program on a GPU, members in as few blocks as fit its memory.
 
     Args:
-        program: the program; its memory stays that of the host, as of the last `fetch`.
+        program: the program; its memory stays on the host, with values as of the last `fetch`.
         number: which of several GPUs.
 
     Attributes:
@@ -81,7 +81,7 @@ class GPU:
         self._held: dict[int, Any] = {}
 
     def advance(self, count: int) -> Rounds:
-        """Run some rounds of every member, block after block of members."""
+        """Run `count` rounds of every member, one block of members after the other."""
         from cuda.core import LaunchConfig, launch
 
         program = self.program
@@ -104,7 +104,7 @@ class GPU:
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
-        """Copy these places of the memory of the first `members` from the GPU; everything and all if not given."""
+        """Copy byte ranges of the first `members` from the GPU to the host; by default all bytes of all members."""
         for first, buffer in self._held.items():
             count = self.at_once if members is None else min(self.at_once, members - first)
             if count <= 0:
@@ -114,7 +114,7 @@ class GPU:
                 self._copy_back(buffer, block[:, where], where.start)
 
     def push(self) -> None:
-        """Copy the members' memory to the GPU before the next rounds, as after `load_state`."""
+        """Let the next rounds begin with the members' memory on the host, as is necessary after `load_state`."""
         self._held.clear()
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class GPU:
         return buffer
 
     def _copy_back(self, buffer: Any, array: NDArray[Any], start: int = 0) -> None:
-        """Fill an array, whose rows are as far apart as on the GPU, from the byte `start` of a buffer."""
+        """Copy a buffer from byte `start` of each row into an array, whose rows have the same stride."""
         from cuda.bindings import runtime
 
         self.stream.sync()
@@ -167,7 +167,7 @@ class GPU:
         return int(free)
 
     def _shared_bytes(self, measure: Any) -> int:
-        """Return the kernel's shared memory, and allow the kernel to have that much."""
+        """Return the size of the kernel's shared memory [bytes], after allowing the kernel to use that much."""
         from cuda.bindings import driver
         from cuda.core import LaunchConfig, launch
 
@@ -188,7 +188,7 @@ class GPU:
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """Return the values of a call of the CUDA API; raise RuntimeError for its error."""
+    """Return the results of a call of the CUDA API without its status; raise `RuntimeError` if the call failed."""
     status, *values = result
     if int(status) != 0:
         raise RuntimeError(f"CUDA: {status}")

@@ -1,9 +1,9 @@
-"""Learners on a device: the source of one, its settings, and its arrays in the layout that the device has.
+"""Learners on a device: their source text, settings, and arrays in the device's layout.
 
-`DeviceLearner` translates between a learner of `replaybench.controllers` and the templates of `source/`. Parameters of
-a member are one row of 4-byte floats, HOT: networks in the learner's order, its other learned numbers, target networks.
-Adam's moments are another, COLD: a first and a second moment for each trained parameter. A layer is a matrix of inputs,
-bias and an odd number of columns; see `source/networks.cuh`.
+`DeviceLearner` translates between a learner of `replaybench.controllers` and the templates of `source/`. A member has
+two rows of 4-byte floats. Row HOT holds its parameters: networks in the learner's order, other trained numbers, target
+networks. Row COLD holds Adam's first and second moment of each trained parameter. A layer is a matrix with a row for
+each input, a row for the bias, and an odd number of columns; see `source/networks.cuh`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ LEARNERS: Final = (DDPG, TD3, SAC, DQN)
 
 
 class DeviceLearner:
-    """A learner as the device has it.
+    """A learner in the form that a device needs.
 
     Args:
         learner: one of `LEARNERS`, without options that only the CPU supports.
 
     Attributes:
-        source: text that defines `Shape` and `Learner`, after which a kernel may use `Learner::update`.
-        hot_size, cold_size: floats of a member.
+        source: text that defines `Shape` and `Learner`; a kernel after it may call `Learner::update`.
+        hot_size, cold_size: number of floats in a member's rows.
 
     Raises:
         UserError: the learner, or one of its options, runs on the CPU only.
@@ -57,7 +57,7 @@ class DeviceLearner:
         self.source = _source(learner)
 
     def settings(self) -> bytes:
-        """Return the struct `LearnerSettings`, the same for all members."""
+        """Return the bytes of the struct `LearnerSettings`, which all members share."""
         learner, config = self.learner, self.learner.config
         adams = [_adam(learner.adams[name]) for name in self._trained if name != "critic2"]
         if isinstance(learner, DQN):
@@ -82,7 +82,7 @@ class DeviceLearner:
             array[...] = part[:, columns]
 
     def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, NDArray[np.int64], NDArray[Any]]]:
-        """Yield which columns of either array have which of the learner's arrays."""
+        """Yield each array of the learner, with the device array and the columns that hold it."""
         learner, start = self.learner, 0
         for name, network in (*self._trained.items(), *learner.targets.items()):
             columns = start + self._places[name]
@@ -117,7 +117,7 @@ def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
 
 
 def places(network: PopulationMLP) -> NDArray[np.int64]:
-    """Return the place of each parameter of a network in the device's layout, `[P]`."""
+    """Return the index of each parameter of a network in the device's layout, `[P]`."""
     parts, start = [], 0
     for inputs, outputs, *_ in network.network.plan[:-1]:
         columns = int(outputs) | 1
@@ -132,7 +132,7 @@ def _floats(network: PopulationMLP) -> int:
 
 
 def _adam(adam: Adam) -> Sequence[float]:
-    """Return the numbers of `AdamSettings`."""
+    """Return the values of the struct `AdamSettings`."""
     weights_only = len(adam.penalised) > 0
     logs = (math.log(beta) if beta > 0 else -math.inf for beta in (adam.beta1, adam.beta2))
     moving = (adam.beta1, 1.0 - adam.beta1, adam.beta2, 1.0 - adam.beta2)

@@ -47,7 +47,7 @@ def plant_terminated(x, event, p):
 
 
 class DevicePlant:
-    """A plant given by equations, as a device has it.
+    """A plant with equations, in the form that a device needs.
 
     Args:
         plant: the plant.
@@ -97,7 +97,7 @@ class DevicePlant:
         """Return the equations as Python functions of pointers, to be compiled with `SIGNATURES`.
 
         Args:
-            cuda: the module `numba.cuda` for a GPU, whose compiler knows no arrays at a pointer: they are copied.
+            cuda: the module `numba.cuda` for a GPU. Its compiler cannot make arrays of pointers: it copies values.
         """
         plant = self.plant
         states, actions, parameters = len(plant.state_names), len(plant.action_names), len(plant.params())
@@ -123,7 +123,7 @@ class DevicePlant:
         return [cfunc(SIGNATURES[name])(function) for name, function in self.functions().items()]
 
     def device_functions(self, capability: tuple[int, int]) -> list[bytes]:
-        """Return the equations as LTO code for GPUs of a compute capability; needs a driver."""
+        """Return the equations as LTO code for GPUs of a compute capability; this needs a driver."""
         from numba import cuda
 
         compiled: Any = cuda

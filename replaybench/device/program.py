@@ -1,4 +1,4 @@
-"""A population of learners as a device has it: one source, one struct of settings, one piece of memory a member.
+"""A population of learners on a device: one source, one struct of settings, and one block of memory per member.
 
 `Host` runs the same source on this processor, for tests.
 """
@@ -30,8 +30,8 @@ class Schedule:
     """When members learn and are evaluated.
 
     Attributes:
-        updates_per_phase: mean number of updates of a phase; fractions are carried over.
-        horizon: number of phases over which schedules advance.
+        updates_per_phase: mean number of updates in an update phase; fractions are carried over to the next phase.
+        horizon: number of update phases over which schedules advance from first to last value.
         update_every: steps between update phases; 0 for a phase after each episode.
         greedy_every: rounds between greedy episodes; 0 for none.
     """
@@ -43,7 +43,7 @@ class Schedule:
 
 
 class Rounds(NamedTuple):
-    """Results of some rounds, float64 `[M, rounds]`, NaN where there are none: scores, lengths, and greedy scores."""
+    """Scores, lengths and greedy scores of rounds (training episodes), float64 `[M, rounds]`; NaN without a result."""
 
     reward: NDArray[np.float64]
     steps: NDArray[np.float64]
@@ -51,17 +51,17 @@ class Rounds(NamedTuple):
 
 
 class Program:
-    """A population on a device.
+    """A population of learners with plants and buffers on a device.
 
     Args:
         plant: the plant.
-        learner: its learners, with the weights with which they start.
+        learner: the learners, with their initial weights.
         buffers: their buffers.
         schedule: when they learn.
 
     Attributes:
-        source: the whole source.
-        threads: of a block, as many as the samples of an update occupy.
+        source: the complete source text.
+        threads: number of threads in a block, chosen by the batch size.
         settings: the struct `RunSettings`.
         memory: the members' memory `[M, bytes]`.
         rounds: number of finished rounds.
@@ -103,15 +103,15 @@ class Program:
         buffers.start(self.part("replay"))
 
     def part(self, name: str) -> Memory:
-        """Return a part of every member's memory, a view: `run`, `hot`, `cold` or `replay`."""
+        """Return a view of a part of every member's memory: `run`, `hot`, `cold` or `replay`."""
         return self.memory[:, self._parts[name]]
 
     def place(self, name: str) -> slice:
-        """Return where a part lies in a member's memory."""
+        """Return the byte range of a part of a member's memory."""
         return self._parts[name]
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return all that the next rounds depend on."""
+        """Return everything that the next rounds depend on."""
         return {"memory": self.memory.copy(), "rounds": np.full(len(self.memory), self.rounds)}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -119,7 +119,7 @@ class Program:
         self.memory[:], self.rounds = state["memory"], int(state["rounds"][0])
 
     def fetch(self, learner: Learner | None = None) -> Learner:
-        """Copy networks and moments into the learner, or into one of the first members only, and return it."""
+        """Copy networks and moments into the program's learner, or into `learner` of the first members; return it."""
         device = self.device_learner if learner is None else DeviceLearner(learner)
         members = len(device.learner.setting.members)
         device.load(*(np.ascontiguousarray(self.part(n)[:members]).view(np.float32) for n in ("hot", "cold")))
@@ -127,7 +127,7 @@ class Program:
 
 
 class Host:
-    """Runs a program on this processor; for tests. Its interface is that of `gpu.GPU`."""
+    """Runs a program on this processor, for tests, with the interface of `gpu.GPU`."""
 
     name = "this processor"
 
@@ -139,7 +139,7 @@ class Host:
             setattr(program.settings.replay, name, table.ctypes.data)
 
     def advance(self, count: int) -> Rounds:
-        """Run some rounds of every member."""
+        """Run `count` rounds of every member."""
         program = self.program
         found = Rounds(*(np.full((len(program.memory), count), np.nan) for _ in Rounds._fields))
         self.library.run_rounds(
@@ -150,16 +150,16 @@ class Host:
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
-        """Do nothing: the program's memory is that of the host."""
+        """Do nothing: the program's memory is on the host already."""
 
     push = close = fetch
 
 
 def members_at_once(program: Program, free: int) -> int:
-    """Return how many members fit into `free` bytes of a device's memory at once.
+    """Return the number of members that fit into `free` bytes of a device's memory.
 
     Raises:
-        UserError: not one of them fits.
+        UserError: not even one member fits.
     """
     each = int(program.memory.shape[1])
     if each > free:
@@ -171,7 +171,7 @@ def members_at_once(program: Program, free: int) -> int:
 
 
 def _exploration(learner: Learner) -> dict[str, float]:
-    """Return the numbers of the exploration in `RunSettings`."""
+    """Return the fields of `RunSettings` that describe the exploration."""
     if learner.normaliser.on:
         raise UserError('normalisation runs on the CPU only; leave normalise out, or set device = "cpu"')
     noise, own = learner.exploration, getattr(learner.exploration, "config", learner.config)

@@ -1,4 +1,4 @@
-"""M members of one plant, stepped together behind Gymnasium's vector interface.
+"""Populations: M members of one plant with Gymnasium's vector interface.
 
 Members share only the settings: the observations of a member depend on the root seed, its number and its actions.
 """
@@ -49,19 +49,19 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
     Observations are noisy normalised states float32 `[M, S]`, never clipped; actions are float32 `[M, A]` in [-1, 1].
     The plant gets `clip(clip(action) + noise)`, or the nearest of its choices; rewards float64 `[M]` follow from the
-    true states and that action, and are unscaled. A member that has terminated or been truncated does not change, with
-    reward 0, both flags kept and no noise drawn, until `reset` is called with its `reset_mask`.
+    true states and that action, and are unscaled. A member whose episode has ended does not change until `reset` is
+    called with its `reset_mask`: its reward is 0, its flags stay and it draws no noise.
 
     Args:
         plant: the plant, or its name for `make_plant`.
         num_envs: number of members M.
         parameters: values of the plant's fields, if it is given by name.
-        frequency: samples per second [Hz], a whole number to an episode; the plant's own by default.
+        frequency: samples per second [Hz], which divide the episode into whole samples; the plant's own by default.
         sensor_noise, actuator_noise: standard deviations of the additive noise on every normalised state and action.
         seed: root seed of the noise.
         members: member numbers `[M]`, `range(num_envs)` by default.
         role: "evaluation" uses separate random streams.
-        wrap_noisy_angle: bring noisy angles back into their range; the paper's noise is additive.
+        wrap_noisy_angle: wrap noisy angles into their range; in the paper, noise is only added.
         observe: names of the observed states; all if empty.
         nan_actions: on a NaN action, "raise" an error, or let the member "fail": its reward is NaN for the rest of its
             episode, and the others continue.
@@ -134,10 +134,10 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start episodes of members; return the observations and infos of all.
+        """Start episodes of the chosen members; return the observations and infos of all members.
 
         Args:
-            seed: new root seed of the chosen members' noise; None lets their streams run on.
+            seed: new root seed of the chosen members' noise; with None their streams continue.
             options: `{"reset_mask": bool [M]}` chooses members, by default all.
         """
         super().reset(seed=seed)
@@ -158,15 +158,15 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def step(
         self, actions: ArrayLike
     ) -> tuple[Float32Array, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
-        """Advance every running member by one sample; all returned arrays are fresh.
+        """Advance every running member by one sample; all returned arrays are new.
 
         Args:
             actions: commanded actions `[M, A]`; they are clipped to [-1, 1].
 
         Returns:
-            Observation, reward, terminated, truncated, and the infos `event` (int64 `[M]`), `true_state` (float32
-            `[M, S]`, normalised, all of it), `sensor_noise` (float32, of what is observed), `actuator_noise` (float32
-            `[M, A]`).
+            Observation, reward, terminated, truncated, and the infos `event` (int64 `[M]`), `true_state` (all
+            states, normalised, float32 `[M, S]`), `sensor_noise` (of the observed states, float32), `actuator_noise`
+            (float32 `[M, A]`).
         """
         if not self._started:
             raise ResetNeeded("call reset() on every member before step()")
@@ -191,7 +191,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Step given states once without noise; members do not change.
+        """Advance given states by one sample without noise; members do not change.
 
         Args:
             state: normalised states `[..., S]`.
@@ -209,7 +209,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the whole state, arrays `[M, ...]`; `observed` is in physical units."""
+        """Return a copy of the complete state, arrays `[M, ...]` by name; `observed` is in physical units."""
         return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -231,7 +231,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free the engine's resources."""
-        if hasattr(self, "_engine"):  # Gymnasium also closes what could not be made
+        if hasattr(self, "_engine"):  # Gymnasium also closes environments whose construction failed
             self._engine.close()
 
     def _frame(self, member: int) -> NDArray[np.uint8]:
@@ -243,7 +243,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return self._canvas.frame(self._engine.observed[member], self._signals.action[member], seconds)
 
     def _changing(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that change as the population runs, without the engine's own."""
+        """Return the arrays that change during an episode, except the engine's own."""
         return {
             **{name: getattr(self._signals, name) for name in _OF_SIGNALS},
             "sensor_stream": self._signals.sensor.state, "actuator_stream": self._signals.actuator.state,
@@ -282,9 +282,9 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The specification from Gymnasium's registry, with `max_episode_steps` of the current rate.
+        """The specification from Gymnasium's registry, with `max_episode_steps` for the current rate.
 
-        A time limit in the registry would truncate episodes at higher rates.
+        A fixed time limit in the registry would truncate episodes at higher rates.
         """
         return self._spec
 
@@ -297,7 +297,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start an episode; a seed restarts the noise. Without any, the first seed is random, as in Gymnasium."""
+        """Start an episode; a seed restarts the noise. Without a seed, the first one is random, as in Gymnasium."""
         super().reset(seed=seed)
         if seed is None and not self._seeded:
             seed = int(self.np_random.integers(2**31))

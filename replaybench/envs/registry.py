@@ -1,6 +1,6 @@
-"""Plants by name: the package's own, those of installed packages, users' files, Gymnasium's tasks.
+"""Plants by name: built in, from installed packages, from users' files, and Gymnasium's tasks.
 
-Importing this file imports no plant.
+Importing this module imports no plant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     module: str
     needs: str = ""  # a package beyond the project's own dependencies
     extra: str = ""  # the project's extra that installs it
-    outgrown_by: tuple[str, int] | None = None  # a package and its first major version that no release of it supports
+    outgrown_by: tuple[str, int] | None = None  # a package, and its first major version that does not work
 
 
 _MUJOCO: Final = ("mujoco", "mujoco")
@@ -74,19 +74,18 @@ def plant_names() -> tuple[str, ...]:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether a plant of this name is made by installed code only, so that a file may name it.
+    """Return whether only installed code makes a plant of this name, so that a stored file may name it.
 
-    This includes plants of installed packages, and registered tasks of Gymnasium unless their names import a file or
-    module.
+    This includes plants of installed packages, and Gymnasium's tasks unless their names import a file or module.
     """
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
     return registered or PLANTS.spelled(name) in PLANTS
 
 
 def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parameter]) -> Plant | None:
-    """Return the plant that a file names, or that the user `given` in its place; raise as `make_plant`.
+    """Return the plant that a file names, or the one `given` by the user in its place; raise as `make_plant`.
 
-    None if making it would run code that only the file names.
+    None if the plant would execute code that only the file names.
     """
     try:
         with imports_only(given):
@@ -116,7 +115,7 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
         parameters: the values.
 
     Raises:
-        UserError: no such plant, file, class or parameter.
+        UserError: there is no such plant, file, class or parameter.
     """
     plant = plant_class(name)
     fields = [field.name for field in dataclasses.fields(plant)]
@@ -136,7 +135,7 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
 
 
 def plant_class(name: str) -> type[Plant]:
-    """Return the class of the plant that `make_plant` would make."""
+    """Return the class of the plant that `make_plant` returns for a name."""
     if name.startswith(GYMNASIUM):
         from replaybench.envs.foreign.gymnasium_plant import plant_of
 

@@ -71,9 +71,9 @@ def show_import(
         console.print(f"warning: {warning}", markup=False, highlight=False)
     write_record(target, "buffer", facts, arrays)
     print(f"buffer   {target}")
-    # Opening a file never runs a Python file that it names, so that a user's own plant is named again.
+    # Opening a file never runs a Python file that it names: the next command must name a user's own plant again.
     own = "" if is_installed(name) else f" --plant {shlex.quote(name)}"
-    learner = "DQN" if plant.action_choices else "TD3+BC"  # the latter acts continuously
+    learner = "DQN" if plant.action_choices else "TD3+BC"  # TD3+BC has continuous actions
     print(f"next     replaybench replay {shlex.quote(f'{target}')} --learner {learner}{own}")
     if not plant.action_choices:
         print("         or --learner TD3, where the recorded actions were random or stepped and not a controller's")

@@ -1,8 +1,8 @@
 """Columns of a log: signals, time, control rate, episodes and empty cells.
 
-Empty cells of states are interpolated linearly, those of angles the short way round. An empty cell of an action gets
-the action before. Empty cells of rewards and ends are not filled, nor cells before the first or after the last sample
-of a column in one episode.
+Empty cells of states are interpolated linearly, for angles along the shorter arc. An empty cell of an action gets the
+action of the row before. Empty cells of rewards and terminations are not filled, nor cells before the first or after
+the last sample of a column in one episode.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from replaybench.runtime.errors import Problems, UserError, unknown
 
 OPTIONAL: Final = ("reward", "terminated")
 EPISODE: Final = "episode"
-"""Column of numbers that change where an episode begins."""
+"""Name of the column whose number changes where an episode begins."""
 TRUNCATED: Final = "truncated"
-"""Column that is not 0 in the last row of an episode that was cut."""
+"""Name of the column that is not 0 in the last row of a truncated episode."""
 
 
 def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
@@ -53,7 +53,7 @@ def reserved_names(plant: Plant, columns: Mapping[str, str]) -> set[str]:
 def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Return the log's column for every state and action of a plant, and for `reward`, `terminated` and the like.
 
-    Names without a usable column are left out, and added to the `problems`.
+    Names without a usable column are left out; the `problems` list them.
     """
     signals = (*plant.state_names, *plant.action_names)
     units = dict(zip(signals, (*plant.state_units, *plant.action_units), strict=True))
@@ -68,12 +68,12 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
     absent = list[str]()
     for name in (name for name in names if stated.get(name) != ""):
         with problems.collected():
-            column = stated.get(name) or _called(log, name, units.get(name), titles)
+            column = stated.get(name) or _column_of(log, name, units.get(name), titles)
             if column is None:
                 absent += [name] if name in units else []
                 continue
             if column in log.unusable:
-                log.column(column)  # raises why
+                log.column(column)  # raises the reason
             if contradicts(log.unit(column), units.get(name, "")):
                 unit = f"{log.unit(column)}, {plant.name} has {name} in {units[name]}"
                 raise UserError(f"column {column!r} is in {unit}; give it in {units[name]}, or mend the unit if it is")
@@ -107,7 +107,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
 def _stated(
     columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
 ) -> dict[str, str]:
-    """Return the column that the user states for each name, spelled as in plant and log; empty if there is none."""
+    """Return the column that the user states for each name, spelled as in plant and log; "" if it does not exist."""
     by_fold = {_fold(name): name for name in names}
     stated = dict[str, str]()
     for name, column in columns.items():
@@ -116,7 +116,7 @@ def _stated(
                 raise unknown("state or action", name, names)
             if by_fold[_fold(name)] in stated:
                 raise UserError(f"--columns names {by_fold[_fold(name)]} twice; say which column it is once")
-            stated[by_fold[_fold(name)]] = ""  # so that a wrong statement is one problem
+            stated[by_fold[_fold(name)]] = ""  # so that a wrong column is only one problem
             if column not in titles:
                 same = [title for title in titles if _fold(title) == _fold(column)]
                 if len(same) != 1:
@@ -126,8 +126,8 @@ def _stated(
     return stated
 
 
-def _called(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
-    """Return the column of a name, its unit after it or not, or None; raise if several fit and none is exactly it."""
+def _column_of(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
+    """Return the column of a name, with or without a unit; raise `UserError` if several fit and none equals it."""
     found = [title for title in titles if _fold(title) == _fold(name)]
     if not found and unit is not None:
         bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
@@ -146,7 +146,7 @@ def _fold(name: str) -> str:
 
 
 def nearest(name: str, columns: Iterable[str]) -> str | None:
-    """Return the column with the nearest title, apart from units."""
+    """Return the column whose title without its unit is nearest to a name; None if none is near."""
     bare = {_fold(split_title(column)[0]): column for column in columns}
     return next((bare[match] for match in difflib.get_close_matches(_fold(name), bare, n=1)), None)
 
@@ -154,14 +154,14 @@ def nearest(name: str, columns: Iterable[str]) -> str | None:
 RATE_TOLERANCE: Final = 0.01
 """Relative difference allowed between the stated rate and that of the time column."""
 _TOO_SLOW: Final = 0.01
-"""A measured rate below this part of the plant's own shows a wrong unit of time."""
+"""A measured rate below this fraction of the plant's default rate shows a wrong unit of time."""
 _UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
 _LONG_UNITS: Final = {"min": 1 / 60, "h": 1 / 3600, "d": 1 / 86400}
-"""How many of each make a second."""
+"""How many of each unit make a second."""
 
 
 def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
-    """Return the rate [Hz] of a log of two rows at least: the stated one, or the roundest that fits its times."""
+    """Return the rate [Hz] of a log of at least two rows: the stated one, or the roundest that fits its times."""
     if stated is not None:
         HERTZ.check(stated, "--frequency")
     if log.time is None:
@@ -206,7 +206,7 @@ def _fitting(measured: float, wanted: float, units: Mapping[str, float]) -> list
 
 
 def _possible(plant: Plant, measured: float) -> float | None:
-    """Return the roundest, else nearest, rate within the tolerance of a measured one [Hz] that the plant can have."""
+    """Return a rate [Hz] that the plant supports near a measured one: the roundest, else the nearest; None without."""
     exact = measured * plant.episode_seconds
     if exact > STEPS.high:
         return None
@@ -229,13 +229,13 @@ def _no_rate(log: Log) -> UserError:
 
 
 _EPISODE_GAP: Final = 10.0
-"""Sample periods to insert between episodes; more than `GAP`, from which on samples count as missing."""
+"""Sample periods to insert between episodes; more than `GAP`, so that samples count as missing."""
 
 
 def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | None, allow_missing: bool) -> Log:
-    """Return a log with a gap in time wherever another episode begins.
+    """Return a log with a gap in time wherever an episode begins.
 
-    Another episode begins where time decreases, where the column `episode` changes, and after a `truncated` row. If
+    An episode begins where time decreases, where the column `episode` changes, and after a `truncated` row. If
     `allow_missing`, rows with an empty cell of `episode` are left out, and an episode ends at an empty cell of
     `truncated`; else both raise `UserError`.
     """
@@ -254,7 +254,7 @@ def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | N
         begins |= np.diff(log.column(mapping[EPISODE])) != 0
     if TRUNCATED in mapping:
         flags = log.columns[mapping[TRUNCATED]] if allow_missing else log.column(mapping[TRUNCATED])
-        begins |= flags[:-1] != 0  # or not known
+        begins |= flags[:-1] != 0  # true also for an empty cell
     within = steps[~begins & (steps > 0)]
     steps[begins] = _EPISODE_GAP * (float(np.median(within)) if within.size else 1.0)
     return replace(log, time=time[0] + np.append(0.0, steps.cumsum()) if begins.any() else time)
@@ -265,7 +265,7 @@ Missing = Literal["refuse", "drop", "interpolate"]
 
 
 def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArray[np.bool_]:
-    """Return, for each row, whether its assigned cells and the states of the next row are not empty, bool `[T]`."""
+    """Return whether each row's assigned cells and the states of the next row are all filled, bool `[T]`."""
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
     here = np.logical_and.reduce(list(finite.values()))
     seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])
@@ -274,7 +274,7 @@ def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArra
 
 
 def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Log:
-    """Return the log with empty cells of states and actions filled, within each of `pieces`, the rows without a gap."""
+    """Return the log with empty cells of states and actions filled; `pieces` are rows without a gap in time."""
     columns, filled, longest = dict(log.columns), 0, 0
     angles = dict(zip(plant.state_names, plant.periodic, strict=True))
     ends, stretches = flagged_ends(log, mapping) + 2, list[slice]()

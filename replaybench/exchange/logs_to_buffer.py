@@ -33,13 +33,13 @@ from replaybench.runtime.errors import Problems
 from replaybench.runtime.quantities import shown_number
 
 ACTION_TOLERANCE: Final = 1e-6
-"""Part of an action's half range by which rounding may put it out of bounds."""
+"""Excess over an action's bounds that counts as rounding, as a fraction of its half range."""
 STATE_TOLERANCE: Final = 0.05
-"""Part of the observation limit that measurement noise may add to it."""
+"""Excess over the observation limit that counts as measurement noise, as a fraction of the limit."""
 IRREGULAR: Final = 0.1
-"""Sample times further than this part of a period from it are irregular."""
+"""Deviation of a sample time from the period above which it is irregular, as a fraction of the period."""
 _LATCHED: Final = (
-    "steps end an episode right behind another that does; the step behind the last of them is left out, too"
+    "steps end an episode directly after another such step; the step after the last of them is left out, too"
 )
 
 
@@ -52,7 +52,7 @@ def convert(
     plant_name: str | None = None,
     missing: Missing = "refuse",
 ) -> tuple[Arrays, dict[str, Any], Summary]:
-    """Turn a log into the arrays (see `member_arrays`) and facts of a buffer file, and a summary.
+    """Convert a log to the arrays (see `member_arrays`) and facts of a buffer file, and a summary.
 
     A row holds the state at its time, and the action, reward and `terminated` of the step to the next row. After the
     row in which a terminated step ended, a new episode begins. Steps over a gap are left out. If the log has no rewards
@@ -121,14 +121,14 @@ def _find_steps(
     """Find the rows from which a step leads to the next row; add reasons why this fails to the `problems`.
 
     Returns:
-        The log, with gaps in time between episodes and with empty cells as `missing` asks; its control rate [Hz], NaN
-        if it has none; and whether a step starts in each row, bool `[T]`.
+        The log, with gaps in time between episodes and with empty cells treated as `missing` selects; its control rate
+        [Hz], NaN if it has none; and whether a step starts in each row, bool `[T]`.
     """
     allow_missing = missing != "refuse"
     with problems.collected():
         log = separate_episodes(log, mapping, frequency, allow_missing)
     rate = math.nan
-    if log.time is not None or log.time_from in (None, *log.unusable):  # else there is a problem already
+    if log.time is not None or log.time_from in (None, *log.unusable):  # else a problem is listed already
         with problems.collected():
             rate = control_rate(log, plant, frequency)
     pieces = [slice(0, log.rows)] if log.time is None or math.isnan(rate) else segments(log.time, rate)
@@ -162,7 +162,7 @@ def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, pro
 def _actions(
     log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool, problems: Problems
 ) -> tuple[Floats, int]:
-    """Return physical actions `[T, A]` in bounds, and the number of used rows that were clipped; see `_states`."""
+    """Return physical actions `[T, A]` in bounds, and the number of clipped rows; list impossible ones as problems."""
     action = np.stack([_finite(log, mapping.get(name), used, problems) for name in plant.action_names], axis=1)
     bounds = np.array([plant.action_low, plant.action_high])
     normalised = plant.normalise_action(action)
@@ -181,7 +181,7 @@ def _actions(
 
 
 def _finite(log: Log, column: str | None, used: Bools, problems: Problems) -> Floats:
-    """Return a column that is finite in the used rows; NaN if there is none."""
+    """Return a column, NaN if there is none; add missing numbers in used rows to the problems."""
     if column is None:
         return np.full(log.rows, np.nan)
     with problems.collected():
@@ -218,19 +218,19 @@ def _terminations(plant: Plant, x_next: Floats) -> Bools:
 
 
 def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:
-    """Yield a warning if the plant's model has events in some steps, which change computed rewards or ends."""
-    lacking = [name for name in OPTIONAL if name not in mapping]
-    if not lacking or not isinstance(plant, OdePlant):
+    """Yield a warning if events of the plant's model in some steps would change computed rewards or terminations."""
+    computed = [name for name in OPTIONAL if name not in mapping]
+    if not computed or not isinstance(plant, OdePlant):
         return
     after, reward, ended = simulate(plant, x, u, 1 / frequency)
     differs = {
         "reward": ~np.isclose(reward, _rewards(plant, x, u, after), rtol=1e-9, atol=1e-12, equal_nan=True),
         "terminated": ended != _terminations(plant, after),
     }
-    if count := int(np.any([differs[name] for name in lacking], axis=0).sum()):
+    if count := int(np.any([differs[name] for name in computed], axis=0).sum()):
         yield (
             f"in {count} steps the plant's model has an event between samples (a collision, an overflow), which a log "
-            f"does not show: missing columns ({' and '.join(lacking)}) are computed without it"
+            f"does not show: missing columns ({' and '.join(computed)}) are computed without it"
         )
 
 

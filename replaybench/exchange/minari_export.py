@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 Slots = NDArray[np.int64]
 
 CARRIED: Final = ("exploration",)
-"""Further arrays of a buffer that become an episode's infos."""
+"""Arrays of a buffer that become the infos of an episode."""
 
 
 def whole_episodes(recording: Recording, index: int, limit: int | None) -> Iterator[tuple[int, Slots]]:
     """Yield the member and the slots `[T]` of each of a recording's whole episodes, in order.
 
-    An episode is whole if its steps are 0 … T − 1, each follows from the one before, and it ended: by termination, at
-    the time `limit`, or with its log.
+    An episode is whole if it has the steps 0 … T − 1, each begins where the one before ended, and it ended by
+    termination, at the time `limit`, or with its log.
     """
     arrays, member = recording.arrays, recording.members[index]
     slots = recording.orders[index]
@@ -45,13 +45,13 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
     slots, episode, step = slots[order], episode[order], step[order]
     recorded_elsewhere = recording.facts.source == "import"
     cuts = np.flatnonzero(np.diff(episode)) + 1
-    for mine, place in zip(np.split(slots, cuts), np.split(step, cuts), strict=True):
-        observation, follows = arrays["observation"][member, mine], arrays["next_observation"][member, mine]
-        terminated = arrays["terminated"][member, mine, 0] != 0
-        ended = bool(terminated[-1]) or len(mine) == limit or recorded_elsewhere
-        in_order = np.array_equal(place, np.arange(len(mine))) and not terminated[:-1].any()
+    for piece, place in zip(np.split(slots, cuts), np.split(step, cuts), strict=True):
+        observation, follows = arrays["observation"][member, piece], arrays["next_observation"][member, piece]
+        terminated = arrays["terminated"][member, piece, 0] != 0
+        ended = bool(terminated[-1]) or len(piece) == limit or recorded_elsewhere
+        in_order = np.array_equal(place, np.arange(len(piece))) and not terminated[:-1].any()
         if ended and in_order and np.array_equal(observation[1:], follows[:-1]):
-            yield member, mine
+            yield member, piece
 
 
 def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list[Any]]:
@@ -109,7 +109,7 @@ def as_episode(recording: Recording, member: int, slots: Slots, limit: int | Non
     carried = {name: arrays[name][member, slots] for name in CARRIED if name in arrays}
     return Episode(
         observations=np.concatenate([rows["observation"], arrays["next_observation"][member, slots[-1:]]]),
-        actions=np.clip(rows["action"], -1.0, 1.0),  # as the plant did with samples of an unbounded policy
+        actions=np.clip(rows["action"], -1.0, 1.0),  # as the plant clips samples of an unbounded policy
         rewards=rows["reward"][:, 0],
         terminations=terminated,
         truncations=truncated,
@@ -148,7 +148,7 @@ def export_buffer(
         raise UserError(f"{path} holds {seen} only; a dataset of {recording.plant.name} needs all states")
     chosen = chosen_recordings(recording, member)
     limit: int | None = None
-    with contextlib.suppress(UserError):  # a log may have a rate that the plant cannot have
+    with contextlib.suppress(UserError):  # a log may have a rate that the plant does not support
         limit = recording.plant.steps_per_episode(recording.frequency)
     whole = [pieces for index in chosen for pieces in whole_episodes(recording, index, limit)]
     stored = sum(len(recording.orders[index]) for index in chosen)
@@ -166,7 +166,7 @@ def export_buffer(
             progress(done, len(whole))
             yield as_episode(recording, number, slots, limit)
 
-    # The spaces depend on no rate; a log's own may cut the episode into no whole number of samples.
+    # The spaces do not depend on the rate, and a log's rate may not divide the episode into whole samples.
     rate = 1 / recording.plant.episode_seconds if limit is None else recording.frequency
     space = PopulationEnv(recording.plant, frequency=rate, sensor_noise=recording.noise)
     spaces = space.single_observation_space, space.single_action_space
@@ -176,7 +176,7 @@ def export_buffer(
 
 
 def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
-    """Return places among the sound recordings."""
+    """Return indices among the recordings that did not fail: all, or that of one `member`."""
     if member is None:
         return list(range(len(recording.members)))
     count = len(recording.members) + recording.failed
@@ -190,15 +190,15 @@ def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
 def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
     """Return the episode returns of random control and dynamic programming (μ_r = 0 and 1).
 
-    None without them, where an episode is longer than `steps` or, if μ_r is of mean rewards, shorter.
+    None if they are unknown, if an episode is longer than `steps`, or if one is shorter and μ_r is of mean rewards.
     """
     by_return = recording.plant.episode_metric == "return"
     if steps is None or max(lengths) > steps or (not by_return and lengths != {steps}):
         return None, None
-    found = reference(recording.plant, recording.frequency, recording.noise)
+    scores = reference(recording.plant, recording.frequency, recording.noise)
     per_episode = 1 if by_return else steps
-    both = (found.random * per_episode, found.dp * per_episode)
-    return both if found.usable and np.isfinite(both).all() else (None, None)
+    both = (scores.random * per_episode, scores.dp * per_episode)
+    return both if scores.usable and np.isfinite(both).all() else (None, None)
 
 
 def _env_spec(recording: Recording, limit: int | None) -> EnvSpec | None:

@@ -1,7 +1,7 @@
-"""Convert a Minari dataset to a replay buffer of one member, its episodes one after the other.
+"""Convert a Minari dataset to a replay buffer of one member, which holds the episodes in order.
 
-Observations and actions are the plant's normalised states and commands, as `export` writes them. Datasets of other
-Gymnasium tasks are normalised here; for all others the bounds are checked.
+Observations and actions must be the plant's normalised states and commands, as `export` writes them. Datasets of other
+origin are normalised if the plant is a Gymnasium task. Values beyond the bounds are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from replaybench.runtime.quantities import shown_number
 from replaybench.runtime.user_file import called
 
 _NOISE_LIMIT = 9.0
-"""Standard deviations that sensor noise may add to an observation, as in `PopulationEnv`."""
+"""Largest sensor noise in an observation, in standard deviations, as in `PopulationEnv`."""
 
 
 def convert_dataset(
@@ -35,19 +35,19 @@ def convert_dataset(
     root: Path | None = None,
     other_plant: bool = False,
 ) -> tuple[Arrays, dict[str, Any], Summary]:
-    """Turn a Minari dataset in a folder `root` into the arrays and facts of a buffer file, and a summary."""
+    """Convert a Minari dataset in a folder `root` to the arrays and facts of a buffer file, and a summary."""
     metadata, episodes = read_dataset(dataset_folder(dataset_id, root))
     written = metadata.get("replaybench")
-    ours = written if isinstance(written, dict) else {}
-    _check_plant(dataset_id, ours, plant)
-    if not ours and not other_plant:
+    own_facts = written if isinstance(written, dict) else {}
+    _check_plant(dataset_id, own_facts, plant)
+    if not own_facts and not other_plant:
         _check_environment(dataset_id, metadata, plant)
-    foreign = not ours and isinstance(plant, GymnasiumPlant)
+    foreign = not own_facts and isinstance(plant, GymnasiumPlant)
     if foreign:
         episodes = [_normalised(each, plant) for each in episodes]
         frequency = plant.frequency if frequency is None else frequency
-    rate, noise = _rate(dataset_id, ours, frequency), ours.get("noise")
-    plant.steps_per_episode(rate)  # refuses a rate that the plant cannot have
+    rate, noise = _rate(dataset_id, own_facts, frequency), own_facts.get("noise")
+    plant.steps_per_episode(rate)  # raises `UserError` for a rate that the plant does not support
     if noise is not None and not (isinstance(noise, int | float) and NOISE.low <= noise <= NOISE.high):
         raise UserError(f"{dataset_id} is damaged: its noise is {shown(noise)}")
     _check_episodes(dataset_id, episodes, plant, noise or 0.0)
@@ -63,7 +63,7 @@ def convert_dataset(
     arrays = member_arrays(plant, values, number)
     facts = recording_facts(plant, plant_name, rate, noise, {"dataset": dataset_id})
     notes = []
-    if not ours:
+    if not own_facts:
         meant = "Gymnasium's task's own" if foreign else "normalised to [-1, 1]"
         notes += [f"replaybench did not write this dataset: its observations and actions are taken as {meant}"]
     x, x_next = (plant.denormalise_state(values[name]) for name in ("observation", "next_observation"))
@@ -76,21 +76,21 @@ def convert_dataset(
 
 def _normalised(episode: Episode, plant: Plant) -> Episode:
     observations, actions = episode.observations, episode.actions
-    if observations.shape[1] == len(plant.state_names):  # else it is refused below
+    if observations.shape[1] == len(plant.state_names):  # `_check_episodes` refuses another width
         observations = plant.normalise_state(observations.astype(np.float64)).astype(np.float32)
     if actions.shape[1] == len(plant.action_names):
         actions = plant.normalise_action(actions.astype(np.float64)).astype(np.float32)
     return replace(episode, observations=observations, actions=actions)
 
 
-def _check_plant(dataset_id: str, ours: dict[str, Any], plant: Plant) -> None:
-    if not ours:
+def _check_plant(dataset_id: str, own_facts: dict[str, Any], plant: Plant) -> None:
+    if not own_facts:
         return
-    name, own, recorded = str(ours.get("plant")), asdict(plant), ours.get("parameters")
+    name, own, recorded = str(own_facts.get("plant")), asdict(plant), own_facts.get("parameters")
     if called(name) not in (called(plant.name), type(plant).__name__.casefold()):
         raise UserError(f"{dataset_id} was recorded on {name}, not on {plant.name}; import it with --plant {name}")
-    there = recorded if isinstance(recorded, dict) else {}
-    if other := {key: value for key, value in there.items() if own.get(key) != value}:
+    stored = recorded if isinstance(recorded, dict) else {}
+    if other := {key: value for key, value in stored.items() if own.get(key) != value}:
         options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in other.items())
         raise UserError(f"{dataset_id} was recorded with other parameters of {plant.name}; import it with {options}")
 
@@ -109,8 +109,8 @@ def _check_environment(dataset_id: str, metadata: dict[str, Any], plant: Plant) 
         )
 
 
-def _rate(dataset_id: str, ours: dict[str, Any], given: float | None) -> float:
-    stored = ours.get("frequency")
+def _rate(dataset_id: str, own_facts: dict[str, Any], given: float | None) -> float:
+    stored = own_facts.get("frequency")
     rate = stored if given is None else given
     if rate is None:
         raise UserError(f"{dataset_id} does not say at which rate it was recorded; give --frequency in Hz")

@@ -1,9 +1,9 @@
 """Offline replay: learn from a stored buffer, then evaluate on the plant.
 
-Stored experiences are offered in their original order, through the strategy's retention, to a fresh population; then
-training starts, in phases as long as those after an episode. Learner i replays recording i of the file, in turn if
-there are more learners than recordings. Strategies that sample by the agent's state get the recording's observations,
-from the first to the last. A recording larger than memory is streamed from its file instead.
+The buffers of a fresh population get the stored experiences in their original order, through the strategy's retention.
+Then training starts, in update phases as long as those after an episode. Learner i replays recording i of the file; if
+there are more learners, the recordings repeat in order. Strategies that sample by the agent's state get the recording's
+observations from the first to the last. A recording larger than memory is streamed from its file instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from replaybench.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a recording's settings of the learner, discount of a control step, and noise in evaluation."""
+    """What the user changes: settings of the learner, discount of a control step, and noise in evaluation."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     discount: float | None = None
@@ -74,7 +74,7 @@ def replay_offline(
 ) -> Outcome:
     """Train a fresh population from a recording and evaluate it on the plant.
 
-    A recording without arrays is streamed, and the strategy is not used. Without a capacity everything is kept.
+    A recording without arrays is streamed, without the strategy. Without a capacity, all experiences are kept.
     """
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
@@ -87,7 +87,7 @@ def replay_offline(
     task = task if changes.discount is None else task._replace(discount=changes.discount)
     setting = LearnerSetting(task, root_seed, members, recording.frequency, refer=strategy.refer)
     agent: Learner = kind(configured, setting)
-    # The state of a recurrent policy before each experience is computed again.
+    # The state of a recurrent policy before each experience is recomputed, so that the file need not hold it.
     recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != FIELD})
     batch = agent.batch_size * agent.segment
     if capacity is not None and capacity < batch:
@@ -139,10 +139,10 @@ def _filled(
     agent = model.agent
     known = stored_fields(recording.plant, observe=recording.facts.observe)
     fields = {name: width for name, width in known.items() if name in recording.arrays} | dict(agent.fields)
-    room = strategy.capacity_or(capacity or _room(recording, agent.segment))
+    slots = strategy.capacity_or(capacity or _full_capacity(recording, agent.segment))
     unit = Unit(agent.segment)
     batch, traces = agent.batch_size, agent.traces
-    replay = Replay(strategy, fields, room, root_seed, members, batch, unit, model, traces, agent.window)
+    replay = Replay(strategy, fields, slots, root_seed, members, batch, unit, model, traces, agent.window)
     offer(recording, replay, agent)
     if (kept := int(replay.count.min())) < batch:
         what = "experiences" if agent.segment == 1 else f"segments of {agent.segment} steps"
@@ -153,8 +153,8 @@ def _filled(
     return replay
 
 
-def _room(recording: Recording, segment: int) -> int:
-    """Return the steps of capacity for every experience; a short segment takes the space of a whole one."""
+def _full_capacity(recording: Recording, segment: int) -> int:
+    """Return the capacity in steps that holds every experience; a short segment takes the space of a whole one."""
     episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
     if segment == 1 or episode is None:
         return max(math.ceil(len(order) / segment) for order in recording.orders) * segment
@@ -168,10 +168,10 @@ def _room(recording: Recording, segment: int) -> int:
 
 
 def offer(recording: Recording, replay: Replay, agent: Learner) -> None:
-    """Offer the recordings' experiences in their original order; a shorter recording ends earlier.
+    """Offer the recordings' experiences to the buffers in their original order; a shorter recording ends earlier.
 
-    Stored TD errors decide retention, and are then reset. Traces along episodes are recomputed; an episode is
-    cut where steps are missing.
+    Stored TD errors decide retention and are then reset. Traces along episodes are recomputed. An episode is cut where
+    steps are missing.
     """
     sources, orders = recording.turns(len(replay.members))
     lengths = np.array([len(order) for order in orders])

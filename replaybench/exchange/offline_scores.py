@@ -1,8 +1,8 @@
-"""Scores of offline learners next to the recording, and values beyond recorded rewards.
+"""Scores of offline learners compared with the recording, and a check for values that its rewards cannot give.
 
-A learner that maximises over actions without recorded experiences is never corrected there, and its values grow by
-bootstrapping (Fujimoto et al. 2019, "Off-policy deep reinforcement learning without exploration"). Values within the
-bounds can be wrong, too.
+No experience corrects the values of actions that the recording lacks. If a learner maximises over them, its values grow
+by bootstrapping (Fujimoto et al. 2019, "Off-policy deep reinforcement learning without exploration"). Values within
+the bounds can be wrong, too.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class OfflineScores:
     """Scores of an offline replay.
 
     Attributes:
-        updates: updates done at each evaluation `[K]`.
+        updates: number of updates before each evaluation `[K]`.
         reward: score of a greedy episode of each learner, `[learners, K]`.
-        recorded: mean score of each recording; empty if not known.
-        online: rewards of the runs that filled the buffer, by name; empty if not known or not comparable.
+        recorded: mean score of each recording; empty if unknown.
+        online: rewards of the runs that filled the buffer, by name; empty if unknown or not comparable.
     """
 
     about: Mapping[str, Any]
@@ -52,7 +52,7 @@ class OfflineScores:
 
     @property
     def label(self) -> str:
-        """Learner and strategy."""
+        """Names of learner and strategy."""
         return f"{self.about['learner']}, {self.about['strategy']}"
 
     def levels(self) -> dict[str, Floats]:
@@ -62,7 +62,7 @@ class OfflineScores:
         return {name: values for name, values in found.items() if np.isfinite(values).any()}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return rows of name, reward, and μ_r (a dash where there is none): means over runs with 95 % intervals."""
+        """Return rows of name, reward, and μ_r (a dash if there is none): means over runs with 95 % intervals."""
         found = {f"offline: {self.label}, {self.updates[-1]} updates": self.reward[:, -1], **self.levels()}
         known = {LABELS[name]: getattr(self.reference, name.removeprefix("reference_")) for name in LABELS}
         best = self.reference.dp
@@ -75,7 +75,7 @@ class OfflineScores:
         ]
 
     def headlines(self) -> list[str]:
-        """Return whether learners are worse than random control, or than the recording, in sentences."""
+        """Return a sentence if the learners do not beat random control, and one if they do not beat the recording."""
         sentences, final = [], self.reward[:, -1]
         if not beats_random(final, self.reference.random):
             sentences.append(NONE_BEATS_RANDOM)
@@ -84,7 +84,7 @@ class OfflineScores:
         return sentences
 
     def no_score(self) -> str:
-        """Return why there is no μ_r; empty if there is."""
+        """Return why there is no μ_r; empty if there is one."""
         return no_score(self.reference.dp, self.reference.random)
 
     def write(self, path: Path) -> None:
@@ -95,7 +95,7 @@ class OfflineScores:
 
 
 def _text(values: Floats, digits: int) -> str:
-    """Return the mean of runs and its interval as text, of one run its value."""
+    """Format the mean of runs and its interval, or the value of a single run."""
     text = interval(values).text(digits)
     return text.removesuffix(" (no spread)") if values.size == 1 else text
 
@@ -131,19 +131,20 @@ _STATES: Final = 1000
 """Recorded states of each learner whose values are checked."""
 _FIELDS: Final = ("observation", "reward", "terminated")
 _SLOW: Final = 0.005
-"""Assumed rate of target networks without a setting of it."""
+"""Assumed rate of target networks if the learner has no setting for it."""
 _UNLEARNED: Final = 0.9
 """Learners whose values may hold more than this share of their initial values are not checked."""
 _SETTLED: Final = 0.05
-"""With less than this share, initial values are ignored."""
+"""Below this share, initial values are ignored."""
 _SHARE: Final = 0.05
-"""Tolerated share of states whose values exceed the bounds by this share of their distance."""
+"""Largest tolerated share of states whose values exceed the bounds by this share of their distance."""
 
 
 class Extrapolation(NamedTuple):
     """Impossible values of recorded states, in discounted returns of unscaled rewards.
 
-    `learners` of all learners have some; `value` is the one farthest beyond the bounds `low`, `high` of its recording.
+    `learners` of the `of` learners have some; `value` is the one farthest beyond the bounds `low` and `high` of its
+    recording.
     """
 
     learners: int
@@ -160,13 +161,13 @@ class Extrapolation(NamedTuple):
         elif algorithm_of(learner) != "TD3+BC":
             remedy = "--learner TD3+BC stays near what was recorded"
         return (
-            f"{self.learners} of {self.of} learners extrapolate: one believes in a discounted return of "
+            f"{self.learners} of {self.of} learners extrapolate: one predicts a discounted return of "
             f"{self.value:.4g}, and its recorded rewards give {self.low:.4g} to {self.high:.4g}; {remedy}"
         )
 
 
 def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[float, float]:
-    """Return the bounds of discounted returns Σ γᵗ r_t, γ < 1; episodes may terminate after any step, or never."""
+    """Return bounds of discounted returns Σ γᵗ r_t, γ < 1, of episodes that never end or, if `terminates`, may."""
     least, greatest, whole = float(reward.min()), float(reward.max()), 1.0 / (1.0 - discount)
     lengths = (1.0, whole) if terminates else (whole, whole)
     return min(least * length for length in lengths), max(greatest * length for length in lengths)
@@ -180,15 +181,15 @@ def unlearned(agent: Learner, updates: int) -> float:
     config = getattr(agent, "config", None)
     rates = {"tau": lambda tau: tau, "average": lambda average: 1.0 - average, "copy_every": lambda every: 1.0 / every}
     rate = next((rates[name](getattr(config, name)) for name in rates if hasattr(config, name)), _SLOW)
-    rate /= getattr(config, "policy_delay", 1)  # TD3's target networks wait for its policy
+    rate /= getattr(config, "policy_delay", 1)  # TD3 updates target networks as rarely as its policy
     return float((1.0 - rate * (1.0 - agent.task.discount)) ** updates)
 
 
 def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
     """Check the values of recorded states against bounds of returns; return None if all are possible or unknown.
 
-    Initial values near 0 may be out of reach of the rewards. They are checked only after enough `updates`, and until
-    they have decayed, values between 0 and the bounds are accepted.
+    Initial values are near 0, which may lie outside the bounds. Values are therefore checked only after enough
+    `updates`, and values between 0 and the bounds are accepted until the initial values have decayed.
     """
     discount, scale = agent.task.discount, agent.task.reward_scale
     if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # values depend on earlier states
@@ -207,12 +208,13 @@ def extrapolation(recording: Recording, agent: Learner, learners: int, updates: 
     if left > _SETTLED:
         low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     beyond = np.maximum(values - (high + slack)[:, None], (low - slack)[:, None] - values)
-    astray = (beyond > 0.0).mean(axis=1) > _SHARE
-    if not astray.any():
+    extrapolates = (beyond > 0.0).mean(axis=1) > _SHARE
+    if not extrapolates.any():
         return None
-    farthest = np.unravel_index(np.argmax(np.where(astray[:, None], beyond, -np.inf)), beyond.shape)
-    who = farthest[0]
-    return Extrapolation(int(astray.sum()), learners, float(values[farthest]), float(least[who]), float(most[who]))
+    farthest = np.unravel_index(np.argmax(np.where(extrapolates[:, None], beyond, -np.inf)), beyond.shape)
+    learner = farthest[0]
+    count = int(extrapolates.sum())
+    return Extrapolation(count, learners, float(values[farthest]), float(least[learner]), float(most[learner]))
 
 
 def _recorded(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:

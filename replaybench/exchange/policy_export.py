@@ -27,7 +27,7 @@ from replaybench.runtime.version import VERSION
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """The cell of a policy, or the buffer that it was learned from, by its file."""
+    """The facts in a policy file about the cell or the buffer that the policy was learned from."""
 
     plant: Name = ""
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -39,7 +39,7 @@ class Origin:
 
 
 def best_member(path: Path) -> tuple[int, str]:
-    """Return the member with the best last greedy episode, by the scores next to a policy file, and the reason."""
+    """Return the member with the best last greedy episode, by `scores.h5` next to a policy file, and the reason."""
     scores = path.with_name("scores.h5")
     if scores.is_file():
         kind = "offline scores" if "buffer" in read_policy(path)[0] else "scores"
@@ -67,7 +67,7 @@ _KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "
 def export_policy(
     path: Path, member: int | None, form: ExportForm | None, output: Path | None, plant: str | None, learner: str | None
 ) -> None:
-    """Write a member's greedy policy as a program, and print its size and cost."""
+    """Write a member's greedy policy as C source, PyTorch program or ONNX model, and print its size and cost."""
     form = form or "c" if output is None else _form_of(output, form)
     if form == "onnx" and importlib.util.find_spec("onnx") is None:
         raise UserError("ONNX models need onnx; pip install 'replaybench[onnx]'")
@@ -125,7 +125,7 @@ def _form_of(output: Path, asked: ExportForm | None) -> ExportForm:
 def _identifier(target: Path) -> str:
     name = re.sub(r"\W", "_", target.stem.lower(), flags=re.ASCII).strip("_")
     if not name or name[0].isdigit() or name in _KEYWORDS:
-        raise UserError(f"functions in C are called after the file, and {target.stem!r} is no name; choose --output")
+        raise UserError(f"C functions take the name of the file; {target.stem!r} is no name; choose --output")
     return name
 
 
@@ -140,13 +140,12 @@ def _provenance(origin: Origin, policy: Policy, member: int) -> list[str]:
     return lines
 
 
-def _units(made: Plant, observe: Sequence[str]) -> Units:
-    rows = seen_states(made.name, made.state_names, observe)
-    center, scale, limit = (
-        np.array(values, np.float64)[rows] for values in (made.state_center, made.state_scale, made.observation_limit)
-    )
-    names, units = (tuple(values[row] for row in rows) for values in (made.state_names, made.state_units))
+def _units(plant: Plant, observe: Sequence[str]) -> Units:
+    rows = seen_states(plant.name, plant.state_names, observe)
+    columns = plant.state_center, plant.state_scale, plant.observation_limit
+    center, scale, limit = np.array(columns, np.float64)[:, rows]
+    names, units = (tuple(values[row] for row in rows) for values in (plant.state_names, plant.state_units))
     return Units(
-        names, units, center, scale, limit if made.saturates else None, tuple(made.periodic[row] for row in rows),
-        made.action_names, made.action_units, *made.action_range(), made.action_choices,
+        names, units, center, scale, limit if plant.saturates else None, tuple(plant.periodic[row] for row in rows),
+        plant.action_names, plant.action_units, *plant.action_range(), plant.action_choices,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Buffer files as recordings: checked, with their plant, in the order of time."""
+"""Recordings: checked buffer files with their plant, in the order of time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> Arrays:
-    """Return the arrays of a buffer of units of several steps with a slot for each step, in the order of the units.
+    """Return the arrays of a buffer of segments with a slot for each step, in the order of the segments.
 
-    Columns `fields` `[M, N, steps, width]` become `[M, n, width]`, n the most steps of a member. Values of whole units,
-    such as priorities, are left out.
+    Columns `fields` `[M, N, steps, width]` become `[M, n, width]` with the largest number n of steps of a member.
+    Values of whole segments, such as priorities, are left out.
     """
     members, slots = arrays["serial"].shape
     used = np.arange(slots) < arrays["count"][:, None]
@@ -38,19 +38,19 @@ def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> A
     steps = arrays[next(iter(fields))].shape[2]
     own = np.arange(steps) < length[:, :, None]
     count = length.sum(axis=1)
-    found: Arrays = {"count": count}
+    result: Arrays = {"count": count}
     place = np.arange(steps, dtype=np.uint32)
-    whole = {name: arrays[name] for name in fields}
-    whole |= {name: arrays[name][:, :, None] + place for name in ("serial", "step") if name in arrays}
+    by_step = {name: arrays[name] for name in fields}
+    by_step |= {name: arrays[name][:, :, None] + place for name in ("serial", "step") if name in arrays}
     if "episode" in arrays:
-        whole["episode"] = np.repeat(arrays["episode"][:, :, None], steps, axis=2)
-    for name, array in whole.items():
+        by_step["episode"] = np.repeat(arrays["episode"][:, :, None], steps, axis=2)
+    for name, array in by_step.items():
         flat = np.zeros((members, int(count.max(initial=0)), *array.shape[3:]), array.dtype)
         for m in range(members):
             flat[m, : count[m]] = array[m][own[m]]
-        found[name] = flat
+        result[name] = flat
     kept = ("collected", "episode_starts", "episode_begins")
-    return found | {name: arrays[name] for name in kept if name in arrays}
+    return result | {name: arrays[name] for name in kept if name in arrays}
 
 
 _PART_ROWS: Final = 1 << 16
@@ -61,7 +61,7 @@ class Recording:
     """A checked buffer file and its plant.
 
     `members` are the recordings that did not fail, `orders` their slots in the order of offers; `failed` counts the
-    others. `changed`: the plant is another than when the file was written. Without `arrays` it can only be streamed.
+    others. `changed`: the plant differs from that of the file. Without `arrays` the recording can only be streamed.
     """
 
     path: Path
@@ -77,7 +77,7 @@ class Recording:
     changed: bool
 
     def sources(self, learners: int) -> list[int]:
-        """Return the recording of each learner, in turn."""
+        """Return the recording of each learner; if there are fewer, they repeat in order."""
         return [self.members[m % len(self.members)] for m in range(learners)]
 
     def turns(self, learners: int) -> tuple[list[int], list[NDArray[np.int64]]]:
@@ -85,10 +85,10 @@ class Recording:
         return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
     def observation(self, learners: int, share: float) -> NDArray[np.float32]:
-        """Return the observation `[learners, S]` at a share of each recording."""
+        """Return each learner's observation `[learners, S]` at a fraction of its recording."""
         sources, orders = self.turns(learners)
-        found: NDArray[np.float32] = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
-        return found
+        result: NDArray[np.float32] = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
+        return result
 
     def task(self) -> Task:
         """Return the control problem of the learner that filled the buffer."""
@@ -98,8 +98,8 @@ class Recording:
     def settings(self, learner: str) -> dict[str, Any]:
         """Return the settings with which `learner` filled the buffer; empty for another learner or a log."""
         cell = self.facts.cell
-        mine, theirs = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
-        return dict(cell.settings) if cell and mine == theirs else {}
+        own, other = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
+        return dict(cell.settings) if cell and own == other else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
         """Raise `UserError` if the file lacks one of the `fields` (width by name) that a learner needs."""
@@ -120,7 +120,7 @@ class Recording:
 def read_recording(
     path: Path, plant_name: str | None = None, whole: bool = True, member: int | None = None
 ) -> Recording:
-    """Read a buffer file, of one member or all; without arrays if not `whole`. Plants in Python files must be named."""
+    """Read a buffer file, one member or all, without arrays unless `whole`. A plant in a user's file must be named."""
     if path.suffix.lower() in SUFFIXES:
         raise UserError(
             f"{path} is a log; make a buffer of it first: replaybench import {shlex.quote(str(path))} --plant …"
@@ -152,49 +152,49 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     if file.steps > 1 and not whole:
         raise UserError(f"{path} holds segments of {file.steps} steps, which cannot be streamed; leave --stream out")
     record, count = file.record, file.count
-    asked = range(len(count)) if member is None else [member]
-    if not 0 <= asked[0] < len(count):
+    chosen_members = range(len(count)) if member is None else [member]
+    if not 0 <= chosen_members[0] < len(count):
         raise UserError(f"{path} holds recordings 0 to {len(count) - 1}, not {member}")
-    sound = [
+    valid = [
         m
-        for m in asked
+        for m in chosen_members
         if all(np.isfinite(record.read(name, m, rows)).all() for rows in parts(int(count[m])) for name in fields)
     ]
-    if not sound:
-        raise UserError(f"{path}: every recording that was asked for holds NaN or infinity; its runs failed")
+    if not valid:
+        raise UserError(f"{path}: every requested recording holds NaN or infinity; its runs failed")
     arrays = {name: record.read(name) for name in file.shapes} if whole else {}
     if arrays and file.steps > 1:
         arrays = as_steps(arrays, facts.fields)
         count = arrays["count"]
-    for member in sound if plant.action_choices else ():
+    for member in valid if plant.action_choices else ():
         for rows in parts(int(count[member])):
             action = arrays["action"][member, rows] if arrays else record.read("action", member, rows)
             if not (chosen := plant.is_choice(action)).all():
                 row, column = np.argwhere(~chosen)[0]
                 where = f"{path}, recording {member}, experience {rows.start + row}"
-                found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
+                value = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
                 raise UserError(
-                    f"{where}: {found}, none of its choices ({plant.choices(column)} from −1 to 1); "
+                    f"{where}: {value}, none of its choices ({plant.choices(column)} from −1 to 1); "
                     "store the choices that acted"
                 )
-    orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
-    failed = len(asked) - len(sound)
+    orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in valid] if whole else []
+    failed = len(chosen_members) - len(valid)
     changed = facts.plant_fingerprint not in (None, plant.fingerprint())
     noise = facts.noise or 0.0
-    return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, sound, orders, failed, changed)
+    return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, valid, orders, failed, changed)
 
 
 def parts(stored: int) -> Iterator[slice]:
-    """Yield slices of as many rows as are read at once."""
+    """Yield slices of at most `_PART_ROWS` rows, which are read together."""
     return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
 
 
 def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return rewards and lengths of whole episodes `[recordings, E]`, as many as all have.
+    """Return rewards and lengths of whole episodes `[recordings, E]`; E is the smallest number in a recording.
 
-    E = 0 if the file does not contain the episodes of steps, or not all collected experiences.
+    E = 0 if the file lacks the episode numbers of steps, or some collected experiences.
     """
-    arrays, found = recording.arrays, []
+    arrays, episodes = recording.arrays, []
     for m, order in zip(recording.members, recording.orders, strict=True):
         if len(order) < arrays["collected"][m] or "episode" not in arrays:
             return np.empty((1, 0)), np.empty((1, 0), np.int64)
@@ -203,9 +203,9 @@ def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]
         lengths = np.diff(begins, append=len(order))
         sums = np.add.reduceat(arrays["reward"][m, order, 0].astype(np.float64), begins)
         whole = len(begins) - ("episode_begins" in arrays and not arrays["episode_begins"][m])
-        found.append((recording.plant.episode_score(sums, lengths)[:whole], lengths[:whole]))
-    fewest = min(len(lengths) for _, lengths in found)
-    rewards, steps = (np.stack([curve[:fewest] for curve in each]) for each in zip(*found, strict=True))
+        episodes.append((recording.plant.episode_score(sums, lengths)[:whole], lengths[:whole]))
+    fewest = min(len(lengths) for _, lengths in episodes)
+    rewards, steps = (np.stack([curve[:fewest] for curve in each]) for each in zip(*episodes, strict=True))
     return rewards, steps
 
 

@@ -23,9 +23,9 @@ from replaybench.runtime.version import VERSION
 
 STATE_BINS: Final = 21
 ACTION_BINS: Final = 11
-"""Odd, so that zero lies within a bin."""
+"""Number of bins; odd, so that zero lies within a bin."""
 MISMATCH: Final = 0.5
-"""A model error above this part of the data's own step is reported."""
+"""Largest model error per step without a warning, as a fraction of the data's change per step."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Dimension:
     """One state or action of the recording, in physical units.
 
     Attributes:
-        visited: fraction of the bins over the plant's range that hold data; `unvisited`: ranges of the others.
+        visited: fraction of the bins over the plant's range that hold data.
+        unvisited: ranges of the other bins.
         moved: RMS change from one sample to the next; None for actions.
         mismatch: RMS error of the plant's model over one step; None for actions, and without a model.
         levels: the values of an action with few distinct ones; empty for others and for states.
@@ -61,7 +62,7 @@ class Summary:
     Attributes:
         inferred: whether the sampling frequency [Hz] was read from the time column.
         reward_from: the column of the rewards, None if the plant computed them.
-        plane: fraction of the bins of both states together with data; None unless there are two states.
+        plane: fraction of the bins over the plane of both states that hold data; None unless there are two states.
     """
 
     log: str
@@ -84,7 +85,7 @@ def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats 
     """Describe recorded states, their successors, and the model's successors (None without a model), `[N, S]`."""
     moved = _rms(plant, x_next - x)
     mismatch = [None] * len(moved) if predicted is None else _rms(plant, x_next - predicted)
-    everything = _turned(plant, np.concatenate([x, x_next])).T
+    everything = _angles_in_range(plant, np.concatenate([x, x_next])).T
     described = zip(plant.state_names, plant.state_units, everything, *state_range(plant), strict=True)
     return tuple(
         _dimension(*each, STATE_BINS, moved=step, mismatch=error)
@@ -96,25 +97,25 @@ def action_dimensions(plant: Plant, u: Floats) -> tuple[Dimension, ...]:
     """Describe the actions `[N, A]` [physical units] of N transitions."""
     bins = plant.action_choices or (ACTION_BINS,) * u.shape[1]
     described = zip(plant.action_names, plant.action_units, u.T, plant.action_low, plant.action_high, bins, strict=True)
-    found = tuple(_dimension(*each) for each in described)
+    dimensions = tuple(_dimension(*each) for each in described)
     if plant.action_choices:
-        return found
-    return tuple(replace(each, levels=_levels(values)) for each, values in zip(found, u.T, strict=True))
+        return dimensions
+    return tuple(replace(each, levels=_levels(values)) for each, values in zip(dimensions, u.T, strict=True))
 
 
 def _dimension(name: str, unit: str, values: Floats, low: float, high: float, bins: int, **more: Any) -> Dimension:
-    """Describe values, and the equal bins over [low, high] that hold some of them."""
+    """Describe values: their range, and which of the equal bins over [low, high] hold some."""
     counts, edges = np.histogram(values, bins, (low, high))
     extent = float(values.min()), float(values.max())
     return Dimension(name, unit, *extent, float((counts > 0).mean()), unvisited(counts, edges), **more)
 
 
 def plane_coverage(plant: Plant, x: Floats) -> float | None:
-    """Return the fraction of the bins of both states together with states `[N, 2]`; None for other S."""
+    """Return the fraction of the bins over the plane of two states that states `[N, 2]` visit; None for other S."""
     if x.shape[1] != 2:
         return None
     ranges = tuple(zip(*state_range(plant), strict=True))
-    first, second = _turned(plant, x).T
+    first, second = _angles_in_range(plant, x).T
     return float((np.histogram2d(first, second, STATE_BINS, ranges)[0] > 0).mean())
 
 
@@ -175,8 +176,8 @@ def summary_table(summary: Summary) -> Table:
     return table
 
 
-def _turned(plant: Plant, x: Floats) -> Floats:
-    """Return states `[N, S]` with angles in the turn of the plant's range."""
+def _angles_in_range(plant: Plant, x: Floats) -> Floats:
+    """Return states `[N, S]`, their angles shifted by whole turns into the plant's range."""
     lows, columns = state_range(plant)[0], zip(x.T, plant.periodic, strict=True)
     return np.stack(
         [around(column, low) if angle else column for (column, angle), low in zip(columns, lows, strict=True)], 1
@@ -184,7 +185,7 @@ def _turned(plant: Plant, x: Floats) -> Floats:
 
 
 def _rms(plant: Plant, difference: Floats) -> list[float]:
-    with np.errstate(all="ignore"):  # a model far off its range may overflow
+    with np.errstate(all="ignore"):  # a wrong model may overflow
         shortest = np.where(plant.periodic, wrap(difference), difference)
         rms: list[float] = np.sqrt(np.square(shortest).mean(axis=0)).tolist()
     return rms
@@ -213,7 +214,7 @@ def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDA
 
     Args:
         values: every step field, `[N]` or `[N, width]`, normalised, reward unscaled, in the order of recording.
-        episode: number of each step's episode `[N]`, from 0, not decreasing.
+        episode: number of each step's episode `[N]`, from 0 and not decreasing.
     """
     count = len(episode)
     fields = step_fields(len(plant.state_names), len(plant.action_names))

@@ -17,7 +17,7 @@ Integers32 = NDArray[np.int32]
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return zeros that begin on a cache line, for vectors of padded rows; untouched memory is not used."""
+    """Return zeros that begin on a cache line, so that vector instructions load aligned rows."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64

@@ -85,9 +85,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def store_text(path: Path, text: str) -> bool:
-    """Write `text` to `path` atomically unless it holds that text already; return False if that fails.
+    """Write a text file atomically unless it holds that text already; return False if writing fails.
 
-    An equal file keeps its time stamp, on which compilers' own caches may depend.
+    A file with that text keeps its time stamp, on which a compiler's cache may depend.
     """
     with contextlib.suppress(OSError, UserError):
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -105,6 +105,6 @@ def _sync(path: Path) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise `UserError` if an earlier result would be overwritten, before anything is computed."""
+    """Raise `UserError` if a file or folder exists, so that no earlier result is overwritten."""
     if path.exists():
         raise UserError(f"{path} exists already; remove it or choose another --output")

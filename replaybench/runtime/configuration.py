@@ -1,6 +1,6 @@
-"""Checked settings: bounds on numbers and names, and tables (TOML, JSON) to frozen dataclasses.
+"""Checked settings: bounds on numbers and names, and conversion of TOML and JSON tables to frozen dataclasses.
 
-Errors are one line that names the key and the remedy.
+Every error is one line that names the key and the remedy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST: Final = 10**9
 
 @dataclass(frozen=True)
 class Within:
-    """A range of numbers in some unit, including its ends, except the lower end if `above`."""
+    """A closed range of numbers in some unit; if `above`, it does not include its lower end."""
 
     low: float
     high: float = MOST
@@ -54,9 +54,9 @@ Name = Annotated[str, OneLine()]
 """A name of a plant, learner or strategy, or of one of their signals."""
 
 Count = Annotated[int, Within(1)]
-"""A number of things of which there is at least one."""
+"""A count of 1 or more."""
 NonNegativeInt = Annotated[int, Within(0)]
-"""A number of things of which there may be none, or the place of one."""
+"""A count that may be 0, or an index."""
 Seeds = Annotated[int, Within(1, 100_000)]
 Workers = Annotated[int, Within(1, 4096)]
 RootSeed = Annotated[int, Within(0, 2**128 - 1)]
@@ -71,17 +71,17 @@ Discount = Annotated[float, Within(0, 1)]
 """Discount factor of a control step."""
 
 STEPS: Final = Within(1, 10**7, "steps")
-"""Samples of an episode, and steps of integration in a sample."""
+"""Bounds on the control steps of an episode and on the integration steps of a control step."""
 
 
 T = TypeVar("T")
 
 UNIONS: Final = (types.UnionType, typing.Union)
-"""The types of `int | None`, and of the same with an annotated part."""
+"""The types of `int | None` and of `Annotated[int, …] | None`."""
 
 
 def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool = False) -> T:
-    """Make a dataclass or named tuple of `kind` from a table; `where` names the table in errors.
+    """Build a dataclass or named tuple of type `kind` from a table; `where` names the table in errors.
 
     Args:
         others: ignore unknown keys, also in nested tables, because a later version may have written the file;
@@ -90,17 +90,17 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
     Raises:
         UserError: an unknown key, a missing one, or a value of the wrong type or beyond its bounds.
     """
-    schema: Any = kind  # mypy takes no type of types for hashable
+    schema: Any = kind  # for mypy, a `type[T]` is not hashable
     hints, required = _hints(schema), _keys(schema)
     for key in table:
         if key not in required and not others:
             raise unknown(f"key in {where}:", str(key), required)
-    for name, must in required.items():
-        if must and name not in table:
+    for name, needed in required.items():
+        if needed and name not in table:
             raise UserError(f"{where}: {name!r} is missing")
     known = {key: value for key, value in table.items() if key in required}
     for key, value in known.items():
-        # Tables of settings, in place of names.
+        # `key` holds tables of settings, and the user gave names, which belong to the key in the plural.
         if f"{key}s" in required and typing.get_origin(hints[key]) is dict and isinstance(value, list | str):
             raise UserError(f"{where}: {key} must be a table, not {shown(value)}; did you mean {key}s?")
     converted = {key: _convert(value, hints[key], f"{where}: {key}", others) for key, value in known.items()}
@@ -111,14 +111,14 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
 
 
 def check(settings: Any, where: str) -> None:
-    """Check the fields of a frozen dataclass that was not made by `build`, and convert lists to tuples.
+    """Check the fields of a frozen dataclass that was not built by `build`, and convert lists to tuples.
 
-    A text or number in place of a list becomes a list of one.
+    A single text or number for a field of type list becomes a list of length one.
 
     Raises:
         UserError: a value has the wrong type or is beyond its bounds.
     """
-    schema: Any = type(settings)  # mypy takes no type of types for hashable
+    schema: Any = type(settings)  # for mypy, a `type[T]` is not hashable
     for name in _keys(schema):
         value, hint = getattr(settings, name), _hints(schema)[name]
         if typing.get_origin(hint) is tuple and isinstance(value, str | int | float):
@@ -127,18 +127,18 @@ def check(settings: Any, where: str) -> None:
 
 
 def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with changes merged into nested tables; a changed `form` replaces its table."""
+    """Return a table with changes merged into nested tables; if they change `form`, they replace the whole table."""
     if changes.get("form", table.get("form")) != table.get("form"):
         return dict(changes)
-    found = dict(table)
+    result = dict(table)
     for name, value in changes.items():
-        inner = found.get(name)
+        inner = result.get(name)
         both = isinstance(value, Mapping) and isinstance(inner, Mapping)
-        found[name] = merged(inner, value) if both and inner is not None else value
-    return found
+        result[name] = merged(inner, value) if both and inner is not None else value
+    return result
 
 
-@functools.cache  # a run has thousands of cells
+@functools.cache  # a sweep has thousands of cells
 def _hints(kind: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
@@ -158,7 +158,7 @@ def _is_table(hint: Any) -> bool:
 
 
 def _convert(value: Any, hint: Any, where: str, others: bool) -> Any:
-    """Check `value` against a type hint, turning lists into tuples, whole numbers into floats, tables into classes."""
+    """Check a value against a type hint; convert lists to tuples, integers to floats and tables to dataclasses."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         converted = _convert(value, inner[0], where, others)
@@ -171,7 +171,7 @@ def _convert(value: Any, hint: Any, where: str, others: bool) -> Any:
             raise UserError(f"{where} must be one of {', '.join(map(repr, inner))}, not {shown(value)}")
         return value
     if origin in UNIONS:
-        return _one_kind(value, inner, where, others)
+        return _convert_union(value, inner, where, others)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise UserError(f"{where} must be a list, not {shown(value)}")
@@ -197,19 +197,19 @@ def _scalar(value: Any, kind: type[Any], where: str) -> Any:
         except OverflowError:
             raise UserError(f"{where} is too large: {shown(value)}") from None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UserError(f"{where} must be {_SPOKEN.get(kind, kind.__name__)}, not {shown(value)}")
+        raise UserError(f"{where} must be {_TYPE_WORDS.get(kind, kind.__name__)}, not {shown(value)}")
     return value
 
 
-def _one_kind(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> Any:
-    """Convert to one of several types: None, the dataclass that a table's key names, or the first that accepts it."""
+def _convert_union(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> Any:
+    """Convert to one type of a union: None, the dataclass that a table selects, or the first of the same type."""
     if value is None and type(None) in inner:
         return None
     kinds = [kind for kind in inner if kind is not type(None)]
     if any(_is_table(kind) and isinstance(value, kind) for kind in kinds):
         return value
     if len(kinds) > 1 and all(map(_is_table, kinds)):
-        return _one_of(kinds, value, where, others)
+        return _build_selected(kinds, value, where, others)
     fitting = [kind for kind in kinds if _type_of(kind) is (tuple if isinstance(value, list) else type(value))]
     return _convert(value, (fitting or kinds)[0], where, others)
 
@@ -220,7 +220,7 @@ def _type_of(hint: Any) -> Any:
     return _type_of(typing.get_args(hint)[0]) if origin is typing.Annotated else origin or hint
 
 
-def _one_of(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any:
+def _build_selected(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any:
     """Build the one of several dataclasses that a table selects; the first if it selects none.
 
     The dataclasses have a common field with a different literal type in each, e.g. `form: Literal["process"]`. The
@@ -241,7 +241,7 @@ def _one_of(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any
     return build(forms[form], table, where, others=others)
 
 
-_SPOKEN = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+_TYPE_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
 Positive = Annotated[float, Within(0, above=True)]

@@ -1,9 +1,9 @@
 """Elementwise functions and sums in compiled code, with equal results on all supported processors.
 
-NumPy chooses its own code or the C library's by the processor, which changes the last digit of what is
-drawn, simulated and learned. Here these functions call the C library. Its float32 functions give the same
-bits on all processors; in float64 the last digit may differ on processors without fused multiply-adds (before 2013).
-NumPy's functions are for figures and statistics only; a test searches the source for other uses.
+Depending on the processor, NumPy uses its own code or the C library's, which changes the last digit of results. The
+functions of this module always call the C library, whose float32 functions give the same bits on all processors. In
+float64 the last digit may differ on processors without fused multiply-adds (before 2013). Use NumPy's functions for
+figures and statistics only; a test searches the source for other uses.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ def _power(x: NDArray[np.float64], exponent: float, out: NDArray[np.float64]) ->
 
 @kernel
 def nearest_level(value: float, count: int) -> int:
-    """Return the place, from 0, of the value nearest to `value` among `count` ≥ 2 from −1 to 1.
+    """Return the index of the level nearest to `value` among `count` ≥ 2 equidistant levels from −1 to 1.
 
-    The lower of two that are equally near; the first for NaN.
+    Of two equally near levels it is the lower one; for NaN it is 0.
     """
     place = 0.5 * (value + 1.0) * (count - 1) - 0.5
     if not place > 0.0:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 _NEAR: Final = 0.62
-"""Likeness from which on a name is offered: three letters of five are not enough, as `rate` and `format` have them."""
+"""Smallest similarity at which a name is suggested; `rate` and `format` have 0.6, which must not be enough."""
 _WORSE: Final = 0.2
-"""How much less like than the likeliest a name may be to be offered with it."""
+"""Largest difference in similarity to the best suggestion at which another name is suggested, too."""
 _SWAPPED: Final = 0.9
-"""Likeness of what has the same letters in another order."""
+"""Similarity of names with the same letters in another order."""
 _PART: Final = 4
-"""Letters of which a part of a name must consist at least."""
+"""Smallest number of letters of a part that matches a whole name."""
 
 
 class UserError(ValueError):
@@ -41,19 +41,19 @@ class Problems(list[str]):
             self += [line for line in map(str, error.args) if line not in self]
 
     def raise_any(self, path: Path, notes: Iterable[str] = ()) -> None:
-        """Raise one `UserError` with all problems of a file, if there are any, and notes on how it was read."""
-        further = [f"  note: {note}" for note in notes]
+        """Raise one `UserError` with all problems of a file and notes on how it was read, if there are any problems."""
+        notes = [f"  note: {note}" for note in notes]
         if len(self) == 1:
-            raise UserError(f"{path}: {self[0]}", *further)
+            raise UserError(f"{path}: {self[0]}", *notes)
         if self:
-            raise UserError(f"{path} has {len(self)} problems:", *(f"  {line}" for line in self), *further)
+            raise UserError(f"{path} has {len(self)} problems:", *(f"  {line}" for line in self), *notes)
 
 
 def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = ()) -> UserError:
-    """Return the error for an unknown `name`, offering the nearest valid ones (all of them if none is near).
+    """Return the error for an unknown `name`; it suggests the nearest valid names, or all of them if none is near.
 
     Args:
-        forms: further forms of valid names (`path/to/file.py:ClassName`), for the message only.
+        forms: other forms of valid names, such as `path/to/file.py:ClassName`; only the message uses them.
     """
     names = sorted(valid)
     near = nearest(name, names)
@@ -76,8 +76,8 @@ def nearest(name: str, valid: Iterable[str]) -> list[str]:
         ratio = difflib.SequenceMatcher(None, wanted, name).ratio()
         scores[candidate] = max(ratio, _SWAPPED * swapped, _NEAR * part)
     best = max(scores.values(), default=0.0)
-    found = [candidate for candidate, score in scores.items() if score >= max(_NEAR, best - _WORSE)]
-    return sorted(found, key=lambda candidate: -scores[candidate])[:3]
+    near = [candidate for candidate, score in scores.items() if score >= max(_NEAR, best - _WORSE)]
+    return sorted(near, key=lambda candidate: -scores[candidate])[:3]
 
 
 def no_such_file(path: Path) -> UserError:

@@ -1,7 +1,7 @@
-"""Content hashes of compiled functions, with every helper and constant that they refer to in any file.
+"""Content hashes of compiled functions, including every helper and constant that they refer to, in any file.
 
-A cached kernel or a stored result is stale as soon as any of these changes. The walk follows global names, attributes
-of the user's modules, and closures.
+A cached kernel or a stored result is stale when any of these changes. The search follows global names, attributes of
+users' modules, and closures.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def content_hash(functions: Iterable[Callable[..., Any]], *, exact: bool = False
 
     Args:
         functions: Python functions or Numba dispatchers.
-        exact: hash bytecode, module names and compiler options, for machine code of one Python version; else the source
-            without comments and layout.
+        exact: hash bytecode, module names and compiler options, which suits machine code of one Python version; else
+            hash the source without comments and layout.
 
     Raises:
         UserError: a function refers to an object whose content is unknown.
@@ -107,7 +107,7 @@ class _Walk:
                 self._visit_reference(global_name, function.__globals__[global_name], names)
 
     def _visit_reference(self, name: str, value: Any, attributes: list[str]) -> None:
-        """Visit a global; of a user's module visit only the attributes that the code may use."""
+        """Describe a global name's value; of a user's module, only the attributes that the code may use."""
         if not isinstance(value, ModuleType):
             self.visit(name, value)
         elif value.__name__.partition(".")[0] not in _LIBRARIES and id(value) not in self._seen:
@@ -135,7 +135,7 @@ def _in_library(value: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
 
 
-@functools.cache  # plans of studies request the same few functions hundreds of times
+@functools.cache  # planning a study requests the same few functions hundreds of times
 def _source(thing: FunctionType | type) -> str | None:
     """Return the source without comments, docstrings and layout; None if it cannot be read."""
     try:

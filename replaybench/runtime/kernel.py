@@ -1,8 +1,8 @@
-"""Compiled kernels, and their machine code on disk.
+"""Compiled kernels, and a cache of their machine code on disk.
 
-One process compiles a kernel while others wait. Code is verified before use, and compiled again if it is damaged.
-Numba's own cache would do with less code, but it generates machine code also for functions that only kernels call: a
-first sweep (DDPG, FULL[PER]) then takes 16 to 23 % more CPU time.
+One process compiles a kernel while others wait for it. Cached code is verified before use, and compiled again if it is
+damaged. Numba's own cache would need less code here. It generates machine code also for functions that only kernels
+call, so that a first sweep (DDPG, FULL[PER]) takes 16 to 23 % more CPU time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def cache_dir() -> Path:
 
 
 def why_not_kept() -> str:
-    """Return why the cache folder cannot be written, and the remedy, in words; empty if it can."""
+    """Return a message with the reason why the cache folder cannot be written, and the remedy; empty if it can."""
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,8 +54,8 @@ def why_not_kept() -> str:
             return ""
     except OSError as error:
         return (
-            f"the cache folder {folder} cannot be written ({error.strerror}): kernels are compiled and references "
-            "solved in every process again; set REPLAYBENCH_CACHE to another folder"
+            f"the cache folder {folder} cannot be written ({error.strerror}): every process compiles "
+            "kernels and solves references again; set REPLAYBENCH_CACHE to another folder"
         )
 
 
@@ -66,7 +66,7 @@ _SETTINGS: Final = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "EN
 
 
 def compiler() -> str:
-    """Return a text of the compiler's versions and of Numba's settings that its cache keys omit."""
+    """Return a text with the compiler's versions, and with Numba's settings that are missing in its cache keys."""
     return repr([numba.__version__, llvmlite.__version__, np.__version__, *(getattr(config, s) for s in _SETTINGS)])
 
 
@@ -91,7 +91,7 @@ def _source(path: Path) -> str:
 
 @functools.cache
 def _imports(path: Path) -> tuple[Path, ...]:
-    """Return the files of the package and of a user that a file imports, including late and type-only imports."""
+    """Return the package's and the user's files that a file imports, also in functions and for type checkers."""
     names = set()
     for base, imported in _IMPORT.findall(_source(path)):
         words = re.findall(r"[\w.]+", imported)
@@ -115,16 +115,16 @@ def _neighbour(path: Path, module: str) -> Path | None:
 
 
 class _Bitcode(JITCodeLibrary):
-    """A library that is linked into others; no machine code is generated for it."""
+    """A library of LLVM bitcode that is linked into others; no machine code is generated for it."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
         self._finalized = True
 
     def serialize_using_object_code(self) -> tuple[str, str, bytes]:
-        """Return the payload that is cached."""
-        kept: tuple[str, str, bytes] = self.serialize_using_bitcode()
-        return kept
+        """Return the bitcode, which is cached in place of machine code."""
+        content: tuple[str, str, bytes] = self.serialize_using_bitcode()
+        return content
 
 
 class _Compiler(_FunctionCompiler):  # type: ignore[misc]
@@ -139,7 +139,7 @@ class _Compiler(_FunctionCompiler):  # type: ignore[misc]
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
         flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
         context = self.targetdescr.target_context
-        found: Any = numba_compiler.compile_extra(
+        result: Any = numba_compiler.compile_extra(
             self.targetdescr.typing_context,
             context,
             self.py_func,
@@ -150,15 +150,15 @@ class _Compiler(_FunctionCompiler):  # type: ignore[misc]
             library=_Bitcode(context.codegen(), self.py_func.__qualname__),
             pipeline_class=self.pipeline_class,
         )
-        found = found._replace(entry_point=object())
-        context.insert_user_function(found.entry_point, found.fndesc, [found.library])
-        return found
+        result = result._replace(entry_point=object())
+        context.insert_user_function(result.entry_point, result.fndesc, [result.library])
+        return result
 
 
 class LinkedDispatcher(CPUDispatcher):
-    """Numba's dispatcher of a function in nopython mode; machine code is generated when Python calls it.
+    """A dispatcher in nopython mode that generates machine code of a function only when Python calls it.
 
-    The arguments are Numba's, which makes pickled functions again with them.
+    Numba passes the same arguments when it unpickles a function.
     """
 
     _cache: Any
@@ -170,11 +170,11 @@ class LinkedDispatcher(CPUDispatcher):
         self._superseded: list[Any] = []
 
     def store(self, locator: type[caching._CacheLocator]) -> None:
-        """Cache results in the folder of a locator; raise `RuntimeError` if there is none."""
+        """Cache compiled results in the folder of a locator; raise `RuntimeError` if it finds none."""
         self._cache = Stored(self.py_func, locator, self._compiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Compile for a caller that is being compiled, like Numba's method, but only for linking."""
+        """Compile for a kernel that calls this function, like Numba's method, but only for linking."""
         before, self._compiler.linking = self._compiler.linking, True
         try:
             return super().get_call_template(args, kws)
@@ -182,12 +182,12 @@ class LinkedDispatcher(CPUDispatcher):
             self._compiler.linking = before
 
     def compile(self, sig: Any) -> Any:
-        """Compile for a signature or return the existing result, without machine code if another kernel requests it."""
+        """Return the compiled result for a signature, without machine code if another kernel requests it."""
         with global_compiler_lock:
             arguments = tuple(sigutils.normalize_signature(sig)[0])
-            found: Any = self.overloads.get(arguments)
-            if found is not None and isinstance(found.library, _Bitcode) and not self._compiler.linking:
-                self._superseded.append(self.overloads.pop(arguments))  # callers' code lives on
+            existing: Any = self.overloads.get(arguments)
+            if existing is not None and isinstance(existing.library, _Bitcode) and not self._compiler.linking:
+                self._superseded.append(self.overloads.pop(arguments))  # callers still use it
             with getattr(self._cache, "sole_compiler", contextlib.nullcontext)():
                 return super().compile(sig)
 
@@ -196,7 +196,7 @@ class LinkedDispatcher(CPUDispatcher):
         if isinstance(cres.library, _Bitcode):
             self.overloads[tuple(cres.signature.args)] = cres
             return
-        for environment in cres._find_referenced_environments():  # those of callees; Numba has set the function's own
+        for environment in cres._find_referenced_environments():  # of called functions; Numba has set its own
             cres.codegen.set_env(environment.env_name, environment)
         super().add_overload(cres)
 
@@ -215,7 +215,7 @@ _may_compile = True
 
 @contextlib.contextmanager
 def stored_kernels_only() -> Iterator[None]:
-    """Compile nothing during the block: kernels that are not in the cache raise `NotCompiledError`."""
+    """Compile nothing during the block; a kernel that is not in the cache raises `NotCompiledError`."""
     global _may_compile
     before, _may_compile = _may_compile, False
     try:
@@ -228,7 +228,7 @@ class _Results(caching.CompileResultCacheImpl):
     """Cache entries: compiled kernels, and functions that only other kernels call."""
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
-        """Return the result in a payload; one that was stored for linking has no machine code."""
+        """Return the compiled result in a cache entry; one that was stored for linking has no machine code."""
         stored, fndesc, environment, signature, objectmode, lifted, annotation, reload, environments = payload
         name, kind, content = stored
         if kind != "bitcode":
@@ -241,7 +241,7 @@ class _Results(caching.CompileResultCacheImpl):
             typing_context=target_context.typing_context,
             library=library,
             environment=environment,
-            entry_point=object(),  # a name by which callers find it
+            entry_point=object(),  # callers look the result up by this object
             fndesc=fndesc,
             type_annotation=annotation,
             signature=signature,
@@ -256,9 +256,9 @@ class _ByContent(caching.UserProvidedCacheLocator):
     """A cache location independent of the package's path: equal installed and checked-out files share it."""
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:
-        """Use the folder's name in the package; for a user's file, which may lie anywhere, Numba's location.
+        """Name the cache folder after the source's folder in the package; for a user's file, use Numba's location.
 
-        The examples lie in the package but are loaded as users' files, as modules named by their paths.
+        The examples are in the package's folder but are loaded as users' files.
         """
         super().__init__(function, file)
         folder = Path(file).resolve().parent
@@ -268,12 +268,12 @@ class _ByContent(caching.UserProvidedCacheLocator):
             self._cache_path = os.path.join(settings.CACHE_DIR, place)
 
     def get_source_stamp(self) -> str:
-        """Return the same for all files: the folder's name contains their hash, and Numba's stamp may contain times."""
+        """Return an empty stamp: the folder's name has a hash of the sources, and Numba's stamp may contain times."""
         return ""
 
 
 class Stored(caching.FunctionCache):
-    """Numba's cache of a function in the folder of a locator; if it cannot be used, functions are compiled again."""
+    """Numba's cache of a function in the folder of a locator; entries that cannot be used are compiled again."""
 
     def __init__(self, function: Callable[..., Any], locator: type[caching._CacheLocator], compiler: _Compiler) -> None:
         self._impl_class: Any = type("_Located", (_Results,), {"_locator_classes": [locator]})
@@ -287,7 +287,7 @@ class Stored(caching.FunctionCache):
 
     @contextlib.contextmanager
     def sole_compiler(self) -> Iterator[None]:
-        """Release the lock after a compilation that has taken it."""
+        """Release the lock, which `load_overload` may take, after the outermost compilation."""
         self._depth += 1
         try:
             yield
@@ -301,7 +301,7 @@ class Stored(caching.FunctionCache):
         found = super().load_overload(sig, target_context)
         if found is None and not _may_compile:
             raise NotCompiledError
-        if found is None and self._depth == 1:  # deeper: it has the lock already
+        if found is None and self._depth == 1:  # a deeper compilation holds the lock already
             self._held.enter_context(_locked(self._lock_path))
             found = super().load_overload(sig, target_context)
         return found
@@ -317,7 +317,7 @@ class Stored(caching.FunctionCache):
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Hold a file's lock, or continue without it after a timeout."""
+    """Lock a file during the block; continue without the lock after a timeout."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # the folder cannot be written, or does not support locks
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -334,8 +334,8 @@ def _locked(path: str) -> Iterator[None]:
 class _SealedFiles(caching.IndexDataCacheFile):
     """Numba's index and data files with a checksum at the end; a damaged file is a cache miss and is rewritten.
 
-    So is a file that refers to a missing class: Numba unpickles files before it compares their stamp, and another
-    version of this package may have written them.
+    A file that refers to a missing class is a cache miss, too. Numba unpickles files before it compares their stamps,
+    and another version of this package may have written them.
     """
 
     @contextlib.contextmanager
@@ -346,20 +346,20 @@ class _SealedFiles(caching.IndexDataCacheFile):
             file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
 
     def _load_index(self) -> dict[Any, str]:
-        if _whole(self._index_path):
+        if _is_intact(self._index_path):
             with contextlib.suppress(AttributeError, ImportError):
                 index: dict[Any, str] = super()._load_index()
                 return index
         return {}
 
     def _load_data(self, name: str) -> Any:
-        if _whole(self._data_path(name)):
+        if _is_intact(self._data_path(name)):
             with contextlib.suppress(AttributeError, ImportError):
                 return super()._load_data(name)
         raise OSError("damaged, or of another version")  # like a missing file
 
 
-def _whole(path: str) -> bool:
+def _is_intact(path: str) -> bool:
     size = hashlib.sha256().digest_size
     try:
         content = Path(path).read_bytes()
@@ -374,22 +374,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(function: F) -> F:
     """Compile `function` in nopython mode, with NumPy's division by zero, cached by `kernel_digest`.
 
-    If the cache folder cannot be written, nothing is cached: Numba's own choice of folder could be stale.
+    If the cache folder cannot be written, nothing is cached: the folder that Numba would choose may hold stale code.
     """
     settings: Any = config
-    theirs = settings.CACHE_DIR
+    previous = settings.CACHE_DIR
     settings.CACHE_DIR = str(cache_dir() / "numba" / kernel_digest(Path(inspect.getfile(function))))
     compiled = LinkedDispatcher(function, targetoptions={"error_model": "numpy"})
     with contextlib.suppress(RuntimeError):
         compiled.store(_ByContent)
-    settings.CACHE_DIR = theirs
+    settings.CACHE_DIR = previous
     return cast(F, compiled)
 
 
 def cached_next_to_source(**options: Any) -> Callable[[F], F]:
-    """Return a decorator that compiles a function of a generated file and caches it there; its name contains its hash.
+    """Return a decorator that compiles a function of a generated file and caches it next to that file.
 
-    The decorator raises `RuntimeError` if the folder cannot be written. The options are Numba's.
+    The options are Numba's. The name of the file must contain its hash. The decorator raises `RuntimeError` if the
+    folder cannot be written.
     """
 
     def decorate(function: F) -> F:

@@ -47,7 +47,7 @@ def available_memory() -> int:
 
 
 def forget_peak() -> None:
-    """Reset `peak_memory` (Linux); on other systems it counts from the beginning of the process."""
+    """Reset the peak that `peak_memory` returns; without effect on systems other than Linux."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -73,11 +73,11 @@ class Code:
     """The code that ran, and the machine.
 
     Attributes:
-        commit: the git commit of the package's code; None if it is not under git.
+        commit: git commit of the package; None if it is not under git.
         dirty: whether the package's folder differed from that commit; None if it is not under git.
         versions: of Python and of the installed `LIBRARIES`.
-        processor: its model name, and that of the GPU if one computed.
-        target: LLVM's name of the processor that kernels were compiled for.
+        processor: model name of the processor, and of the GPU if a GPU computed.
+        target: LLVM's name for the processor that kernels were compiled for.
         system: operating system.
     """
 
@@ -107,7 +107,7 @@ class ComputeSession:
 
 
 class Stopwatch:
-    """Measure the session that begins now, after those of earlier processes; `gpu` is the model that computes."""
+    """Measure the session that begins now, after `earlier` ones; `gpu` is the model of the GPU, if one computes."""
 
     def __init__(self, earlier: Sequence[ComputeSession] = (), gpu: str = "") -> None:
         self._earlier, self._code, self._started = tuple(earlier), this_code(), utc_now()
@@ -125,7 +125,7 @@ class Stopwatch:
 
 
 def session_facts(sessions: Sequence[ComputeSession]) -> dict[str, Any]:
-    """Return the facts of a file's origin: `stints`, and the sum of their `seconds`."""
+    """Return the facts of a file about its sessions: `stints`, one table each, and the sum of their `seconds`."""
     return {
         "stints": [dataclasses.asdict(session) for session in sessions],
         "seconds": sum(session.seconds for session in sessions),
@@ -139,7 +139,7 @@ def utc_now() -> str:
 
 @functools.cache
 def this_code() -> Code:
-    """Describe this process; called once, because loaded code does not change."""
+    """Describe this process; the result is cached, because loaded code does not change."""
     versions, settings = {"python": platform.python_version()}, cast(Any, config)
     for name in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):

@@ -8,15 +8,15 @@ from typing import Literal
 
 
 def shown_number(value: float) -> str:
-    """Format a value that was read; NaN is an empty cell of a log."""
+    """Format a value of a log; NaN stands for an empty cell."""
     return "not a number" if math.isnan(value) else f"{value:.6g}"
 
 
 def decimals(values: Iterable[float], least: int = 2) -> int:
     """Return the number of decimals for quantities of one unit that are printed together.
 
-    Three significant digits of the largest value, at least `least` decimals if it is 0.1 or more, and up to four more
-    if a smaller value would be printed as 0. Pass all printed values: an omitted one may be printed as -0.00.
+    The number is `least`, or enough for three significant digits of a largest value below 0.1, and up to four more if a
+    smaller value would be printed as 0. Pass all printed values: an omitted one may be printed as -0.00.
     """
     sizes = [abs(value) for value in values if value and math.isfinite(value)]
     if not sizes:
@@ -27,7 +27,7 @@ def decimals(values: Iterable[float], least: int = 2) -> int:
 
 
 def fixed(value: float, digits: int, sign: Literal["", "+"] = "") -> str:
-    """Format a number with some decimals, optionally with its sign; a number other than 0 is not printed as 0."""
+    """Format a number with `digits` decimals and optionally its sign; a number other than 0 is not printed as 0."""
     text = f"{value:{sign}.{digits}f}"
     return text if float(text) or not value else f"{value:{sign}.1e}"
 
@@ -40,7 +40,7 @@ def gigabytes(count: int) -> str:
 def duration(seconds: float) -> str:
     """Format a duration [s] in its one or two largest units, as `2 h 45 min`.
 
-    It is rounded to 0.1 s below 10 s, to seconds below 10 min, to minutes below a day, else to hours.
+    Below 10 s it is rounded to 0.1 s, below 10 min to seconds, below a day to minutes, else to hours.
     """
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -52,8 +52,8 @@ def duration(seconds: float) -> str:
     return _two(hours, 24, "h", "day" if hours < 48 else "days")
 
 
-def _two(count: int, several: int, small: str, large: str) -> str:
-    """Format a whole number of small units as large and small units."""
-    wholes, rest = divmod(count, several)
+def _two(count: int, ratio: int, small: str, large: str) -> str:
+    """Format an integer number of small units as large and small units."""
+    wholes, rest = divmod(count, ratio)
     parts = [f"{number} {unit}" for number, unit in ((wholes, large), (rest, small)) if number]
     return " ".join(parts)

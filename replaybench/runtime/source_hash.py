@@ -1,7 +1,7 @@
 """Content hashes of users' Python files, with the files that they import.
 
-A result is stale if its code has changed. Whole modules are hashed: those that define a class or
-function, and their imports.
+A result is stale if its code has changed. The hash covers the whole modules that define a class or function, and
+their imports.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from replaybench.runtime.errors import UserError
 
 
 def named_by(path: Path, package: str = "") -> tuple[dict[str, Path], set[str]]:
-    """Return the modules that a Python file imports, except imports that run only in a function or a script.
+    """Return the modules that are imported together with a Python file.
 
-    These are files within its folder by module name, including indirect imports, and the top-level names of others.
-    `package` is that of the file, `tools` for `tools/helper.py`; empty for the user's own file.
+    The first result maps module names to files in the file's folder, including indirect imports. The second holds the
+    top-level names of all other modules. `package` is the file's package: `tools` for `tools/helper.py`, else empty.
     """
     folder = path.parents[package.count(".") + 1 if package else 0]
     files: dict[str, Path] = {}
@@ -42,7 +42,7 @@ def named_by(path: Path, package: str = "") -> tuple[dict[str, Path], set[str]]:
 
 
 def refuse_other_modules(path: Path) -> None:
-    """Raise `UserError` if a file would import other modules than those of the same names in its folder.
+    """Raise `UserError` if a file imports a module of its folder whose name another loaded file has.
 
     Python has one module per name, so two folders with a `helper.py` cannot be used together.
     """
@@ -58,32 +58,32 @@ def _names(path: Path, package: str) -> Iterator[str]:
     """Yield the absolute names of the modules that a file may import, packages first."""
     try:
         waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
-    except (OSError, SyntaxError, ValueError):  # reported where it is imported
+    except (OSError, SyntaxError, ValueError):  # reported when the file is imported
         return
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _guard(node):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _is_guard(node):
             continue
         waiting += ast.iter_child_nodes(node)
-        for name in _written(node, package):
+        for name in _imported_names(node, package):
             parts = name.split(".")
             yield from (".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
-def _written(node: ast.AST, package: str) -> list[str]:
+def _imported_names(node: ast.AST, package: str) -> list[str]:
     """Return the modules that a statement may import: `from a import b` may import a and a.b."""
     if isinstance(node, ast.Import):
         return [each.name for each in node.names]
     if not isinstance(node, ast.ImportFrom):
         return []
     above = package.split(".")
-    if node.level > (len(above) if package else 0):  # outside any package, where it raises
+    if node.level > (len(above) if package else 0):  # it leads out of the package, and Python raises an error
         return []
     of = ".".join([*(above[: len(above) + 1 - node.level] if node.level else []), *filter(None, [node.module])])
     return [of, *(f"{of}.{each.name}" for each in node.names)]
 
 
-def _guard(node: ast.AST) -> bool:
+def _is_guard(node: ast.AST) -> bool:
     """Return whether the block runs only in a script or only for a type checker."""
     return isinstance(node, ast.If) and ast.unparse(node.test) in (
         "__name__ == '__main__'",
@@ -98,27 +98,27 @@ def _file(folder: Path, name: str) -> Path | None:
     return next((each for each in (place / "__init__.py", place.with_suffix(".py")) if each.is_file()), None)
 
 
-_NAMED_ELSEWHERE: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
-"""Part of the environment, like the interpreter, or accounted for by the numerics version."""
+_NOT_HASHED: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
+"""Modules that are not hashed: they belong to Python or NumPy, or the numerics version covers them."""
 
 
 def made_of(*origins: Callable[..., Any]) -> str:
     """Describe the modules that define functions, or classes with their bases, in a fixed order.
 
     A module of an installed package is described by the package's version, and so are the packages that it imports. A
-    file outside packages is described by its content and that of its direct and indirect imports. Imports are found
-    from the origin of its names and from its import statements, because a plain number has no origin.
+    file outside packages is described by its content and that of its direct and indirect imports. They are found by
+    the modules that define the objects in it, and by its import statements, because a number records no module.
     """
     parts: set[str] = set()
     waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]
     seen: set[str] = set()
     while waiting:
         module = waiting.pop()
-        if module.__name__ in seen or _top(module) in _NAMED_ELSEWHERE:
+        if module.__name__ in seen or _top(module) in _NOT_HASHED:
             continue
         seen.add(module.__name__)
         parts.add(_part(module))
-        parts |= _named(module)
+        parts |= _imports_of(module)
         for other in _imported(module):
             if _version(_top(other)):
                 parts.add(_part(other))
@@ -129,16 +129,16 @@ def made_of(*origins: Callable[..., Any]) -> str:
 
 def of_a_package(name: str) -> bool:
     """Return whether a top-level module belongs to an installed package or to Python."""
-    return name in _NAMED_ELSEWHERE or bool(_version(name))
+    return name in _NOT_HASHED or bool(_version(name))
 
 
 def in_no_file(origin: Callable[..., Any]) -> list[Any]:
-    """Return a function, or those of a class and its bases, that are defined in no file, as in a notebook.
+    """Return those of a function, or of a class and its bases, that no file defines, for example in a notebook.
 
     `made_of` does not describe them.
     """
     modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
-    named = [(each, module) for each, module in modules if _top(module) not in _NAMED_ELSEWHERE]
+    named = [(each, module) for each, module in modules if _top(module) not in _NOT_HASHED]
     return [each for each, module in named if not _version(_top(module)) and _file_of(module) is None]
 
 
@@ -147,11 +147,11 @@ def _bases(origin: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def _imported(module: ModuleType) -> list[ModuleType]:
-    """Return the modules of origin of a module's global names, except the standard library."""
+    """Return the modules that define the objects in a module's namespace, except `_NOT_HASHED`."""
     found = []
     for value in list(vars(module).values()):
         other = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
-        if other is not None and _top(other) not in _NAMED_ELSEWHERE:
+        if other is not None and _top(other) not in _NOT_HASHED:
             found.append(other)
     return found
 
@@ -161,13 +161,13 @@ def _part(module: ModuleType) -> str:
     return package if package or path is None else _content(path)
 
 
-def _named(module: ModuleType) -> set[str]:
+def _imports_of(module: ModuleType) -> set[str]:
     """Describe the modules that a user's module imports."""
     path = _file_of(module)
     if path is None or path.suffix != ".py" or _version(_top(module)):
         return set()
     files, others = named_by(path, module.__package__ or "")
-    return {*map(_content, files.values()), *(_version(name) for name in others - _NAMED_ELSEWHERE)}
+    return {*map(_content, files.values()), *(_version(name) for name in others - _NOT_HASHED)}
 
 
 def _content(path: Path) -> str:

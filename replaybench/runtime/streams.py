@@ -34,7 +34,7 @@ PURPOSES: Final = (
     "evaluation initial state",
     "warm-up",
 )
-"""A purpose's number is its place here: append, never reorder (the place is part of every seed)."""
+"""The index of a purpose in this tuple is part of every seed: append purposes, never reorder them."""
 
 _TO_UNIT_INTERVAL: Final = 2.0**-53
 
@@ -64,7 +64,7 @@ def next_below(s: NDArray[np.uint64], n: int) -> int:
 
 @kernel
 def next_normal(s: NDArray[np.uint64]) -> Any:
-    """Return a standard normal float64 by Box and Muller: always two draws, so that streams stay aligned."""
+    """Return a standard normal float64 by the Box-Muller transform; it always takes two uniform draws."""
     radius = np.sqrt(-2.0 * np.log(1.0 - next_double(s)))
     return radius * np.cos(2.0 * np.pi * next_double(s))
 
@@ -88,8 +88,8 @@ class Stream:
 
     Args:
         root: root seed of the study.
-        members: member numbers, shape `[M]`; they seed the streams, so that a block of members draws the same
-            numbers as within a larger population.
+        members: member numbers, shape `[M]`; they seed the streams, so that a member draws the same numbers in any
+            population.
         purpose: one of `PURPOSES`.
 
     Attributes:
@@ -104,7 +104,7 @@ class Stream:
         self.renew(root)
 
     def renew(self, root: int, chosen: NDArray[np.bool_] | None = None) -> None:
-        """Restart the streams of all members, or of the chosen `[M]` only, from a root seed."""
+        """Restart the streams of all members, or only of those marked in `chosen` `[M]`, from a root seed."""
         for row in self._rows(chosen).tolist():
             seed = np.random.SeedSequence(root, spawn_key=(self._members[row], self._number))
             self.state[row] = np.random.SFC64(seed).state["state"]["state"]

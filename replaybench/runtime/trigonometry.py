@@ -1,11 +1,11 @@
 """Sine and cosine without calls and branches, so that loops over members become vector instructions.
 
 Calls of the C library for one number at a time would be most of the cost of a pendulum's step. These functions have
-some twenty operations with equal rounding on every processor: fused multiply-adds only where the code has them (a
-processor without them calls the C library's `fma`, which is slow and exact). The bits are therefore the same for one
-number as for eight at once, and on every processor.
+about twenty operations, which round equally on every processor: fused multiply-adds stand only where the code states
+them. A processor without them calls the C library's `fma`, which is slow and exact. Results therefore have the same
+bits on every processor, whether one number is computed at a time or eight.
 
-With x = q π + r, |r| ≤ π/2, and q a whole number, sin x = (−1)^q sin r; for cos x, q is half a number more. The
+With x = q π + r, |r| ≤ π/2, and q an integer, sin x = (−1)^q sin r; for cos x, q is an integer minus one half. The
 subtraction of q π takes three parts of π (Cody and Waite 1980), the first of which fused multiply-adds subtract without
 error. In sin r = r + r³ P(r²), eight coefficients minimise the largest relative error (Remez); each was
 rounded before the next ones were computed.
@@ -25,7 +25,7 @@ from replaybench.runtime.kernel import kernel
 LARGEST: Final = 2.0**30
 """Up to this |x| [rad] `sin` and `cos` are right to 2 units in the last place; beyond it they are NaN.
 
-Neighbouring numbers are 10⁻⁷ rad apart there; a plant that gets to them has blown up, and its member shall fail."""
+Neighbouring numbers are 10⁻⁷ rad apart there. A plant that reaches them has diverged, and NaN makes its member fail."""
 
 _PI: Final = (3.141592653589793, 1.2246467991473532e-16, -2.9947698097183397e-33)
 _PER_PI: Final = 0.3183098861837907
@@ -58,7 +58,7 @@ def cos(x: float) -> float:
 
 @kernel
 def _signed_sine(x: float, whole: float, q: float) -> float:
-    """Return sin(x − q π), with the other sign where the last bit of `whole` is set."""
+    """Return sin(x − q π), with its sign changed if the last bit of `whole` is set."""
     r = _fma(-q, _PI[2], _fma(-q, _PI[1], _fma(-q, _PI[0], x)))
     z = r * r
     z2 = z * z
@@ -71,7 +71,7 @@ def _signed_sine(x: float, whole: float, q: float) -> float:
 
 
 def _fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """a b + c, rounded once."""
+    """Return a b + c, rounded once."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         return builder.fma(*arguments)
@@ -80,7 +80,7 @@ def _fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _turned(typing_context: Any, value: Any, whole: Any) -> Any:
-    """`value`, its sign bit turned if the last bit of `whole` is set."""
+    """Return `value`, with its sign changed if the last bit of `whole` is set."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         bits, parity = (builder.bitcast(argument, ir.IntType(64)) for argument in arguments)

@@ -1,7 +1,7 @@
-"""Classes by name: built in, offered by installed packages, or in users' Python files.
+"""Classes by name: built in, added by installed packages, or defined in users' Python files.
 
-Only this module turns names into imports. Inside `imports_only` only the given names may be imported. Files come from
-strangers, and opening a file never executes code that it names.
+Only this module imports code by name. Inside `imports_only`, only the given names may be imported: a result file may
+come from a stranger, and opening it must not execute code that it names.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ IN_FILE: Final = "path/to/file.py:ClassName"
 _NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.DOTALL)
 _IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
 _ALLOWED: Final[ContextVar[frozenset[str] | None]] = ContextVar("names that may be imported", default=None)
-"""None allows every name: a script, a study to run."""
+"""None allows every name, as in a user's script or a study that the user runs."""
 
 _PATHS: Final = re.compile(r"[^()*·+\[\]]+\.py(?=:\w)")
 _FOLDER: Final[ContextVar[str]] = ContextVar("folder of the study that runs", default="")
 
 _MOST_FILES: Final = 100
-"""Files of a folder in which a name is looked for."""
+"""Maximum number of files of a folder that are searched for a class."""
 _MOST_OFFERED: Final = 6
-"""Classes of a file that a hint names."""
+"""Maximum number of classes of a file that a hint lists."""
 _IMPORTED: Final[dict[str, Path]] = {}
-"""Users' modules by name: the path as the user wrote it."""
+"""Path of each imported user's file, as the user wrote it, by module name."""
 
 
 class InFile(NamedTuple):
@@ -60,14 +60,12 @@ class ImportRefusedError(UserError):
 
 @contextmanager
 def imports_only(*texts: str | None) -> Iterator[None]:
-    """Allow imports in the block only for the plants, learners or strategies in these texts; None names nothing.
+    """Allow imports in the block only for the plants, learners or strategies in these texts; None adds none.
 
     An inner block never allows more than an outer one.
     """
-    written = [text for text in texts if text is not None]
-    named = frozenset(
-        _key(name) for text in written for name in (text, *(m[0].strip() for m in _IN_TEXT.finditer(text)))
-    )
+    given = [text for text in texts if text is not None]
+    named = frozenset(_key(name) for text in given for name in (text, *(m[0].strip() for m in _IN_TEXT.finditer(text))))
     outer = _ALLOWED.get()
     token = _ALLOWED.set(named if outer is None else named & outer)
     try:
@@ -77,13 +75,13 @@ def imports_only(*texts: str | None) -> Iterator[None]:
 
 
 def check_import(name: str, kind: str) -> None:
-    """Raise `ImportRefusedError` if a name must not be imported here; the message says how to allow it."""
+    """Raise `ImportRefusedError` if a name must not be imported in this block; the message shows how to allow it."""
     allowed = _ALLOWED.get()
     if allowed is not None and _key(name) not in allowed:
         option = kind if kind in ("plant", "learner") else "strategy"
         raise ImportRefusedError(
-            f"{kind} {name!r} would run a Python file or module that only a file names; if you trust that file, say so "
-            f"with --{option} {shlex.quote(name)} (from Python: {option}=…)"
+            f"{kind} {name!r} would run a Python file or module that only an opened file names; if you trust that "
+            f"file, say so with --{option} {shlex.quote(name)} (from Python: {option}=…)"
         )
 
 
@@ -110,14 +108,14 @@ def located(path: Path) -> Path:
 
 
 def canonical(text: str, folder: str = "") -> str:
-    """Return a name or strategy with the shortest paths of its files: `./mine.py:Mine` becomes `mine.py:Mine`.
+    """Shorten the paths of Python files in a name or strategy: `./mine.py:Mine` becomes `mine.py:Mine`.
 
-    Paths of files within `folder` become relative to it.
+    Paths of files in `folder` become relative to it.
     """
 
     def short(match: re.Match[str]) -> str:
-        front, colon, path = match[0].rpartition(":")  # as of `gymnasium:./mine.py:Mine-v0`
-        if match.start() and path.startswith(os.sep):  # after a bracket in the name of a folder
+        front, colon, path = match[0].rpartition(":")  # a name may have a prefix: `gymnasium:./mine.py:Mine-v0`
+        if match.start() and path.startswith(os.sep):  # a folder's name has a bracket, at which the match begins
             return match[0]
         inside = folder and os.path.isabs(path) and Path(path).is_relative_to(folder)
         return front + colon + (os.path.relpath(path, folder) if inside else os.path.normpath(path))
@@ -127,8 +125,8 @@ def canonical(text: str, folder: str = "") -> str:
 
 def same_class_name(name: str, other: str) -> bool:
     """Return whether two names refer to a class of the same name in files of the same name, in any folders."""
-    mine, theirs = (_PATHS.sub(lambda match: Path(match[0]).name, each) for each in (name, other))
-    return mine == theirs and bool(_PATHS.search(name))
+    first, second = (_PATHS.sub(lambda match: Path(match[0]).name, each) for each in (name, other))
+    return first == second and bool(_PATHS.search(name))
 
 
 def in_file(name: str) -> InFile | None:
@@ -138,13 +136,13 @@ def in_file(name: str) -> InFile | None:
 
 
 def called(name: str) -> str:
-    """Return the class name within a name, in lower case, wherever its file is."""
+    """Return the class name in a name, in lower case and without its file."""
     place = in_file(name)
     return (place.class_name if place else name).casefold()
 
 
 def class_here(name: str) -> str | None:
-    """Return `file.py:ClassName` if a file here seems to define a class of that name, in any case.
+    """Return `file.py:ClassName` if a file of the working directory seems to define that class; ignore case.
 
     Files are searched as text and not executed; the result is only a hint in an error.
     """
@@ -169,56 +167,56 @@ def without_class(name: str, kind: str) -> UserError:
 
 
 def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -> type[Any]:
-    """Return a class in a file, a "plant" or "learner" in words, `derive_from` being its base's name in messages.
+    """Import a user's file and return a class in it; errors call it a `kind` and its base class `derive_from`.
 
     Raises:
         UserError: there is no such file or class, it cannot be imported, or the class has another base.
     """
     classes = vars(import_file(place.path, kind, f"{place.path}:{place.class_name}"))
     if place.class_name not in classes:
-        mine = [
+        candidates = [
             name
             for name, value in classes.items()
             if isinstance(value, type) and issubclass(value, base) and not value.__module__.startswith("replaybench.")
         ]
-        raise unknown(f"{kind} in {place.path}", place.class_name, mine)
-    found = classes[place.class_name]
-    if not (isinstance(found, type) and issubclass(found, base)):
+        raise unknown(f"{kind} in {place.path}", place.class_name, candidates)
+    cls = classes[place.class_name]
+    if not (isinstance(cls, type) and issubclass(cls, base)):
         raise UserError(
             f"{place.class_name} in {place.path} is no {kind}; derive it from {derive_from or base.__name__}"
         )
     for each in classes.values():
-        if isinstance(each, type) and each.__module__ == found.__module__:
+        if isinstance(each, type) and each.__module__ == cls.__module__:
             _check_methods(each, place)
-    return found
+    return cls
 
 
-def _check_methods(mine: type, place: InFile) -> None:
+def _check_methods(cls: type, place: InFile) -> None:
     """Raise `UserError` for a method whose signature is incompatible with the base class's, before a sweep calls it."""
-    for name, method in vars(mine).items():
-        base = next((above for above in mine.__mro__[1:] if name in vars(above)), object)
-        due = vars(base).get(name)
+    for name, method in vars(cls).items():
+        base = next((above for above in cls.__mro__[1:] if name in vars(above)), object)
+        inherited = vars(base).get(name)
         if name.startswith("__") or not base.__module__.startswith("replaybench."):
             continue
-        if not (inspect.isfunction(method) and inspect.isfunction(due)):
+        if not (inspect.isfunction(method) and inspect.isfunction(inherited)):
             continue
-        parameters = inspect.signature(due).parameters.values()
-        further = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-        called = [each for each in parameters if each.default is each.empty and each.kind not in further]
-        by_name = {each.name: None for each in called if each.kind is each.KEYWORD_ONLY}
-        by_place = [each for each in called if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        parameters = inspect.signature(inherited).parameters.values()
+        variadic = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        required = [each for each in parameters if each.default is each.empty and each.kind not in variadic]
+        by_name = {each.name: None for each in required if each.kind is each.KEYWORD_ONLY}
+        by_place = [each for each in required if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
         try:
             inspect.signature(method).bind(*by_place, **by_name)
         except TypeError:
-            words = ", ".join(each.name for each in called)
+            words = ", ".join(each.name for each in required)
             raise UserError(
-                f"{place.path} line {method.__code__.co_firstlineno}: {mine.__name__}.{name} must take ({words}), "
+                f"{place.path} line {method.__code__.co_firstlineno}: {cls.__name__}.{name} must take ({words}), "
                 f"not ({', '.join(inspect.signature(method).parameters)})"
             ) from None
 
 
 def import_module(module: str, kind: str, name: str) -> None:
-    """Import an installed module for the `name` that begins with it; raise `UserError` if that cannot be done here."""
+    """Import an installed module, with which `name` begins; raise `UserError` if that fails or is not allowed."""
     check_import(name, kind)
     try:
         importlib.import_module(module)
@@ -227,12 +225,12 @@ def import_module(module: str, kind: str, name: str) -> None:
 
 
 def import_file(path: Path, kind: str, name: str) -> ModuleType:
-    """Import a user's file as a module, for a `name` that contains it; an edited file becomes another module.
+    """Import a user's file, which `name` contains, as a module; an edited file becomes another module.
 
     Raises:
-        ImportRefusedError: it must not be imported here.
-        UserError: there is no such file, it cannot be imported (the error names the line), or it would import another
-            folder's module in place of one in its own folder.
+        ImportRefusedError: it must not be imported in this block.
+        UserError: there is no such file, it cannot be imported (the error names the line), or Python would import
+            another folder's module in place of one next to the file.
     """
     check_import(name, kind)
     written, path = path, located(path)
@@ -252,7 +250,7 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     refuse_other_modules(path)
     sys.modules[own] = module
-    sys.path.insert(0, os.fspath(path.parent))  # as if the file were run: it may import files of its folder
+    sys.path.insert(0, os.fspath(path.parent))  # as for a script: it may import files of its folder
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
@@ -282,7 +280,7 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
 
 
 def line_of(error: BaseException) -> str:
-    """Return `path/to/file.py, line 12` of the last line of a user's file in an error's traceback; empty if none."""
+    """Return the last line of a user's file in a traceback as `path/to/file.py, line 12`; empty if there is none."""
     written = {str(path.resolve()): path for path in _IMPORTED.values()}
     passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in written]
     return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
@@ -295,9 +293,9 @@ def error_text(error: BaseException) -> str:
 
 @contextmanager
 def one_line_errors(where: str) -> Iterator[None]:
-    """Turn errors in users' files during the block into a `UserError` of one line with the place.
+    """Replace errors in users' files during the block by a `UserError` of one line with the file and line.
 
-    Other errors get a note of `where`, what runs in the block.
+    Other errors get a note with `where`, a description of the block.
     """
     try:
         yield
@@ -329,8 +327,8 @@ class Registry(Mapping[str, type[Any]]):
         kind: the type in words: "learner".
         own: name → `module:Class` of the package's own classes.
         base: `module:Class` from which all of them derive.
-        group: entry points with which installed packages add classes; the package's own names take precedence.
-        derive_from: the name of the base class for users; that of `base` if empty.
+        group: entry points with which installed packages add classes; built-in names take precedence.
+        derive_from: the base class that messages name; that of `base` if empty.
         also_named: further forms of names for the error about an unknown one.
     """
 
@@ -361,7 +359,7 @@ class Registry(Mapping[str, type[Any]]):
         return self.load(name)
 
     def spelled(self, name: str) -> str:
-        """Return a name in the registered case; an unknown name unchanged."""
+        """Return a name with the registered capitals; an unknown name unchanged."""
         return name if name in self.own else {known.casefold(): known for known in self}.get(name.casefold(), name)
 
     def load(self, name: str) -> type[Any]:
@@ -376,10 +374,10 @@ class Registry(Mapping[str, type[Any]]):
         if place := in_file(name):
             return class_in_file(place, self.kind, self.base_class, self.derive_from)
         try:
-            found: type[Any] = self.offered[name].load()
+            cls: type[Any] = self.offered[name].load()
         except Exception as error:
             raise UserError(f"{self.kind} {name}, which an installed package offers, fails: {error}") from error
-        return found
+        return cls
 
     def check(self, name: str) -> None:
         """Raise `UserError` for an invalid name; whether a class in a user's file exists is not checked."""
@@ -393,21 +391,21 @@ class Registry(Mapping[str, type[Any]]):
 
     @property
     def base_class(self) -> type[Any]:
-        """The base class of all."""
+        """The imported base class."""
         return _imported(self.base)
 
     def _is_new(self, entry: EntryPoint) -> bool:
-        """Return whether an entry point of the group is of this kind; one that cannot be imported may be."""
+        """Return whether an entry point adds a class to this registry; True if its import fails: `load` reports it."""
         if entry.name in self.own:
             return False
         try:
-            found = entry.load()
+            cls = entry.load()
         except Exception:
             return True
-        return isinstance(found, type) and issubclass(found, self.base_class)
+        return isinstance(cls, type) and issubclass(cls, self.base_class)
 
 
 def _imported(path: str) -> type[Any]:
     module, _, name = path.partition(":")
-    found: type[Any] = getattr(importlib.import_module(module), name)
-    return found
+    cls: type[Any] = getattr(importlib.import_module(module), name)
+    return cls

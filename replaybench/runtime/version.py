@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 VERSION: Final = "0.1.0"
-"""Of the package, as in `pyproject.toml`."""
+"""Version of the package, as in `pyproject.toml`."""
 
 NUMERICS_VERSION: Final = 8
 """Part of every cell's hash. Raise it whenever a change alters the numbers of a result; golden tests (`tests/golden`)

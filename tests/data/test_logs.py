@@ -105,7 +105,7 @@ def test_only_a_column_that_is_used_must_be_numeric_and_whole(tmp_path: Path) ->
     with pytest.raises(UserError, match=r"column 'mode' cannot be used: line 2 holds 'auto', which is not a number"):
         log.column("mode")
     with pytest.raises(
-        UserError, match=r"column 'angle' is not a number at line 4 \(2 such rows\); mend, or leave out"
+        UserError, match=r"column 'angle' is not a number at line 4 \(2 such rows\); correct or leave out"
     ):
         log.column("angle")
     with pytest.raises(UserError, match=r"column 'angle' is inf at line 5 \(1 such row\)"):

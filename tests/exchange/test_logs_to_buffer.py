@@ -437,7 +437,7 @@ def holed() -> Table:
 
 @pytest.mark.parametrize("time", [True, False])
 def test_steps_with_empty_cells_are_left_out(time: bool) -> None:
-    with pytest.raises(UserError, match="or --missing drop or interpolate"):
+    with pytest.raises(UserError, match="or give --missing drop or interpolate"):
         convert(log_of(holed(), time), Pendulum(), frequency=50.0)
     whole, *_ = convert(log_of(pendulum_table()), Pendulum(), frequency=50.0)
     arrays, _, summary = convert(log_of(holed(), time), Pendulum(), frequency=50.0, missing="drop")
@@ -501,7 +501,7 @@ def test_ends_that_stay_up_and_numbers_too_large_are_reported() -> None:
     table = pendulum_table() | {"terminated": np.zeros(120)}
     table["terminated"][[20, 21, 50]] = 1
     summary = convert(log_of(table), Pendulum(), frequency=50.0)[2]
-    assert any(note.startswith("1 steps end an episode right behind another that does") for note in summary.warnings)
+    assert any(note.startswith("1 steps end an episode directly after another such step") for note in summary.warnings)
     table["reward"] = np.where(np.arange(120) == 7, 1e300, 0.0)
     with pytest.raises(UserError, match="^reward of step 8 is beyond what float32 holds"):
         convert(log_of(table), Pendulum(), frequency=50.0)

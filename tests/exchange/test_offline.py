@@ -265,7 +265,7 @@ def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
     assert found.value == pytest.approx(500.0)
     assert found.low == pytest.approx(rewards.min() / 0.05)
     assert found.high == pytest.approx(rewards.max() / 0.05)
-    assert "1 of 2 learners extrapolate: one believes in a discounted return of 500" in found.words("td3:slow")
+    assert "1 of 2 learners extrapolate: one predicts a discounted return of 500" in found.words("td3:slow")
     assert "--learner TD3+BC" in found.words("td3:slow")
     assert "alpha" in found.words("TD3+BC:near")
     assert "TD3+BC" not in found.words("DQN", choices=True)

@@ -1,1 +1,1 @@
-"""Readers of logs that users bring: CSV, NPZ, MATLAB and Parquet."""
+"""Readers of users' logs: text, NPZ, MATLAB and Parquet files, and Minari datasets."""

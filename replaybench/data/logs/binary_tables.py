@@ -21,7 +21,7 @@ def read_npz(path: Path) -> Table:
     """Read an archive; entries other than 1-D arrays of numbers are unusable.
 
     Raises:
-        UserError: it unpacks to too much, or columns have one name.
+        UserError: it unpacks to too many bytes, or two columns have the same name.
     """
     budget = Budget(path)
     values: list[tuple[str, Floats | str]] = []
@@ -55,10 +55,10 @@ def _read_npy(file: IO[bytes], size: int, budget: Budget) -> Floats | str:
 
 
 def read_parquet(path: Path) -> Table:
-    """Read a file: numbers as they are, null as NaN, dates as seconds after the first, durations as seconds.
+    """Read a Parquet file: null as NaN, dates as seconds after the first, durations as seconds.
 
     Raises:
-        UserError: pyarrow is missing, or the file is damaged, holds too much or two columns of one name.
+        UserError: pyarrow is missing, or the file is damaged, holds too much, or has two columns of the same name.
     """
     try:
         import pyarrow
@@ -74,7 +74,7 @@ def read_parquet(path: Path) -> Table:
             schema = file.schema_arrow
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
             rows = max(file.metadata.num_rows, sum(group.num_rows for group in groups))
-            # Facts of single columns are not asked for: pyarrow aborts the process where they are damaged.
+            # Metadata of single columns are not read: pyarrow aborts the process if they are damaged.
             budget.take(sum(max(0, group.total_byte_size) for group in groups))
             refuse_doubles(path, schema.names)
             for field in schema:

@@ -1,7 +1,7 @@
 """Recorded trajectories: columns of numbers over time, read from text, NPZ, MATLAB or Parquet files.
 
-Nothing in a log is executed or unpickled, and declared sizes are checked before memory is reserved. This file handles
-columns, sample times and gaps; each file format has a reader of its own.
+Nothing in a log is executed or unpickled, and declared sizes are checked before memory is reserved. This module handles
+columns, sample times and gaps; each file format has its own reader.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from replaybench.runtime.errors import Problems, UserError, no_such_file, unknow
 from replaybench.runtime.quantities import shown_number
 
 GAP: Final = 1.5
-"""Sample periods between two rows from which on samples are missing between them."""
+"""Time between two rows, in sample periods, above which samples between them are missing."""
 ROUNDING: Final = 0.002
-"""Relative difference up to which a measured rate may be rounded."""
+"""Largest relative change of a measured rate by rounding."""
 
 _TIMES: Final = ("time", "x_value", "t")
 _OF_TIME: Final = re.compile(r"s|sec|seconds?|ms|[µμ]s|us|ns|min|h|d")
@@ -45,7 +45,7 @@ _DAMAGE: Final = (
 _TEXT: Final = (".csv", ".tsv", ".txt", ".lvm")
 _READERS: Final[dict[str, Callable[[Path], Table]]] = {".npz": read_npz, ".mat": read_mat, ".parquet": read_parquet}
 SUFFIXES: Final = (*_TEXT, ".gz", *_READERS)
-"""Of files that may be logs."""
+"""Suffixes of files that may be logs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +53,12 @@ class Log:
     """A recording of T rows.
 
     Attributes:
-        path: the file it came from.
+        path: the file.
         columns: named float64 `[T]`; an empty cell is NaN.
-        unusable: by name, why a column of the file is not in `columns`; this matters only if the column is requested.
+        unusable: reasons why other columns of the file cannot be used, by name; requesting such a column is an error.
         time: float64 `[T]` [s], finite, or None if nothing was recorded. Where it decreases, an episode begins.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
-        kept: bool, which rows of the file were taken; None if all were.
+        kept: which rows of the file the log contains, bool; None if it contains all.
         units: the units of columns, if the titles in the file contain them.
         time_from: name of the column of times; None if there is none.
         notes: how the file was read where it is ambiguous.
@@ -82,13 +82,13 @@ class Log:
         return len(next(iter(self.columns.values())))
 
     def where(self, row: int) -> str:
-        """Return the place of a row in the file, in words."""
+        """Describe the place of a row in the file."""
         if self.lines is not None:
             return f"line {self.lines[row]}"
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
     def only(self, rows: NDArray[np.bool_], why: str) -> Log:
-        """Return the log with the rows `[T]` (bool) only, and a note why others were left out, if any were."""
+        """Return the log with only the marked `rows` (bool `[T]`); a note gives the reason `why`."""
         if rows.all():
             return self
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -123,14 +123,14 @@ class Log:
             row = int(missing.argmax())
             raise UserError(
                 f"column {name!r} is {shown_number(column[row])} at {self.where(row)} "
-                f"({such_rows(int(missing.sum()))}); mend, or leave out, what is so "
-                "(a gap in time splits the episode), or --missing drop or interpolate"
+                f"({such_rows(int(missing.sum()))}); correct or leave out such rows "
+                "(a gap in time splits the episode), or give --missing drop or interpolate"
             )
         return column
 
 
 def such_rows(count: int) -> str:
-    """Return a number of rows in words."""
+    """Format a number of rows for an error."""
     return "1 such row" if count == 1 else f"{count} such rows"
 
 
@@ -148,7 +148,7 @@ def read_log(
             `.parquet`.
         time: name of the column of sample times [s]; if not given, see `time_column`.
         timed_only: leave out rows without a time instead of refusing them.
-        reserved: names and columns with another meaning than time; see `time_column`.
+        reserved: names that do not mean time; see `time_column`.
         options: how to read text.
 
     Returns:
@@ -165,7 +165,7 @@ def read_log(
         valid = ".csv (also .tsv, .txt, .lvm, and these with .gz), .npz, .mat or .parquet"
         raise UserError(f"{path}: a log is a {valid} file, not {path.suffix.lower() or 'without suffix'!r}")
     if options is not None and options != TextOptions() and suffix not in _TEXT:
-        raise UserError(f"{path} is no text, so that --encoding, --date-format and --na mean nothing; leave them out")
+        raise UserError(f"{path} is no text file, and --encoding, --date-format and --na are for text; leave them out")
     reader = _READERS[suffix] if suffix not in _TEXT else lambda path: read_text(path, options or TextOptions())
     try:
         table = reader(path)
@@ -188,7 +188,7 @@ def read_log(
 
 
 def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
-    """Return the log with its times, without rows that repeat the one before and, if allowed, rows without a time."""
+    """Return the log with its times, without repeated rows and, if `timed_only`, without rows that have no time."""
     if contradicts(log.unit(name), "s"):
         raise UserError(f"column {name!r} is in {log.unit(name)}; give times in s, or name another column with --time")
     if timed_only and name in log.columns:
@@ -231,28 +231,28 @@ def time_column(
 
     Args:
         names: of the columns.
-        reserved: names with another meaning, such as a signal T, with or without a unit after them.
+        reserved: names with another meaning, such as a signal T; a title may add a unit to them.
         units: the units of columns, if the titles in the file contain them.
         dates: columns of dates.
     """
     taken = {name.casefold() for name in reserved}
     free = [name for name in names if not {name.casefold(), split_title(name)[0].casefold()} & taken]
-    called = []
+    candidates = []
     for name in free:
         bare, unit = split_title(name)
         unit = (units or {}).get(name, unit)
         if bare.casefold() in _TIMES and (unit is None or _OF_TIME.fullmatch(unit)):
-            called.append((_TIMES.index(bare.casefold()), bare != name, not name.islower(), name))
-    if called:
-        return min(called)[-1]
+            candidates.append((_TIMES.index(bare.casefold()), bare != name, not name.islower(), name))
+    if candidates:
+        return min(candidates)[-1]
     fields = [name for name in free if name.rpartition(".")[2].casefold() in _TIMES] or [*set(dates) & set(free)]
     return fields[0] if len(fields) == 1 else None
 
 
 def sampling_rate(time: Floats) -> float:
-    """Return the rate of increasing sample times `[T]` [s] in Hz, gaps left out; raise `UserError` if there is none.
+    """Return the rate [Hz] of increasing sample times `[T]` [s] without gaps; raise `UserError` if there is none.
 
-    It is the mean of the sample times, not the median: a clock that counts milliseconds records 60 Hz as steps of 16
+    It follows from the mean step, not the median: a clock that counts milliseconds records 60 Hz as steps of 16
     and 17 ms, and neither is the period. The median only decides which steps are gaps.
     """
     with np.errstate(over="ignore"):

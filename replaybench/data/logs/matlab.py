@@ -1,9 +1,9 @@
 """MATLAB logs: files of version 5 to 7.3, and which of their variables are columns.
 
-A vector (1×T or T×1) is a column. A matrix with T rows or T columns is one column for each of the others, named as
-MATLAB indexes it: `x(:,2)` or `x(2,:)`. The fields of a struct are `name.field`, or only `field` where the file has
-no other struct and no variable of that name. T is the length that holds the most numbers of vectors, so that a
-workspace's parameters may stay in the file; they are listed as unusable.
+A vector (1×T or T×1) is a column of the log. A matrix of T rows gives a column for each of its columns, and one of T
+columns a column for each of its rows, named as MATLAB indexes them: `x(:,2)` or `x(2,:)`. The fields of a struct are
+`name.field`, or only `field` if the file has no other struct and no variable of that name. T is the length whose
+vectors hold the most numbers in total: other variables of a workspace may stay in the file and are listed as unusable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Value: TypeAlias = "Floats | str | dict[str, Value]"
 Variables: TypeAlias = dict[str, Value]
 
 DEEPEST: Final = 8
-"""Structs within structs that are followed."""
+"""Largest depth of nested structs that is read."""
 TOO_DEEP: Final = f"it lies more than {DEEPEST} structs deep"
 CELL: Final = "it is a cell array; save each vector as a variable of its own"
 TEXT: Final = "it is text"
@@ -46,7 +46,7 @@ def an_object(name: str) -> str:
 
 
 def matrix(values: Floats) -> Floats | str:
-    """Return an array as a matrix without further axes of length 1, or the reason why it is none."""
+    """Return an array as a matrix, without its axes of length 1, or the reason why it is no matrix."""
     if not values.size:
         return EMPTY
     if values.ndim > 2:
@@ -78,9 +78,9 @@ def read_mat5(path: Path, budget: Budget) -> Variables:
         raise UserError(f"{path} is larger than {budget.left / 2**30:.3g} GiB; split it into logs")
     content = memoryview(path.read_bytes())
     reader = _Reader("<" if content[124:128].tobytes() == MAT5_MARKS[0] else ">", budget)
-    found = [reader.variable(*element) for element in reader.elements(content[_HEADER:])]
-    refuse_doubles(path, [name for name, _ in found])
-    return {name: value for name, value in found if name}  # data of objects have no name
+    variables = [reader.variable(*element) for element in reader.elements(content[_HEADER:])]
+    refuse_doubles(path, [name for name, _ in variables])
+    return {name: value for name, value in variables if name}  # data of objects have no name
 
 
 class _Reader:
@@ -90,7 +90,7 @@ class _Reader:
         self._order, self._budget = order, budget
 
     def elements(self, body: memoryview) -> Iterator[_Element]:
-        """Yield type and content of the elements in `body`, one after the other."""
+        """Yield type and content of the elements in `body`, in order."""
         at = 0
         while at + 8 <= len(body):
             kind, size = struct.unpack_from(f"{self._order}II", body, at)
@@ -163,15 +163,15 @@ class _Reader:
         fields: dict[str, Value] = {}
         for start in range(0, len(names), length):
             name, value = _text(names[start : start + length]), self.variable(*_next(parts), depth + 1)[1]
-            fields[name] = "two fields of the struct bear this name" if name in fields else value
+            fields[name] = "two fields of the struct have this name" if name in fields else value
         return fields
 
 
 def _next(parts: Iterator[_Element]) -> _Element:
-    found = next(parts, None)
-    if found is None:
+    element = next(parts, None)
+    if element is None:
         raise ValueError(_CUT)
-    return found
+    return element
 
 
 def _text(content: memoryview) -> str:
@@ -188,14 +188,14 @@ _ELSEWHERE: Final = "its numbers are not in this file; save it again, into one f
 
 def _members(group: Any, budget: Budget, depth: int) -> Variables:
     """Read the variables of a file of version 7.3, or the fields of a struct in it."""
-    found: Variables = {}
+    variables: Variables = {}
     for name in group:
         if name.startswith("#"):  # data of cells and objects
             continue
         budget.name()
         item = own_item(group, name)
-        found[printable(name)] = _ELSEWHERE if item is None else _value(item, budget, depth)
-    return found
+        variables[printable(name)] = _ELSEWHERE if item is None else _value(item, budget, depth)
+    return variables
 
 
 def _value(item: Any, budget: Budget, depth: int) -> Value:
@@ -230,14 +230,14 @@ def _class_of(item: Any) -> str:
 
 
 WIDEST: Final = 100
-"""Columns that one matrix may give; a wider one is an image or a table of something else."""
+"""Largest number of columns from one matrix; a wider one is an image or another type of table."""
 
 
 def read_mat(path: Path) -> Table:
     """Read a MATLAB file of version 5, 6, 7 or 7.3; variables that cannot be columns are unusable, with the reason.
 
     Raises:
-        UserError: it is no such file, or holds too much.
+        UserError: it is no MATLAB file of these versions, or holds too much.
     """
     with path.open("rb") as file:
         start = file.read(520)
@@ -258,7 +258,7 @@ def read_mat(path: Path) -> Table:
 
 
 def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Floats | str]]:
-    """Yield the arrays of a variable with their names; fields of a struct are `name.field`, if `bare` only `field`."""
+    """Yield the arrays of a variable with their names; fields of a struct are `name.field`, or `field` if `bare`."""
     if not isinstance(value, dict):
         yield name, value
         return
@@ -277,7 +277,7 @@ def _table(path: Path, values: list[tuple[str, Floats | str]]) -> Table:
 
 
 def _rows(values: list[Floats]) -> int:
-    """Return the number of rows T; matrices decide only if there are no vectors."""
+    """Return the number of rows T; matrices count only if there are no vectors."""
     vectors, matrices = Counter[int](), Counter[int]()
     for value in values:
         (vectors if 1 in value.shape else matrices)[max(value.shape)] += value.size

@@ -1,7 +1,7 @@
 """Minari datasets: whole episodes in a folder that other offline-learning libraries read.
 
-Minari's own storage writes. Datasets are read here as plain HDF5, in the layout of its versions 0.4 and 0.5: Minari
-would run an environment that a dataset names, and follow links to other files.
+Minari's own storage class writes datasets. This module reads them as plain HDF5, in the layout of Minari 0.4 and 0.5,
+because Minari would run an environment that a dataset names, and follow links to other files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Episode:
     """One episode of T steps.
 
     Attributes:
-        observations: `[T + 1, S]`, the last one included.
+        observations: `[T + 1, S]`, including the last one.
         actions: `[T, A]`.
         rewards: `[T]`, unscaled.
         terminations, truncations: bool `[T]`.
@@ -56,7 +56,7 @@ class Episode:
 
 
 def dataset_folder(dataset_id: str, root: Path | None = None) -> Path:
-    """Return where a dataset lies: in `root`, else in `$MINARI_DATASETS_PATH`, else in `~/.minari/datasets`.
+    """Return the folder of a dataset: in `root`, else in `$MINARI_DATASETS_PATH`, else in `~/.minari/datasets`.
 
     Raises:
         UserError: the id is malformed.
@@ -68,7 +68,7 @@ def dataset_folder(dataset_id: str, root: Path | None = None) -> Path:
 
 
 def need_minari() -> None:
-    """Raise `UserError` where the optional package is missing."""
+    """Raise `UserError` if the optional package is missing."""
     try:
         import minari  # noqa: F401
     except ImportError:
@@ -87,12 +87,12 @@ def write_dataset(
     """Write a dataset atomically, so that `minari.load_dataset` finds it.
 
     Args:
-        folder: where, from `dataset_folder`; it must not exist.
+        folder: a result of `dataset_folder`; it must not exist.
         dataset_id: its id.
-        episodes: its episodes; each is written before the next is taken.
+        episodes: its episodes; each is written before the next one is requested.
         observation_space, action_space: of a single environment.
         env_spec: how to make that environment; None if a dataset cannot describe it.
-        metadata: further entries, JSON.
+        metadata: further entries, of JSON types.
     """
     import minari
     from minari.data_collector import EpisodeBuffer
@@ -113,7 +113,7 @@ def write_dataset(
         storage.update_episodes(buffers())
         (data / _FILE).write_bytes(content.getbuffer())
         storage.update_metadata({"dataset_size": storage.get_size()})
-    for above in folder.parents[: dataset_id.count("/")]:  # namespaces are marked as Minari does when it makes one
+    for above in folder.parents[: dataset_id.count("/")]:  # mark namespaces as Minari does
         mark = above / NAMESPACE_METADATA_FILENAME
         with contextlib.suppress(FileExistsError), mark.open("x") as file:  # no link is followed
             file.write("{}")
@@ -171,7 +171,7 @@ def _episode(folder: Path, file: Any, number: int, budget: Budget) -> Episode:
             raise UserError(f"{where} has no plain numbers as {name}; only vectors of numbers are read")
         budget.take_dataset(item)
         arrays[name] = item[...]
-    if arrays["actions"].ndim == 1:  # choices out of a Discrete space
+    if arrays["actions"].ndim == 1:  # from a Discrete space
         arrays["actions"] = arrays["actions"][:, None]
     steps = len(arrays["rewards"])
     lengths = (steps + 1, steps, steps, steps, steps)

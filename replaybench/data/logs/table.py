@@ -20,7 +20,7 @@ from replaybench.runtime.provenance import available_memory
 MAX_BYTES: Final = 1 << 30
 """Maximum number of bytes of float64 numbers in a log."""
 MAX_VARIABLES: Final = 10_000
-"""Named things that one log may hold."""
+"""Maximum number of variables in a log."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +29,11 @@ class Table:
 
     Attributes:
         columns: named float64 `[T]`; an empty cell is NaN.
-        unusable: by name, why other variables of the file are not columns.
+        unusable: reasons why other variables of the file are not columns, by name.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
         dates: columns of dates, as seconds after the first.
         units: the units of columns, if the titles in the file contain them.
-        notes: how the file was read, where it could be read otherwise.
+        notes: how ambiguous content was read.
         problems: reasons for which the file cannot be used unchanged.
     """
 
@@ -55,18 +55,18 @@ class Table:
 
 
 class Budget:
-    """Counts down the bytes and variables that a file may still declare, before memory is reserved for them."""
+    """Counts the bytes (`left`) and variables that a file may still declare, before memory is reserved for them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Libraries hold a column several times while they unpack it.
-        self._most = self._bytes = min(MAX_BYTES, available_memory() // 4)
+        # Libraries hold several copies of a column while they unpack it.
+        self._most = self.left = min(MAX_BYTES, available_memory() // 4)
         self._variables = MAX_VARIABLES
 
     def take(self, size: int) -> None:
         """Reserve `size` bytes, or raise `UserError` if too few are left."""
-        self._bytes -= size
-        if self._bytes < 0:
+        self.left -= size
+        if self.left < 0:
             raise UserError(f"{self.path} holds more than {self._most / 2**30:.3g} GiB of numbers; split it into logs")
 
     def take_dataset(self, dataset: Any) -> None:
@@ -76,7 +76,7 @@ class Budget:
         """
         chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
         self.take(chunk)
-        self._bytes += chunk
+        self.left += chunk
         self.take(8 * int(dataset.size))
 
     def name(self) -> None:
@@ -84,11 +84,6 @@ class Budget:
         self._variables -= 1
         if self._variables < 0:
             raise UserError(f"{self.path} holds more than {MAX_VARIABLES} variables; save only what the log needs")
-
-    @property
-    def left(self) -> int:
-        """Number of bytes that can still be reserved."""
-        return self._bytes
 
 
 def refuse_doubles(path: Path, names: Iterable[str]) -> None:
@@ -101,7 +96,7 @@ def refuse_doubles(path: Path, names: Iterable[str]) -> None:
 
 
 def refuse_unequal(path: Path, columns: dict[str, Floats]) -> None:
-    """Raise `UserError` where two columns have different lengths."""
+    """Raise `UserError` if two columns have different lengths."""
     lengths = {len(column): name for name, column in reversed(columns.items())}
     if len(lengths) > 1:
         (a, first), (b, second) = sorted(lengths.items(), reverse=True)[:2]
@@ -130,16 +125,16 @@ _BASE: Final = re.compile(
 
 def split_title(title: str) -> tuple[str, str | None]:
     """Return a column's name and the unit in brackets, or after a slash, at the end of its title, if any."""
-    found = _TITLE.fullmatch(title.strip())
-    return (found[1], next(unit for unit in found.groups()[1:] if unit is not None)) if found else (title, None)
+    match = _TITLE.fullmatch(title.strip())
+    return (match[1], next(unit for unit in match.groups()[1:] if unit is not None)) if match else (title, None)
 
 
 def contradicts(unit: str | None, wanted: str) -> bool:
     """Return whether both units are known and differ."""
     if unit is None:
         return False
-    mine, theirs = _powers(unit), _powers(wanted)
-    return bool(mine and theirs) and mine != theirs and all(map(_BASE.fullmatch, mine))
+    own, other = _powers(unit), _powers(wanted)
+    return bool(own and other) and own != other and all(map(_BASE.fullmatch, own))
 
 
 def agrees(unit: str | None, wanted: str) -> bool:
@@ -148,13 +143,13 @@ def agrees(unit: str | None, wanted: str) -> bool:
 
 
 def _powers(unit: str) -> dict[str, int]:
-    """Return the power of each part of a unit: of m/s² 1 of m and −2 of s."""
+    """Return the power of each factor of a unit: for m/s², 1 of m and −2 of s."""
     powers = Counter[str]()
     unit = _SPELLINGS.get(unit.strip(), unit).replace("Nm", "N m").replace("µ", "μ").replace("−", "-")
     unit = unit.translate(str.maketrans("²³⁻¹", "23-1"))
     for factor in re.split(r"[\s·⋅*]+", unit):
         for place, part in enumerate(factor.split("/")):
-            found = _PART.fullmatch(part)
-            name, power = (found[1], int(found[2] or 1)) if found else (part, 1)
+            match = _PART.fullmatch(part)
+            name, power = (match[1], int(match[2] or 1)) if match else (part, 1)
             powers[_SPELLINGS.get(name, name)] += -power if place else power
     return {name: power for name, power in powers.items() if name and power}

@@ -1,6 +1,6 @@
 """Text logs: a header row of names, then numbers or dates, separated by `,`, `;` or tab.
 
-Encoding, separator, decimal mark and head are recognised. Ambiguous content is noted or refused.
+The reader detects the encoding, separator, decimal mark and header. It notes or refuses ambiguous content.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from replaybench.runtime.errors import UserError
 _EMPTY: Final = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "nil", "missing", "bad input"))
 """Texts that mean a missing number, in lower case."""
 _NO_NUMBER: Final = re.compile(r"[-–—]+|[-+]?nan\(.*\)|[-+]?1\.#(ind|qnan|snan|inf)0*|#(value|num|ref|div/0)!")
-"""Further forms of it: dashes, and what C libraries and spreadsheets print."""
+"""Further texts that mean a missing number: dashes, and what C libraries and spreadsheets print."""
 _TRUTH: Final = {"true": 1.0, "false": 0.0}
 _DOTTED: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
 """A date as day, month and year, whose order the dots show."""
@@ -48,7 +48,7 @@ class Cells:
         thousands: the mark between thousands, empty if there is none.
 
     Raises:
-    UserError: the `date_format` is invalid.
+        UserError: the `date_format` is invalid.
     """
 
     def __init__(self, text: str, delimiter: str, empty: tuple[str, ...] = (), date_format: str | None = None) -> None:
@@ -60,7 +60,7 @@ class Cells:
             datetime.strptime(datetime.now().strftime(date_format or ""), date_format or "")
         except ValueError as error:
             raise UserError(f"--date-format {date_format!r}: {error}; write it as in %d/%m/%Y %H:%M:%S") from None
-        self._written = dict[str, str]()  # a number with each of the two marks
+        self._examples = dict[str, str]()  # a number of the log with each decimal mark
         self._bad = dict[str, tuple[int, str]]()
         edge = re.escape(delimiter)
         for thousands, decimal in (".,", ",.") if self.comma else ():
@@ -100,7 +100,7 @@ class Cells:
         return "other" if re.search(r"\d\d", word) else "text"
 
     def unusable(self) -> dict[str, str]:
-        """Return, by column, why it is not numeric."""
+        """Return the reason why each unusable column is not numeric, by name."""
         return {
             name: f"{reason} ({count} such cells)" if count > 1 else reason
             for name, (count, reason) in self._bad.items()
@@ -108,14 +108,14 @@ class Cells:
 
     def notes(self) -> tuple[str, ...]:
         """Return notes about how ambiguous numbers were read."""
-        comma = self._written.get(",")
+        comma = self._examples.get(",")
         return (f"commas were taken for decimal marks ({comma}), not for thousands",) if comma else ()
 
     def problems(self) -> tuple[str, ...]:
         """Return the contradictions within columns."""
-        if len(self._written) < 2:
+        if len(self._examples) < 2:
             return ()
-        commas, points = self._written[","], self._written["."]
+        commas, points = self._examples[","], self._examples["."]
         return (f"the log has decimal commas ({commas}) and points ({points}); write one of them",)
 
     def _is_empty(self, word: str) -> bool:
@@ -132,8 +132,8 @@ class Cells:
             number = _plain(plain.replace(",", "."))
         if number is not None and line is not None:
             for mark in ",.":
-                if mark in plain and mark not in self._written:
-                    self._written[mark] = f"{word!r} in line {line}"
+                if mark in plain and mark not in self._examples:
+                    self._examples[mark] = f"{word!r} in line {line}"
         return number
 
     def _date(self, word: str) -> datetime | None:
@@ -152,7 +152,7 @@ class Cells:
 def _plain(word: str) -> float | None:
     """Return a word with a decimal point as a number; None if it is not a number."""
     if "_" in word:
-        return None  # a typing error: only Python takes 1_0 for 10
+        return None  # a typing error, which Python would read as 10
     try:
         return float(word)
     except ValueError:
@@ -160,16 +160,16 @@ def _plain(word: str) -> float | None:
 
 
 _HEAD: Final = 200
-"""Lines among which the header is looked for."""
+"""Number of first lines that are searched for the header."""
 _LISTED: Final = 3
-"""Lines of one kind of problem that are named."""
+"""Maximum number of faulty lines that a message lists."""
 _LABELS: Final = ("name", "variable", "path")
-"""What dSPACE calls the row of names."""
+"""Labels that dSPACE gives to the row of names."""
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What a user states about a text log: its encoding, the form of its dates (as of `strptime`), empty cells."""
+    """A user's statements on a text log: encoding, format of dates (as of `strptime`), and texts of empty cells."""
 
     encoding: str | None = None
     date_format: str | None = None
@@ -195,38 +195,38 @@ def read_text(path: Path, options: TextOptions) -> Table:
         listed = ", ".join(f"{name} in {unit}" for name, unit in units.items())
         notes += (f"units were read from the head: {listed}",)
     if unread := [i + 1 for i, row in rows.items() if i < header and not _is_comment(lines[i], row, len(names))]:
-        notes += (f"the header is line {header + 1}; what stands above it, as in line {unread[0]}, is not read",)
+        notes += (f"the header is line {header + 1}; lines above it, such as line {unread[0]}, are not read",)
     stream.seek(0)
     reader = csv.reader(itertools.islice(stream, data, None), delimiter=delimiter, skipinitialspace=True)
     budget, columns, places = Budget(path), [array("d") for _ in names], array("q")
-    odd, more = list[str](), 0
+    faults, unlisted = list[str](), 0
     for row in reader:
         line = data + reader.line_num
         if len(row) == len(names) - 1 and names[-1] == "Comment":  # LabVIEW omits it
             row.append("")
         if len(row) != len(names):
-            if row and len(odd) < _LISTED:
-                found = f"line {line} has {len(row)} values"
-                odd.append(f"{found}, but the header in line {header + 1} has {len(names)} names; mend the line")
+            if row and len(faults) < _LISTED:
+                values = f"line {line} has {len(row)} values"
+                faults.append(f"{values}, but the header in line {header + 1} has {len(names)} names; mend the line")
             elif row:
-                more += 1
+                unlisted += 1
             continue
         budget.take(8 * len(row))
         places.append(line)
         for name, column, cell in zip(names, columns, row, strict=True):
             column.append(cells.value(name, cell, line))
-    if more:
-        odd.append(f"{more} more lines have another number of values than the header")
+    if unlisted:
+        faults.append(f"{unlisted} more lines have another number of values than the header")
     unusable = cells.unusable()
     named = {name: np.array(column) for name, column in zip(names, columns, strict=True)}
     named = {name: column for name, column in named.items() if name and name not in unusable}
     dates = frozenset(name for name, start in cells.starts.items() if start and name in named)
-    problems = (*odd, *cells.problems())
+    problems = (*faults, *cells.problems())
     return Table(named, unusable, np.array(places), dates, units, (*notes, *cells.notes()), problems)
 
 
 def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a file, unpacked, and a note where its encoding is a guess."""
+    """Return the unpacked text of a file, and a note if its encoding was guessed."""
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         data = file.read(table.MAX_BYTES + 1)
     if len(data) > table.MAX_BYTES:
@@ -251,7 +251,7 @@ def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
 
 
 def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
-    """Return the delimiter, and by line index the cells of lines that are neither blank nor LabVIEW's own head."""
+    """Return the delimiter, and by line index the cells of lines that are neither blank nor in LabVIEW's header."""
     if lines and (stated := re.fullmatch(r'"?sep=(.)"?', lines[0].rstrip("\r\n"))):
         return stated[1], {i: _split(line, stated[1]) for i, line in enumerate(lines) if i and line.strip()}
     start = 0
@@ -286,11 +286,11 @@ def _head(
     if "number" in kinds:
         above = max((i for i in rows if i < header), default=header)
         bare = (_split(lines[above].lstrip("#%;/ "), delimiter), rows[above])
-        if above not in plain and (as_wide := [row for row in bare if len(row) == width]):  # as of numpy.savetxt
+        if above not in plain and (as_wide := [row for row in bare if len(row) == width]):  # as numpy.savetxt writes it
             names, data, header = as_wide[0], header, above
         elif kinds <= {"number", "empty"} and above == header:
-            found = f"line {header + 1} holds numbers"
-            raise UserError(f"{path} has no header row ({found}); write the column names into the first line")
+            reason = f"line {header + 1} holds numbers"
+            raise UserError(f"{path} has no header row ({reason}); write the column names into the first line")
         elif kinds <= {"number", "empty"}:
             names, data, header = rows[above], header, above
     units: Sequence[str] = ()

@@ -12,12 +12,12 @@ from replaybench.envs.bullet.engine import INTERVAL, BulletPlant, Floats, Model,
 from replaybench.runtime.elementwise import cos, sin
 
 POLE: Final = 0.6  # length of each [m]
-FASTEST: Final = 100.0  # Bullet lets no joint move faster [rad/s, m/s]
+FASTEST: Final = 100.0  # Bullet's limit on joint speeds [rad/s, m/s]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BulletInvertedDoublePendulum(BulletPlant):
-    """Two poles of 0.6 m on a cart with ±1 m of rail; ends when the tip is at 1 m or below (Roboschool)."""
+    """Two poles of 0.6 m on a cart with ±1 m of rail; a tip at 1 m or below ends the episode (Roboschool)."""
 
     start_noise: float = 0.1  # poles start within ± this [rad]
 
@@ -50,7 +50,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
         return self.start_noise * (2.0 * uniform - 1.0) * [0.0, 1.0, 1.0]
 
     def observe(self, now: Readings) -> Floats:
-        """Return physical states `[M, 9]`; the upper angle is that between the poles."""
+        """Return physical states `[M, 9]`; the upper angle is the angle between the poles."""
         (cart, lower, upper), speed = now.position.T, now.velocity.T
         pole, _ = _upper_pole(now)
         return np.stack(
@@ -59,9 +59,9 @@ class BulletInvertedDoublePendulum(BulletPlant):
         )
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 2]`, 10 and −0.01 x² − (y + 0.3 − 2)², and who fell `[M]`.
+        """Return the terms of the reward `[M, 2]`, 10 and −0.01 x² − (y + 0.3 − 2)², and which members fell `[M]`.
 
-        `x` and `y` [m] are the place of the upper pole's centre, so that upright is worth 9.36.
+        `x` and `y` [m] are the position of the upper pole's centre: the reward of upright poles is 9.36.
         """
         x, y = _upper_pole(now)
         tip = y + POLE / 2
@@ -70,7 +70,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
 
 
 def _upper_pole(now: Readings) -> tuple[Floats, Floats]:
-    """Return x and y `[M]` of the upper pole's centre [m], faster than PyBullet does."""
+    """Return x and y `[M]` of the upper pole's centre [m]; this is faster than reading them from PyBullet."""
     cart, lower, upper = now.position.T
     x = cart + POLE * (sin(lower) + sin(lower + upper) / 2)
     y = POLE * (cos(lower) + cos(lower + upper) / 2)

@@ -1,6 +1,6 @@
 """PyBullet: physics clients, the engine, and the base class of plants.
 
-A plant declares a model, a physics step, and rewards computed from the readings.
+A plant declares a model and a physics step, and computes rewards from the readings of a sample.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """One robot in its world."""
+    """A robot, its surroundings, and the joints and links that are read."""
 
     file: str  # MJCF, in the folder `mjcf` that comes with PyBullet
-    floor: bool  # whether the running track lies beneath it
+    floor: bool  # whether it stands on the running track
     gravity: float  # downwards [m/s²]
-    joints: tuple[str, ...]  # of one body; they are read, and placed at the start of an episode
+    joints: tuple[str, ...]  # of one body; they are read, and set at the start of an episode
     motors: int  # number of driven joints, counted from the first
-    placed: tuple[str, ...] = ()  # joints that are placed after those, and not read
+    placed: tuple[str, ...] = ()  # further joints that are set at the start, but not read
     parts: tuple[str, ...] = ()  # links whose positions are read, grouped by body
-    still: tuple[str, ...] = ()  # links that move in a restart only; their places come after the parts'
-    root: str = ""  # a further link, whose attitude and velocity are read as well, if any
+    still: tuple[str, ...] = ()  # links that only a restart moves; their positions follow those of the parts
+    root: str = ""  # a link whose position, attitude and velocity are read, if any
     feet: tuple[str, ...] = ()  # links of the root's body whose contacts are read
-    seen: tuple[str, ...] = ()  # links that only pictures show, in colour
+    seen: tuple[str, ...] = ()  # further links that pictures show in colour
     camera: tuple[float, float, float] = (3.0, 0.0, -20.0)  # distance [m], yaw and pitch [deg] of pictures
     look_at: tuple[float, ...] = ()  # middle of pictures [m]; the root if empty
 
@@ -58,7 +58,7 @@ class Model:
 
 
 class Readings:
-    """Rows of readings `[M, R]` by name; the attributes are views, float64."""
+    """Rows of readings `[M, R]`; the attributes are views of their parts, float64."""
 
     def __init__(self, model: Model, rows: Floats) -> None:
         joints, parts, feet = len(model.joints), len(model.parts + model.still), len(model.feet)
@@ -76,7 +76,7 @@ class Readings:
 
 PIXELS: Final = 480
 
-# Roboschool's settings, as PyBullet's port of it has them.
+# Settings of Roboschool, from its port to PyBullet.
 _SOLVER_ITERATIONS: Final = 5
 _CONTACT_ERP: Final = 0.9
 _FLOOR_FRICTION: Final = 0.8
@@ -87,7 +87,7 @@ _COLOURS: Final = ((0.30, 0.45, 0.69, 1.0), (0.87, 0.52, 0.32, 1.0), (0.33, 0.66
 
 @functools.cache
 def pybullet() -> Any:
-    """Return the library, imported without the line about its build that it writes to the error stream."""
+    """Import and return PyBullet, without the line about its build that it writes to the error stream."""
     sys.stderr.flush()
     try:
         kept = os.dup(2)
@@ -120,7 +120,7 @@ def model_files(model: Model) -> list[Path]:
 
 
 class World:
-    """A robot, its floor and its physics client."""
+    """A robot and its floor in a physics client."""
 
     def __init__(self, model: Model) -> None:
         self._bullet = bullet = pybullet()
@@ -138,13 +138,13 @@ class World:
         self._restarted: int = self._call(bullet.saveState)
 
     def pace(self, interval: float, substeps: int) -> None:
-        """Let a step take `interval` seconds, in equal physics steps."""
+        """Set the duration of a step to `interval` seconds, in `substeps` equal physics steps."""
         self._call(self._bullet.setPhysicsEngineParameter, fixedTimeStep=interval, numSubSteps=substeps)
 
     def restart(self, positions: Sequence[float]) -> None:
-        """Bring everything to rest as it was loaded, the joints at `positions`.
+        """Restore the loaded state at rest, then set the joints to `positions`.
 
-        PyBullet's saved state includes contacts and the solver's start: an episode equals that of a fresh client.
+        PyBullet's saved state includes contacts and the solver's start, so that an episode equals one in a new client.
         """
         self._call(self._bullet.restoreState, self._restarted)
         for (body, joint), position in zip(self._placed, positions, strict=True):
@@ -152,7 +152,7 @@ class World:
         self._still_places = self._places(self._still)
 
     def step(self, torques: Sequence[float]) -> None:
-        """Advance under constant torques (forces, of sliders)."""
+        """Advance by one step under constant torques (forces for sliders)."""
         bullet, client = self._bullet, self.client
         bullet.setJointMotorControlArray(
             self._body, self._motors, bullet.TORQUE_CONTROL, forces=torques, physicsClientId=client
@@ -160,10 +160,10 @@ class World:
         bullet.stepSimulation(client)
 
     def read(self, *, touching: bool = True) -> list[float]:
-        """Return the readings `[R]` of one instant: links are recomputed, because else they lag a physics step.
+        """Return the current readings `[R]`; links are recomputed, because they would lag by a physics step.
 
         Args:
-            touching: False for no contacts; until its next step, PyBullet returns those before a restart.
+            touching: False to read no contacts; after a restart, PyBullet returns the old ones until the next step.
         """
         bullet, client, feet = self._bullet, self.client, self._feet
         joints = bullet.getJointStates(self._body, self._joints, client)
@@ -221,7 +221,7 @@ class World:
             for number in range(self._call(bullet.getNumJoints, body)):
                 info = self._call(bullet.getJointInfo, body, number)
                 joints[info[1].decode()] = links[info[12].decode()] = body, number
-                # Loaded joints have brakes: a position control of no force takes them off.
+                # Loaded joints have brakes; position control without force removes them.
                 self._call(bullet.setJointMotorControl2, body, number, bullet.POSITION_CONTROL, force=0.0)
         self._placed = [joints[name] for name in (*model.joints, *model.placed)]
         ((self._body, self._joints),) = _by_body(joints[name] for name in model.joints)
@@ -236,7 +236,7 @@ class World:
         self._feet = {links[name][1]: place for place, name in enumerate(model.feet)}
 
     def _paint(self) -> None:
-        """Give the links colours, without which a robot is grey; for the first picture only."""
+        """Colour the links, which are grey at first; later calls do nothing."""
         for place, (body, link) in enumerate(self._grey):
             self._call(self._bullet.changeVisualShape, body, link, rgbaColor=_COLOURS[place % len(_COLOURS)])
         self._grey = []
@@ -263,7 +263,7 @@ class World:
 
 
 def _by_body(found: Iterable[tuple[int, int]]) -> list[tuple[int, list[int]]]:
-    """Return for each body, in their order, the numbers of its joints or links, so that one call reads them all."""
+    """Group joints or links by body, in order, so that one call reads all those of a body."""
     return [
         (body, [number for _, number in of_body]) for body, of_body in itertools.groupby(found, operator.itemgetter(0))
     ]
@@ -272,8 +272,8 @@ def _by_body(found: Iterable[tuple[int, int]]) -> list[tuple[int, list[int]]]:
 def pace(step: float, count: int) -> float:
     """Return the time [s] of `count` physics steps, rounded up until its `count`-th part is exact.
 
-    Bullet divides the time by the number of steps and carries the rounding error over to the next call: now and then
-    that would be a step too few or too many.
+    Bullet divides the time by the number of steps and carries the rounding error over to the next call, which would
+    sometimes take a step too few or too many.
     """
     interval = step * count
     while Fraction(interval) != count * Fraction(interval / count):
@@ -282,11 +282,11 @@ def pace(step: float, count: int) -> float:
 
 
 class BulletEngine(Engine):
-    """Members with a physics client each.
+    """The engine of a `BulletPlant`, with a physics client for each member.
 
-    Bullet's solver starts from its last solution, and no saved file of PyBullet holds all of that. A state is therefore
-    the joints' start positions and the actions since then: repeating them leads to the same state, bit for bit, and
-    takes as long as the longest running episode did. `plant` is a `BulletPlant`.
+    Bullet's solver starts from its last solution, which PyBullet's saved files do not hold completely. A saved state is
+    therefore the joints' start positions and the actions since then. Repeating them gives the same state, bit for bit,
+    and takes as long as the longest running episode.
     """
 
     def __init__(self, plant: Any, num_envs: int, frequency: float) -> None:
@@ -300,7 +300,7 @@ class BulletEngine(Engine):
         self._now, self._before = (Readings(plant.model, np.zeros((num_envs, plant.model.width))) for _ in range(2))
         self._start = np.zeros((num_envs, len(plant.model.joints + plant.model.placed)))
         self._terms = np.zeros((num_envs, len(plant.terms)))
-        self._elapsed = np.full(num_envs, -1)  # steps since the start of the episode; -1: none has started
+        self._elapsed = np.full(num_envs, -1)  # steps since the start of the episode; -1 before the first
         self._actions = np.zeros((num_envs, plant.steps_per_episode(frequency), len(plant.action_names)))
         self._middle, self._half = plant.action_range()
         super().__init__(num_envs, len(plant.state_names), frequency)
@@ -318,7 +318,7 @@ class BulletEngine(Engine):
         self._actions[moving, self._elapsed[moving]] = action[moving]
         self._elapsed[moving] += 1
         self._move(action, running)
-        with np.errstate(invalid="ignore", over="ignore"):  # of a simulation that has blown up
+        with np.errstate(invalid="ignore", over="ignore"):  # of a diverging simulation
             terms, ended = self.plant.reward(self._before, self._now, (action - self._middle) / self._half)
             observed = self.plant.observe(self._now)
         self._terms[:] = 0.0
@@ -369,12 +369,12 @@ def _close(worlds: list[World]) -> None:
 
 
 INTERVAL: Final = 0.0165
-"""Roboschool's control interval [s]; its measure of progress is per this time at every rate."""
+"""Roboschool's control interval [s]; progress is measured per this time at every control rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BulletPlant(FixedStepPlant):
-    """A task in PyBullet; a subclass declares what to load, and the rewards of the readings.
+    """A task in PyBullet; a subclass declares a model, and computes observations and rewards from readings.
 
     The physics step is 0.0165 s / `substeps`.
     """
@@ -383,14 +383,14 @@ class BulletPlant(FixedStepPlant):
 
     model: ClassVar[Model]
     terms: ClassVar[tuple[str, ...]]
-    """Names of the terms of the reward in the infos."""
+    """Names of the terms of the reward, which are infos."""
 
     frequency = 1.0 / INTERVAL
     update_every = 100
     reference_episodes = 5
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the joints' positions at the start of episodes `[n, J]`, from as many draws in [0, 1)."""
+        """Return the joints' positions `[n, J]` at the start of episodes from uniform draws in [0, 1), `[n, J]`."""
         raise NotImplementedError
 
     def observe(self, now: Readings) -> Floats:
@@ -398,7 +398,7 @@ class BulletPlant(FixedStepPlant):
         raise NotImplementedError
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, K]` and whether the task has ended for good `[M]`.
+        """Return the terms of the reward `[M, K]` and whether the new state is terminal `[M]`.
 
         Args:
             before, now: readings of the previous sample and of this one.

@@ -21,9 +21,9 @@ STUCK: Final = -0.1  # while the elbow is at an end of its range
 
 @dataclass(frozen=True, kw_only=True)
 class BulletReacher(BulletPlant):
-    """Two links of 0.1 m without gravity; never ends before its 150 samples (Roboschool).
+    """Two links of 0.1 m without gravity; no state is terminal, and an episode has 150 samples (Roboschool).
 
-    The shoulder's angle θ is observed by its sine and cosine; PyBullet's port has those of 1 − 2 θ instead.
+    Observations contain sine and cosine of the shoulder's angle θ, where PyBullet's port has those of 1 − 2 θ.
     """
 
     target_range: float = 0.27  # the target is within ± this of the shoulder, along x and y [m]
@@ -69,7 +69,7 @@ class BulletReacher(BulletPlant):
         return np.stack([*states, speed[1]], axis=1)
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 3]`; the task never ends.
+        """Return the terms of the reward `[M, 3]`; no state is terminal.
 
         `100 (d − d′) − 0.1 Σ|a ω/10| − 0.01 Σ|a| − 0.1 s`: `d` and `d′` [m] the tip's distances from the target before
         and after; normalised torques `a`, joint speeds `ω` [rad/s]; `s` is 1 while the elbow is within 1 % of an end of

@@ -32,27 +32,27 @@ _GENERAL: Final = (  # name, unit, scale
 
 @dataclass(frozen=True, kw_only=True)
 class Walker(BulletPlant):
-    """Base class of the four: a subclass gives tables and `alive`.
+    """Base class of the four walkers: a subclass declares tables and `alive`.
 
-    Observed are the height above that at the start, the bearing of the flag, the velocity in the frame turned by the
-    yaw, roll and pitch, each joint's angle relative to its range and its speed, and which feet touch the floor: all
-    clipped to ±5. Contacts are those of the current sample, not of the one before as in Roboschool.
+    Observations are the height relative to the start, the bearing of the flag, the velocity in axes that turn with the
+    yaw, roll and pitch, each joint's angle relative to its range and its speed, and which feet touch the floor. All are
+    clipped to ±5. Contacts are those of the current sample, not of the previous one as in Roboschool.
     """
 
     substeps: float = 4.0
     start_noise: float = 0.1  # joints start within ± this [rad]
-    place: str = "links"  # a walker's place is the mean of all "links", as in Roboschool, or of "bodies" alone
+    place: str = "links"  # progress is measured at the mean of all "links", as in Roboschool, or of the "bodies"
 
     file: ClassVar[str]
     joints: ClassVar[dict[str, tuple[float, float, float]]]
     """Lower and upper end [rad] of each joint's range, and its greatest torque [N m]."""
     links: ClassVar[tuple[str, ...]]
-    """The bodies without the torso."""
+    """The bodies except the torso."""
     helpers: ClassVar[tuple[str, ...]]
-    """Links without mass that Bullet puts between the bodies, one for each degree of freedom but the last."""
+    """Massless links that Bullet inserts between bodies, one for each degree of freedom except the last."""
     feet: ClassVar[tuple[str, ...]]
     start_height: ClassVar[float]
-    """Of the torso [m]."""
+    """Height of the torso at the start [m]."""
 
     terms = ("alive", "progress", "electricity", "joints_at_limit", "feet_collision")
     episode_seconds = 1000 * INTERVAL
@@ -111,9 +111,9 @@ class Walker(BulletPlant):
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the terms of the reward `[M, 5]` and which members have fallen `[M]`.
 
-        `±1 + (d − d′)/0.0165 − 2 mean|a q̇/10| − 0.1 mean a² − 0.2 n − c`: alive or not; `d` and `d′` [m] the
-        distances from the flag before and after; normalised torques `a`, joint speeds `q̇` [rad/s]; `n` joints at an
-        end of their range; `c` feet that touch anything but the floor.
+        They sum to `±1 + (d − d′)/0.0165 − 2 mean|a q̇/10| − 0.1 mean a² − 0.2 n − c`, +1 while alive. `d` and `d′` [m]
+        are the distances from the flag before and after, `a` normalised torques and `q̇` joint speeds [rad/s]. `n`
+        joints are at an end of their range, and `c` feet touch anything but the floor.
         """
         alive = self.alive(now)
         count = len(self.joints)
@@ -134,13 +134,13 @@ class Walker(BulletPlant):
         return terms, ~alive
 
     def alive(self, now: Readings) -> NDArray[np.bool_]:
-        """Return which members are still up `[M]`."""
+        """Return which members have not fallen `[M]`."""
         upright: NDArray[np.bool_] = (now.root[:, 2] > 0.8) & (np.abs(now.attitude[:, 1]) < 1.0)
         return upright
 
 
 def _middle(now: Readings, parts: int) -> tuple[Floats, Floats]:
-    """Return x and y `[M]` of the mean place of the torso and the first `parts` [m].
+    """Return x and y `[M]` of the mean position of the torso and the first `parts` [m].
 
     Roboschool (`load_robot_joints`, `calc_state`) counts every link, helpers included.
     """
@@ -161,7 +161,7 @@ def _helpers(*numbers: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class BulletHopper(Walker):
-    """One leg; falls when the torso is below 0.8 m or leans by 1 rad (Roboschool)."""
+    """One leg; it falls if the torso is below 0.8 m or leans by 1 rad (Roboschool)."""
 
     name = "BulletHopper"
     file = "hopper.xml"
@@ -178,7 +178,7 @@ class BulletHopper(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletWalker2d(Walker):
-    """Two legs in a plane; falls as the hopper does (Roboschool)."""
+    """Two legs in a plane; it falls under the same conditions as the hopper (Roboschool)."""
 
     name = "BulletWalker2d"
     file = "walker2d.xml"
@@ -198,7 +198,7 @@ class BulletWalker2d(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletHalfCheetah(Walker):
-    """A running animal in a plane; ends when it leans by 1 rad or a shin or thigh touches the floor (Roboschool)."""
+    """Half a cheetah in a plane; it falls if it leans by 1 rad or a shin or thigh touches the floor (Roboschool)."""
 
     name = "BulletHalfCheetah"
     file = "half_cheetah.xml"
@@ -224,7 +224,7 @@ class BulletHalfCheetah(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletAnt(Walker):
-    """Four legs; ends when the torso, of radius 0.25 m, is at 0.26 m or below (Roboschool)."""
+    """Four legs; it falls if the torso, of radius 0.25 m, is at 0.26 m or below (Roboschool)."""
 
     name = "BulletAnt"
     file = "ant.xml"

@@ -1,6 +1,7 @@
-"""The drafting task: an ellipse keeps its place in the wake of a cylinder with little actuation.
+"""The drafting task: an ellipse has to keep its place in the wake of a cylinder with little actuation.
 
-A tabulated vortex wake and a Navier–Stokes solver move the water; box, start, reward, units and sensors are common.
+The flow is a tabulated vortex wake or a Navier–Stokes solution; both have the same box, start, reward, units and
+sensors.
 """
 
 from __future__ import annotations
@@ -52,24 +53,23 @@ class Drafting(Plant):
     `a = (f_x, f_y, τ)`, |a| ≤ 2, is held for a sample and puts the force `(f_x, f_y) F₀` and the torque `τ τ₀` on the
     ellipse; by default F₀ = 0.25 ρU²D and τ₀ = F₀ D/2. Each step costs `‖a‖²` times the length of the sample [T], which
     is the paper's reward at the default rate of one action per T. When the centre leaves the box, the task ends with
-    −100 in place of that step's cost. The ellipse starts at rest, behind a wake of random phase, which it cannot
-    observe.
+    −100 in place of that step's cost. The ellipse starts at rest, in a wake of random phase, which it cannot observe.
 
-    The two tabulated wakes differ in the forces on the ellipse (`replaybench.envs.flow.wake`). `*_spread` are the
-    largest logarithms of random factors on these for each episode, 0.2 for up to 22 % more or 18 % less; `phase_noise`
-    makes the street irregular, and `reading_noise` stands for the influence of the boundary layer on the sensors.
-    Policies learned with them in the free wake carry over to the Navier–Stokes solver.
+    The two tabulated wakes differ in the forces on the ellipse (`replaybench.envs.flow.wake`). Each episode draws
+    random factors on flow and forces; `*_spread` are the largest logarithms of the factors, 0.2 for up to 22 % more or
+    18 % less. `phase_noise` makes the vortex street irregular, and `reading_noise` models the influence of the boundary
+    layer on the sensors. Policies learned with them in the free wake also work in the Navier–Stokes solver.
     """
 
     fidelity: str = "wake"  # "wake", "free-wake": tabulated vortices; "navier-stokes": the flow itself
     action_unit: str = "default"  # "paper": force in ρU²D, torque in ρU²D²
     revision: str = "paper"  # "january": the shorter box and wider start angles of the authors' code of January 2019
     cells: float = 16.0  # grid cells per D of the Navier–Stokes solver
-    strength_spread: float = 0.0  # of the tabulated wake's cross-stream motion
-    period_spread: float = 0.0  # of the time in which it drifts past
-    load_spread: float = 0.0  # of inertias, forces and what sensors show of the slip, each by itself
+    strength_spread: float = 0.0  # of the cross-stream flow of the tabulated wake
+    period_spread: float = 0.0  # of the period of shedding
+    load_spread: float = 0.0  # of inertias, forces and sensor gains, each by its own factor
     phase_noise: float = 0.0  # standard deviation of the random phase change per T [periods]
-    reading_noise: float = 0.0  # standard deviation of what sensors read by chance [U]
+    reading_noise: float = 0.0  # standard deviation of the noise on sensor readings [U]
 
     name = "Drafting"
     state_names = (
@@ -120,7 +120,7 @@ class Drafting(Plant):
 
     @property
     def box(self) -> tuple[float, float, float]:
-        """Bounds of the ellipse's centre: lowest x, highest x, highest |y|. [D]"""
+        """Bounds of the ellipse's centre: lowest x, highest x, largest |y|. [D]"""
         return 1.0, _REVISIONS[self.revision][0], 1.0
 
     @property
@@ -130,12 +130,12 @@ class Drafting(Plant):
 
     @property
     def start_range(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-        """Middle of the start's x, y [D] and θ [rad], and their largest deviations."""
+        """Middle of the initial x, y [D] and θ [rad], and their largest deviations from it."""
         return (2.0, 0.0, 0.0), (0.5, 0.5, _REVISIONS[self.revision][1])
 
     @property
     def spreads(self) -> dict[str, float]:
-        """Largest logarithms of the factors on an episode's laws, by the field of `laws.Laws`."""
+        """Largest logarithms of the factors on an episode's laws, by field of `wake.Laws`."""
         loads = dict.fromkeys(FELT, self.load_spread)
         return {"strength": self.strength_spread, "period": self.period_spread, **loads}
 
@@ -162,20 +162,20 @@ class Drafting(Plant):
 
 @kernel
 def half_turn(angle: float) -> float:
-    """Return an ellipse's angle [rad] brought into [−π/2, π/2): turned by π it is the same."""
+    """Return an ellipse's angle [rad] wrapped into [−π/2, π/2): turning it by π changes nothing."""
     return 0.5 * wrap_angle(2.0 * angle)
 
 
 @kernel
 def outside(x: float, y: float, box: tuple[float, float, float]) -> bool:
-    """Return whether a centre (x, y) [D] is outside the box; true for NaN."""
+    """Return whether a centre (x, y) [D] is outside the box; True for NaN."""
     inside: bool = x >= box[0] and x <= box[1] and abs(y) <= box[2]
     return not inside
 
 
 @kernel
 def step_reward(actuation: float, left: bool, sample: float) -> float:
-    """Return the reward of a step with `actuation` ‖a‖², a sample [T] long, in which the box was left or not."""
+    """Return the reward of a step of length `sample` [T] with `actuation` ‖a‖²; `left`: the ellipse left the box."""
     return LEAVING_REWARD if left else -actuation * sample
 
 
@@ -193,7 +193,7 @@ _BODY, _ACTION = "#26323f", "#e08a00"
 
 
 class FlowPicture(Picture):
-    """Pictures of 640 × 320 pixels with the bounds `Drafting.box`."""
+    """A picture of 640 × 320 pixels: flow, bodies, last action and the bounds `Drafting.box`."""
 
     def __init__(self, box: tuple[float, float, float]) -> None:
         super().__init__(*PIXELS)
@@ -228,10 +228,10 @@ class FlowPicture(Picture):
         """Return the image uint8 `[320, 640, 3]`.
 
         Args:
-            vorticity: at points evenly spaced over `extent`, `[rows, columns]`, the row of lowest y first [U/D].
-            extent: lowest and highest x, lowest and highest y that it covers [D].
+            vorticity: values [U/D] at points evenly spaced over `extent`, `[rows, columns]`, lowest y first.
+            extent: lowest and highest x, lowest and highest y of the values [D].
             pose: x, y [D] and θ [rad] of the ellipse, `[3]`.
-            action: the last action `[3]`, in its units.
+            action: the last action `[3]`.
         """
         self._water.set_data(vorticity)
         self._water.set_extent(extent)
@@ -256,7 +256,7 @@ class DraftingEngine(Engine):
     """Base class of the engines of M ellipses.
 
     Attributes:
-        applied: float64 `[M, 3]`, the last action, in its units.
+        applied: float64 `[M, 3]`, the last action.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
@@ -266,10 +266,10 @@ class DraftingEngine(Engine):
         self._picture: FlowPicture | None = None
 
     def infos(self) -> dict[str, NDArray[Any]]:
-        """Return `actuation`, the ‖a‖² of the last step, and `left`, whether it left the box."""
+        """Return `actuation`, ‖a‖² of the last step, and `left`, whether the ellipse left the box in it."""
         return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
 
     def picture(self) -> FlowPicture:
-        """Return the drawing, made on first use."""
+        """Return the drawing, which is created on first use."""
         self._picture = self._picture or FlowPicture(self.plant.box)
         return self._picture

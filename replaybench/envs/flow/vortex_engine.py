@@ -14,16 +14,16 @@ from replaybench.runtime.function_hash import content_hash
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
 
-GAUSS: Final = 0.2887  # where the chord feels the flow, on both sides of the centre [D]
+GAUSS: Final = 0.2887  # distance from the centre of the two points of the chord where the flow acts [D]
 MUNK: Final = 0.754  # potential-flow moment, π (a² − b²) [ρD²]
-NEAR_EDGE, NEAR_WIDTH, NEAR_SPREAD = 2.25, 0.08, 0.7  # where a body closes the gap behind the cylinder [D]
+NEAR_EDGE, NEAR_WIDTH, NEAR_SPREAD = 2.25, 0.08, 0.7  # region where a body closes the gap behind the cylinder [D]
 
 MAX_SUBSTEP: Final = 0.05  # longest Runge–Kutta step [T]
 STATES: Final = 8
-"""x, y [D], θ [rad], velocity x, velocity y [U], Ω [U/D], coupling κ, phase of the wake."""
+"""Length of a state: x, y [D], θ [rad], velocity x and y [U], Ω [U/D], coupling κ, phase of the wake."""
 
 Rates = tuple[float, float, float]
-"""Accelerations along x and y [U/T] and of turning [U/(D T)]."""
+"""Accelerations along x and y [U/T], and angular acceleration [U/(D T)]."""
 
 
 @kernel
@@ -32,7 +32,7 @@ def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, fl
 
     Args:
         along, across: velocity of the ellipse relative to the water, along ξ and η [U].
-        spin: its angular velocity relative to the water's [U/D].
+        spin: angular velocity relative to that of the water [U/D].
     """
     tiny = 1e-24  # keeps the angle of attack defined at rest
     speed = math.sqrt(along * along + across * across + tiny)
@@ -50,7 +50,7 @@ def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, fl
 def respond(
     law: Any, along: float, across: float, omega: float, force_along: float, force_across: float
 ) -> tuple[float, float]:
-    """Return the acceleration along ξ and η in axes that do not turn: forces, and added mass that turns with the body.
+    """Return the acceleration along ξ and η in axes that do not turn, with added mass that turns with the body.
 
     Args:
         along, across: velocity relative to the water [U].
@@ -66,7 +66,7 @@ def respond(
 
 @kernel
 def settled_coupling(law: Any, x: float, y: float, cosine: float) -> float:
-    """Return the κ that shedding comes to with the ellipse held at (x, y), the cosine being that of its angle."""
+    """Return the final coupling κ of shedding if the ellipse is held at (x, y) at an angle with this `cosine`."""
     height = (y * (1.0 / NEAR_SPREAD)) ** 2
     near = 2.0 * math.exp(-height * height) / (1.0 + math.exp((x - NEAR_EDGE) * (2.0 / NEAR_WIDTH)))
     settled: float = 1.0 - law.always_weaker - law.near_weaker * near * abs(cosine)
@@ -78,7 +78,7 @@ def accelerations(
     law: Any, x: float, y: float, cosine: float, sine: float, u: float, v: float, omega: float, coupling: float,
     phase: float, fx: float, fy: float, torque: float, table: NDArray[np.float32],
 ) -> Rates:  # fmt: skip
-    """Return how an ellipse's motion changes under an outer force [ρU²D] and torque [ρU²D²].
+    """Return the accelerations of an ellipse under an external force [ρU²D] and torque [ρU²D²].
 
     `dV/dt = s Du/Dt + (m + m_i)⁻¹ F` in body axes, with the water's velocity and acceleration averaged over the chord;
     s is `law.carried`.
@@ -113,8 +113,8 @@ def move(
     The coupling relaxes, `κ̇ = (κ* − κ)/T_s`, while the ellipse moves.
 
     Args:
-        box: where its centre must stay; it stops at the first step that ends outside.
-        seconds: length of all `substeps` together [T].
+        box: bounds of its centre; it stops after the first step that ends outside.
+        seconds: total length of all `substeps` [T].
 
     Returns:
         Whether it has left the box.
@@ -134,7 +134,7 @@ def move(
         xm, ym = x + half * u, y + half * v
         cm, sm = _turned(cosine, sine, half * omega)
         um, vm, om = u + half * a, v + half * b, omega + half * c
-        # The rate in the middle of the step before is near enough to bring κ to the middle of this one.
+        # The rate in the middle of the step before is accurate enough to advance κ to the middle of this one.
         km = coupling + half * relaxing
         a, b, c = accelerations(law, xm, ym, cm, sm, um, vm, om, km, middle, fx, fy, torque, table)
         relaxing = (settled_coupling(law, xm, ym, cm) - km) * pace
@@ -153,7 +153,7 @@ def move(
 
 @kernel
 def _turned(cosine: float, sine: float, angle: float) -> tuple[float, float]:
-    """Return cosine and sine of an angle [rad] more, by a series where that is exact to rounding, which is quicker."""
+    """Return cosine and sine after turning by an angle [rad]; small angles use a series, which is fast and exact."""
     if abs(angle) < 0.25:
         q = angle * angle
         c = 1.0 - q * (1 / 30) * (1.0 - q * (1 / 56) * (1.0 - q * (1 / 90)))
@@ -175,7 +175,7 @@ def _turn_on(phase: float, part: float) -> float:
 def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], observed: NDArray[np.float64]) -> None:
     """Write the observation `[14]` of an ellipse in `state` `[STATES]`.
 
-    It has the ellipse's position, angle and rates, and the water's velocity relative to each of four sensors.
+    It consists of the ellipse's position, angle and velocities, and the water's velocity relative to four sensors.
     """
     theta, omega = state[2], state[5]
     observed[0], observed[1], observed[2] = state[0], state[1], half_turn(theta)
@@ -197,8 +197,8 @@ class VortexWake(DraftingEngine):
     """M ellipses in M tabulated wakes.
 
     Attributes:
-        state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], and hidden coupling κ and phase of the wake.
-        laws: of dtype `LAWS`, `[M]`, of each ellipse in this episode.
+        state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], and the hidden coupling κ and wake phase.
+        laws: of dtype `LAWS`, `[M]`, the laws of each ellipse in its episode.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
@@ -244,7 +244,7 @@ class VortexWake(DraftingEngine):
         return {"state": self.state, "laws": laws, "applied": self.applied}
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return a picture uint8 `[320, 640, 3]` of a member in a street that nothing weakens."""
+        """Return a picture uint8 `[320, 640, 3]` of a member; the drawn vortices are not weakened by the ellipse."""
         columns, rows = np.linspace(VIEW[0], VIEW[1], 211), np.linspace(VIEW[2], VIEW[3], 106)
         water = vorticity(columns, rows, float(self.state[member, 7]))
         return self.picture().frame(water, VIEW, self.state[member, :3], self.applied[member])

@@ -1,8 +1,8 @@
 """The vortex wake of the D-section cylinder at Re = 400: model, table over one period, and variations.
 
-Both are fitted to the Navier–Stokes solver at Re = 400: `HELD` to an ellipse that is held or drifts slowly, `FREE` to
-the motion of a free ellipse within an action. Policies learned with `HELD` fail in the solver within ten actions; with
-`FREE`, in disturbed episodes, they last (`benchmarks/flow/flow_transfer.py`).
+Two sets of laws are fitted to the Navier–Stokes solver at Re = 400: `HELD` to an ellipse that is held or drifts slowly,
+`FREE` to the motion of a free ellipse during an action. In the solver, policies learned with `HELD` fail within ten
+actions; those learned with `FREE` in disturbed episodes do not (`benchmarks/flow/flow_transfer.py`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from replaybench.runtime.streams import Stream
 
 PERIOD: Final = 4.90  # of shedding [T]; the Strouhal number is 0.204
-VORTICES: Final = 20  # the newest ones
+VORTICES: Final = 20  # number of vortices, the newest ones
 SHED_AT: Final = 0.227  # where vortices appear [D]
-SHED_SPEED: Final = 0.02  # their drift at first [U]
-DRIFT_SPEED: Final = 0.60  # and at last [U]
-DRIFT_LENGTH: Final = 0.587  # over which it grows [D]
-ROW_FIRST: Final = 0.169  # |y| of a row far upstream [D]
+SHED_SPEED: Final = 0.02  # their initial drift [U]
+DRIFT_SPEED: Final = 0.60  # their final drift [U]
+DRIFT_LENGTH: Final = 0.587  # distance over which the drift grows [D]
+ROW_FIRST: Final = 0.169  # |y| of a vortex row far upstream [D]
 ROW_LAST: Final = 0.904  # and far downstream [D]
 ROW_CENTER: Final = 2.10  # [D]
 ROW_WIDTH: Final = 1.08  # [D]
@@ -39,7 +39,7 @@ CIRCULATION: Final = 3.90  # of a grown vortex [U D]
 GROWTH_TIME: Final = 2.51  # [T]
 CORE: Final = 0.291  # radius of a new vortex [D]
 DIFFUSION: Final = 4.0 / 400.0  # of the squared core radius: 4 ν [U D]
-SOURCE: Final = 0.624  # flow out of the cylinder's place [U D]
+SOURCE: Final = 0.624  # source at the cylinder's position [U D]
 SOURCE_CORE: Final = 0.1  # squared radius over which it is spread [D²]
 
 Field = tuple[float, float, float, float]
@@ -48,14 +48,14 @@ Field = tuple[float, float, float, float]
 
 @kernel
 def vortex(number: int, phase: float) -> tuple[float, ...]:
-    """Return the vortex that was shed as the `number`-th before `phase` in [0, 1): where it is, and how it changes.
+    """Return the state of the `number`-th vortex that was shed before `phase` in [0, 1), and its rates of change.
 
     Returns:
         x, y [D], circulation [U D], squared core radius [D²], and the rates of x, y and circulation.
     """
     half = math.floor(2.0 * phase)
     age = PERIOD * (phase - 0.5 * half + 0.5 * number)
-    sign = 1.0 if (number + half) % 2 == 0 else -1.0  # counter-clockwise vortices are shed from below
+    sign = 1.0 if (number + half) % 2 == 0 else -1.0  # vortices from below turn counter-clockwise
     grown = SHED_SPEED * math.exp(DRIFT_SPEED * age / DRIFT_LENGTH)
     sum_of_speeds = DRIFT_SPEED - SHED_SPEED + grown
     x = SHED_AT + DRIFT_LENGTH * math.log(sum_of_speeds / DRIFT_SPEED)
@@ -72,7 +72,7 @@ def vortex(number: int, phase: float) -> tuple[float, ...]:
 
 @kernel
 def street(phase: float) -> NDArray[np.float64]:
-    """Return all vortices at `phase`, `[VORTICES, 7]`, each as `vortex` does."""
+    """Return all vortices at `phase`, `[VORTICES, 7]`, with the columns of `vortex`."""
     rows = np.empty((VORTICES, 7))
     for number in range(VORTICES):
         x, y, circulation, core, x_rate, y_rate, circulation_rate = vortex(number, phase)
@@ -83,10 +83,10 @@ def street(phase: float) -> NDArray[np.float64]:
 
 @kernel
 def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
-    """Return the velocity and the material acceleration at (x, y) of what `street` returned, without a table.
+    """Return velocity and material acceleration at (x, y) for the vortices from `street`, without a table.
 
-    A vortex turns by `Γ/2π g`, `g = (1 − e^{−r²/c})/r²` with the squared core radius c. The acceleration is
-    `∂u/∂t + (u·∇)u`, every term of it in closed form.
+    A vortex turns the water at the rate `Γ/2π g`, `g = (1 − e^{−r²/c})/r²` with the squared core radius c. The
+    acceleration is `∂u/∂t + (u·∇)u`, with every term in closed form.
     """
     reach = x * x + y * y + SOURCE_CORE
     strength = SOURCE / (2.0 * math.pi)
@@ -144,7 +144,7 @@ _SHEET: Final = _ROW * NODES  # from a phase to the next
 
 @kernel
 def fill_table(table: NDArray[np.float32]) -> None:
-    """Write the flow of all phases at all nodes."""
+    """Write the flow at all phases and nodes."""
     for p in range(PHASES):
         vortices = street(p / PHASES)
         for i in range(NODES):
@@ -156,7 +156,7 @@ def fill_table(table: NDArray[np.float32]) -> None:
 
 @functools.cache
 def wake_table() -> NDArray[np.float32]:
-    """Return the flow over one period, float32, flat: by phase, x, y and the four quantities; read-only, made once."""
+    """Return the flow over one period, a flat read-only float32 array by phase, x, y and four quantities; cached."""
     table = np.empty(PHASES * _SHEET, np.float32)
     fill_table(table)
     table.flags.writeable = False
@@ -167,10 +167,10 @@ def wake_table() -> NDArray[np.float32]:
 def _blend(
     _context: Any, table: Any, early: Any, late: Any, w00: Any, w01: Any, w10: Any, w11: Any, lateness: Any
 ) -> Any:
-    """Sum four corners of a cell, from two phases: their weights, and the share of the later phase.
+    """Interpolate between four corners of a cell with weights `w…`, and between two phases with the share `lateness`.
 
-    `early` and `late` are places of the cells' first corners in the flat table. Returns the four quantities, and by how
-    much u and v change from the earlier phase to the later.
+    `early` and `late` are indices of the cell's first corner in the flat table at both phases. Return the four
+    quantities, and the changes of u and v from the earlier to the later phase.
     """
     double = types.float64
     signature = types.UniTuple(double, _LANES + 2)(table, types.intp, types.intp, *(double,) * 5)
@@ -215,13 +215,13 @@ def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_
     """Return the flow at (x, y) and `phase` in [0, 1), linear between the nodes of `wake_table`, constant beyond.
 
     Args:
-        extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s. The accelerations in the table hold for `PERIOD`. This
-            much times the change of velocity with the phase is added to them.
+        extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s. The table's accelerations are those for `PERIOD`; this
+            rate times the derivative of velocity by phase is added to them.
     """
     across = min(max((x - LEFT_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
     up = min(max((y - LOWER_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
     along = phase * PHASES
-    # Clipped once more as integers: a position that is NaN must not become an address.
+    # Integers are clipped, too, because NaN must not become an address.
     i, j = min(max(int(across), 0), NODES - 2), min(max(int(up), 0), NODES - 2)
     p = min(max(int(along), 0), PHASES - 1)
     later = p + 1 if p + 1 < PHASES else 0
@@ -229,7 +229,7 @@ def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_
     w11 = fx * fy
     w10, w01 = fx - w11, fy - w11
     place = i * _ROW + j * _LANES
-    blended: Any = _blend  # as Numba sees it
+    blended: Any = _blend  # Numba's view of it
     u, v, a, b, u_change, v_change = blended(
         table, p * _SHEET + place, later * _SHEET + place, 1.0 - fx - w01, w01, w10, w11, ft
     )
@@ -237,31 +237,31 @@ def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_
 
 
 class Laws(NamedTuple):
-    """Constants in body axes: ξ along the chord, η normal to it; units of D, U and the water's density ρ.
+    """Constants of the forces on the ellipse in body axes: ξ along the chord, η normal to it; units D, U and density ρ.
 
-    Kernels take them as records of `LAWS`, one for each member.
+    Kernels get them as records of `LAWS`, one for each member.
     """
 
     inertia_along: float  # mass and added mass along ξ [ρD²]
     inertia_across: float  # along η [ρD²]
-    inertia_turning: float  # moment of inertia, with what the water adds [ρD⁴]
-    turning_lift: float  # arm of the angle of attack that turning makes [D]
-    normal_linear: float  # normal force, in sines of the angle of attack
+    inertia_turning: float  # moment of inertia and added inertia [ρD⁴]
+    turning_lift: float  # arm by which turning changes the angle of attack [D]
+    normal_linear: float  # normal force, linear and cubic in the sine of the angle of attack
     normal_cubic: float
-    cross_drag: float  # normal force by slip across the chord [ρUD]
+    cross_drag: float  # normal force per slip across the chord [ρUD]
     skin_friction: float
-    munk_bluff: float  # share of the potential-flow moment that separated flow leaves, broadside
-    munk_slender: float  # and what edge-on adds
+    munk_bluff: float  # share of the potential-flow moment in separated flow, broadside
+    munk_slender: float  # and in addition edge-on
     turning_drag: float
-    carried: float  # share of the water's acceleration, averaged over the chord, that carries the ellipse
-    always_weaker: float  # by how much a body in the wake weakens shedding
-    near_weaker: float  # and twice this much where it closes the gap
-    strength: float  # factor on the street's cross-stream motion
+    carried: float  # share of the water's mean acceleration over the chord that accelerates the ellipse
+    always_weaker: float  # relative weakening of shedding by a body in the wake
+    near_weaker: float  # and additionally twice this where it closes the gap
+    strength: float  # factor on the cross-stream flow of the vortex street
     period: float  # of shedding [T]
-    ends_along: float  # share of the slip that the sensors at the ends show, along ξ
-    ends_across: float  # along η
-    sides_along: float  # that the sensors at the sides show, along ξ
-    sides_across: float  # along η
+    ends_along: float  # gain of the sensors at the ends for slip along ξ
+    ends_across: float  # for slip along η
+    sides_along: float  # gain of the sensors at the sides for slip along ξ
+    sides_across: float  # for slip along η
 
 
 LAWS: Final = np.dtype([(name, np.float64) for name in Laws._fields])
@@ -283,20 +283,20 @@ FELT: Final = (
     *("skin_friction", "munk_bluff", "munk_slender", "turning_drag", "carried"),
     *("ends_along", "ends_across", "sides_along", "sides_across"),
 )
-"""The laws that `load_spread` spreads, each by a factor of its own."""
+"""The laws that `load_spread` varies, each by its own factor."""
 
 
 def records(laws: Laws, count: int) -> NDArray[np.void]:
-    """Return the same laws for `count` members, `[count]` of dtype `LAWS`."""
+    """Return an array `[count]` of dtype `LAWS`, with the same laws for every member."""
     return np.full(count, np.array(tuple(laws), LAWS))
 
 
 def vary(
     records: NDArray[np.void], laws: Laws, spreads: Mapping[str, float], draws: Stream, chosen: NDArray[np.bool_]
 ) -> None:
-    """Multiply the middle values `laws` of chosen members by e^(±spread), uniform in the logarithm.
+    """Set the laws of chosen members to `laws` times random factors e^s, s uniform in ±spread.
 
-    `records` `[M]` are changed in place. Only fields of positive spread draw.
+    `records` `[M]` are changed in place. Only fields with a positive spread are drawn.
     """
     names = [name for name, spread in spreads.items() if spread > 0.0]
     if names:

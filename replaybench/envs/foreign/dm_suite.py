@@ -1,7 +1,7 @@
 """dm_control tasks as plants, in the form of ACER's experiments (Wang et al. 2017, appendix E.1).
 
-Models, rewards and starts are dm_control's, which publishes its authors' later form of these tasks: its rewards lie in
-[0, 1], and falling ends no episode. Each task's docstring lists the differences from the paper.
+Models, rewards and initial states are those of dm_control, a later form of these tasks by the same authors. Its rewards
+are in [0, 1], and falling does not end an episode. Each task's docstring lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS: Final = 500
 class SuitePlant(FixedStepPlant):
     """Base class of the tasks; a subclass names a task of dm_control's suite and its observations in order.
 
-    The rate decides how long an action is held, not how long the episode lasts.
+    The control rate decides how long an action is held; the episode lasts equally long at every rate.
     """
 
     task: ClassVar[tuple[str, str]]
@@ -49,12 +49,12 @@ class SuitePlant(FixedStepPlant):
 class SuiteMember:
     """A task of dm_control with its physics, which holds each action for `substeps` physics steps.
 
-    Its `Environment`, of fixed time limit and rate, is not used.
+    dm_control's `Environment` is not used, because its time limit and rate are fixed.
     """
 
     def __init__(self, plant: SuitePlant, substeps: int = 1) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it looks for a display, which nothing here needs
+            warnings.simplefilter("ignore")  # it searches for a display, which is not needed here
             from dm_control import suite
             from dm_control.rl import control
         self._invalid: type[Exception] = control.PhysicsError
@@ -70,7 +70,7 @@ class SuiteMember:
         return self._observed
 
     def advance(self, action: Vector) -> Step:
-        """Advance by one sample; a simulation that has blown up ends the episode in its last state, with reward 0."""
+        """Advance by one sample; a diverging simulation truncates the episode in its last state, with reward 0."""
         task, physics = self._task, self._physics
         try:
             task.before_step(action, physics)
@@ -118,9 +118,9 @@ _HUMANOID_MOTORS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class AcerCartpole(SuitePlant):
-    """Swing a pole up on a cart; rewarded only while upright in the middle of the track.
+    """Swing a pole up on a cart; the reward is positive only while it is upright in the middle of the track.
 
-    The pole starts hanging, up to small noise, where the paper's starts at any angle; the middle is ±0.25 m, not ±0.05.
+    The pole starts hanging, with small noise, and not at any angle as in the paper. The middle is ±0.25 m, not ±0.05.
     """
 
     name = "AcerCartpole"
@@ -137,7 +137,7 @@ class AcerCartpole(SuitePlant):
 
 @dataclass(frozen=True, kw_only=True)
 class AcerCheetah(SuitePlant):
-    """Run; the reward is the speed up to 10 m/s, in tenths. The paper's has no bound, and adds a cost of control."""
+    """Run; the reward is a tenth of the speed up to 10 m/s. The paper has no such bound, and a cost of control."""
 
     name = "AcerCheetah"
     task = ("cheetah", "run")
@@ -152,7 +152,7 @@ class AcerCheetah(SuitePlant):
 
 @dataclass(frozen=True, kw_only=True)
 class AcerFish(SuitePlant):
-    """Swim to a target, upright; rewarded near it, where the paper's reward falls with the distance."""
+    """Swim upright to a target. The reward is positive near the target; in the paper it falls with the distance."""
 
     name = "AcerFish"
     task = ("fish", "swim")
@@ -167,9 +167,9 @@ class AcerFish(SuitePlant):
 
 @dataclass(frozen=True, kw_only=True)
 class AcerWalker(SuitePlant):
-    """Walk as fast as possible without falling: the suite's `run`, rewarded linearly in speed up to 8 m/s.
+    """Walk as fast as possible: the suite's task `run`, with a reward that is linear in speed up to 8 m/s.
 
-    It starts in any pose and may get up again; the paper's ends when it falls, and has a cost of control.
+    The walker starts in any pose and may get up again. In the paper, falling ends the episode, and control has a cost.
     """
 
     name = "AcerWalker"
@@ -185,7 +185,7 @@ class AcerWalker(SuitePlant):
 
 @dataclass(frozen=True, kw_only=True)
 class AcerHumanoid(SuitePlant):
-    """Stand up from any pose on the ground, and stay there with little effort; 67 observations, the paper has 94."""
+    """Stand up from any pose on the ground, and stand with little effort; 67 observations, 94 in the paper."""
 
     name = "AcerHumanoid"
     task = ("humanoid", "stand")

@@ -1,7 +1,7 @@
-"""The engine of simulators that can only be started and stepped, one for each member.
+"""The engine for simulators that can only be started and stepped, one for each member.
 
-A member's state is the seed of its episode and its actions since. Restoring it repeats them, which is exact wherever
-equal seeds and actions give equal episodes.
+The saved state of a member is the seed of its episode and its actions so far. Restoring it repeats them, which is exact
+if equal seeds and actions give equal episodes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Simulator(Protocol):
     """One member's simulator."""
 
     def restart(self, seed: int) -> Vector:
-        """Begin the episode of a seed, 0 ≤ seed < 2³², and return the observed state `[S]`."""
+        """Start an episode with a seed, 0 ≤ seed < 2³², and return the observed state `[S]`."""
 
     def advance(self, action: Vector) -> Step:
         """Advance by one sample under the physical action `[A]`."""
@@ -43,13 +43,13 @@ class Simulator(Protocol):
 
 
 class StepwiseEngine(Engine):
-    """The engine of plants whose members each have a simulator, which is stepped in Python.
+    """The engine of plants whose members have a simulator each, which is stepped in Python.
 
-    A simulator's state cannot be copied. It is restored by restarting the episode with its seed and repeating the
+    A simulator's state cannot be copied. To restore it, the engine restarts the episode with its seed and repeats the
     actions.
 
     Args:
-        simulators: one of each member.
+        simulators: one for each member.
         states, actions: numbers of states S and of actions A.
         steps: largest number of samples in an episode.
         frequency: samples per second [Hz].

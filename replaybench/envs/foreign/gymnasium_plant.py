@@ -1,7 +1,7 @@
 """Gymnasium tasks as plants: `gymnasium:HalfCheetah-v5`.
 
-Observations must be flat vectors of numbers, actions bounded vectors, or one or more choices. The task's own time limit
-is the plant's episode.
+Observations must be flat vectors of numbers. Actions must be bounded vectors or discrete choices. The task's time limit
+is the length of the plant's episodes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TO_BOUND: Final = (
     "register it with bounds, as in additional_wrappers=(TransformAction.wrapper_spec("
     "func=lambda action: action, action_space=Box(-1, 1, (1,))),) for one action"
 )
-"""How to bound actions: Gymnasium's ClipAction and RescaleAction do not."""
+"""How to bound actions; Gymnasium's ClipAction and RescaleAction cannot do that."""
 
 LARGEST_SEEN: Final = 1e6
 """Unbounded observations are clipped to this, so that the observation space is finite."""
@@ -50,8 +50,8 @@ Floats = tuple[float, ...]
 class GymnasiumPlant(Plant):
     """A task of Gymnasium; `plant_of` makes a subclass for each id.
 
-    Observations with finite bounds and actions are normalised to [-1, 1] by their bounds; choices are spread over it in
-    their order. The control rate follows from the task's time step, else from its frame rate, else it is 1 Hz.
+    Observations with finite bounds, and actions, are normalised by their bounds to [-1, 1]. Discrete choices are evenly
+    spaced there. The control rate follows from the task's time step, else from its frame rate, else it is 1 Hz.
     """
 
     spec: ClassVar[EnvSpec]
@@ -81,14 +81,14 @@ class GymnasiumPlant(Plant):
 
 
 def plant_of(name: str) -> type[GymnasiumPlant]:
-    """Return the plant class of a task, the same for the same name and unchanged file.
+    """Return the plant class of a task; equal names with an unchanged file give the same class.
 
     Args:
-        name: `gymnasium:Name-v0`, with a namespace `gymnasium:space/Name-v0` where it has one, or
-            `gymnasium:module:Name-v0` and `gymnasium:path/to/file.py:Name-v0` to import what registers it first.
+        name: `gymnasium:Name-v0`, or `gymnasium:space/Name-v0` for a task in a namespace. In
+            `gymnasium:module:Name-v0` and `gymnasium:path/to/file.py:Name-v0`, the module or file registers the task.
 
     Raises:
-        UserError: there is no such task, it cannot be made, or it cannot be controlled as a plant.
+        UserError: there is no such task, it cannot be made, or its spaces are not supported.
     """
     path = located(Path(name.partition(":")[2].rpartition(":")[0]))
     return _plant_of(name, path.read_bytes() if path.suffix == ".py" and path.is_file() else b"")
@@ -96,7 +96,7 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
 
 @cache
 def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
-    """Make the class; `_content` is only a key of the cache."""
+    """Make the class; `_content`, that of the user's file, is only a key of the cache."""
     spec = _spec(name)
     env = _make(name, spec)
     try:
@@ -158,7 +158,7 @@ class _Member:
             raise UserError(f"{self._task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
 
     def _checked(self, method: str, seen: Vector) -> Vector:
-        """Check the size; NaN makes the following rewards NaN, so that the run counts as failed."""
+        """Check the size of an observation; after a NaN in it, rewards are NaN, so that the run counts as failed."""
         if seen.size != self._states:
             declared = f"its observation_space declares {self._states}"
             raise UserError(f"{self._task}: {method} returns an observation of size {seen.size}; {declared}")
@@ -175,7 +175,7 @@ def _spec(name: str) -> EnvSpec:
         import_module(module, "plant", name)
     if identifier in gymnasium.registry:
         return gymnasium.registry[identifier]
-    # The error offers other versions of that task, else the nearest ids, else how to find one.
+    # The error suggests other versions of that task, else the nearest ids, else how to find one.
     known = {other.casefold(): other for other in gymnasium.registry if not other.startswith("replaybench/")}
     wanted = identifier.casefold()
     versions = [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted.rpartition("-v")[0]]
@@ -194,13 +194,13 @@ def _make(name: str, spec: EnvSpec) -> Environment:
         with quiet():
             return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
     except Exception as error:
-        # Any error of a task's constructor, most often because a simulator is missing.
+        # A task's constructor may raise any error, usually because a simulator is missing.
         reason = f"{type(error).__name__}: {_first_line(error)}{_needed(spec, error)}"
         raise UserError(f"{name} cannot be made: {reason}") from error
 
 
 def _needed(spec: EnvSpec, error: Exception) -> str:
-    """Return the remedy: how to bound actions, or the command that installs missing parts of Gymnasium."""
+    """Return a remedy: how to bound actions, or how to install a missing extra of Gymnasium; else ""."""
     if isinstance(error, ValueError | AssertionError) and "RescaleAction" in [w.name for w in spec.additional_wrappers]:
         return f"; RescaleAction takes bounded actions: {TO_BOUND}"
     module = str(spec.entry_point).partition(":")[0].split(".")
@@ -218,7 +218,7 @@ def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _as_text(value: Any) -> str:
-    """Return a value as text that is the same in every process and folder: functions and classes by name."""
+    """Return a value as text that is equal in every process and folder: functions and classes by name."""
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__qualname__))
     return repr(value)
@@ -241,7 +241,7 @@ class ActionRange(NamedTuple):
     choices: tuple[int, ...] = ()
 
     def nothing(self) -> Floats:
-        """Return the action nearest to 0; of choices the middle one, the lower of two."""
+        """Return the action nearest to 0; for choices the middle one, of two the lower."""
         if self.choices:
             return tuple(low + (count - 1) // 2 for low, count in zip(self.low, self.choices, strict=True))
         return tuple(min(max(0.0, low), high) for low, high in zip(self.low, self.high, strict=True))
@@ -272,7 +272,7 @@ def _choices(name: str, start: NDArray[Any], counts: NDArray[Any]) -> ActionRang
 
 
 def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
-    """Return the function that turns a physical action `[A]` into one of the task's own type, within its bounds."""
+    """Return a function that converts a physical action `[A]` to the task's own type and bounds."""
     dtype: Any = space.dtype
     if isinstance(space, Discrete):
         return lambda action: dtype.type(np.rint(action[0]))
@@ -280,7 +280,7 @@ def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
         return lambda action: np.rint(action).astype(dtype)
     assert isinstance(space, Box)
     low, high = space.low, space.high
-    # Rounding must not take an action out of the task's own bounds.
+    # Rounding must not move an action out of the task's bounds.
     return lambda action: np.clip(action.astype(dtype), low, high)
 
 

@@ -1,6 +1,6 @@
 """Plants whose simulator is a Python function that steps one member.
 
-Nothing is compiled; for equations `replaybench.envs.ode.plant` is far faster.
+Nothing is compiled. If the plant has differential equations, `replaybench.envs.ode.plant` is far faster.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from replaybench.runtime.user_file import reason
 class PythonPlant(Plant):
     """Base class of plants with a `step` in Python; a subclass is a frozen dataclass of parameters.
 
-    It also declares `initial_state`, physical. `step` must depend on the state alone, and draw no random numbers.
+    It also declares `initial_state` in physical units. `step` must depend on its arguments only, without randomness.
     """
 
     initial_state: ClassVar[tuple[float, ...]]
@@ -49,7 +49,7 @@ class PythonPlant(Plant):
             dt: length of the sample [s].
 
         Returns:
-            The next state `[S]`, the reward of the step, and whether the episode ends there for good.
+            The next state `[S]`, the reward of the step, and whether the next state is terminal.
         """
         raise NotImplementedError
 
@@ -65,10 +65,10 @@ class PythonPlant(Plant):
         return OneByOne(self, num_envs, frequency)
 
     def made_of(self) -> str:
-        """Return the content of the plant's file, and the versions of its imports.
+        """Return a description of the content of the plant's file, and of its imports.
 
         Raises:
-            UserError: the plant is in no file, and its functions refer to something without known content.
+            UserError: the plant is in no file, and its functions refer to an object of unknown content.
         """
         content = f"saturates: {self.saturates}; {made_of(type(self))}"
         for part in in_no_file(type(self)):
@@ -94,7 +94,7 @@ class PythonPlant(Plant):
 
 
 class OneByOne(Engine):
-    """Members that a plant's Python function steps one after the other."""
+    """The engine of `PythonPlant`, which steps its members one after the other."""
 
     def __init__(self, plant: PythonPlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
@@ -112,7 +112,7 @@ class OneByOne(Engine):
 
 
 def started(plant: PythonPlant, uniform: Vector) -> Vector:
-    """Return a plant's start for the draws `[S]`; raise `UserError` with file and line if it fails."""
+    """Return the result of a plant's `start`; raise `UserError` with file and line if it fails."""
     try:
         x = np.asarray(plant.start(uniform.copy()), np.float64)
     except Exception as error:
@@ -121,7 +121,7 @@ def started(plant: PythonPlant, uniform: Vector) -> Vector:
 
 
 def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
-    """Return a plant's step from `x` `[S]` under `u` `[A]`; raise `UserError` with file and line if it fails."""
+    """Return the result of a plant's `step`; raise `UserError` with file and line if it fails."""
     try:
         after, reward, terminated = plant.step(x.copy(), u.copy(), dt)
         after, reward, terminated = np.asarray(after, np.float64), float(reward), bool(terminated)
@@ -150,7 +150,7 @@ _REFUSED: Final = (NumbaError, UnsupportedBytecodeError)
 
 
 def try_out(plant: Plant, name: str) -> None:
-    """Call a user's functions once as plain Python, with the middle action, then compile equations.
+    """Call the functions of a user's plant once as plain Python, with the middle action, then compile its equations.
 
     Raises:
         UserError: a function fails, returns a wrong value, or cannot be compiled.
@@ -167,7 +167,7 @@ def try_out(plant: Plant, name: str) -> None:
     path = Path(name.rpartition(":")[0])
     try:
         wrong = try_functions(plant)
-    except _REFUSED as error:  # of what they call, which is compiled
+    except _REFUSED as error:  # from compiled functions that they call
         raise UserError(f"plant {name}: {_refused(plant, path, error)}") from error
     except Exception as error:
         raise UserError(f"plant {name} fails at its initial state: {reason(error, path)}") from error
@@ -180,7 +180,7 @@ def try_out(plant: Plant, name: str) -> None:
 
 
 def _refused(plant: OdePlant, path: Path, error: Exception) -> str:
-    """Return which function Numba does not compile, and where."""
+    """Return a message with the function that Numba does not compile, its line and the reason."""
     x, u, p = np.array(plant.initial_state, np.float64), np.array(plant.action_range()[0]), plant.params()
     given: tuple[tuple[Any, ...], ...] = (x, u, p), (x, u, x, 0, p), (x.copy(), p), (x, 0, p)
     for function, arguments in zip(rk4.FUNCTIONS, given, strict=True):
@@ -194,7 +194,7 @@ def _refused(plant: OdePlant, path: Path, error: Exception) -> str:
 
 
 def _not_compiled(function: FunctionType, message: str) -> str:
-    """Return the plain Python in Numba's complaint `message` that a user's functions refer to, with a remedy; or ""."""
+    """Return which uncompiled function or class Numba's `message` is about, with a remedy; "" if it is about none."""
     waiting, seen = [function], {function}
     while waiting:
         reached = inspect.getclosurevars(waiting.pop())
@@ -221,13 +221,13 @@ def _plain(name: str, value: FunctionType | type) -> str:
 
 
 def _message(error: Exception, path: Path) -> str:
-    """Return the informative line of a Numba error, and the line of the user's file."""
+    """Return the informative line of a Numba error, after the line number in the user's file."""
     lines = [line.strip() for line in str(error).splitlines()]
     words = next((line for line in lines if line and not line.startswith(("Failed in", "During"))), "no message")
     return f"{_line(error, path)}{words}"
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Return the line of the user's file in a Numba error, with a colon; empty if it names none."""
+    """Return the line number in the user's file from a Numba error, with a colon; "" if there is none."""
     places = re.findall(rf'{re.escape(path.name)}"?, line (\d+)', str(error))
     return f"line {places[-1]}: " if places else ""

@@ -14,10 +14,10 @@ from replaybench.runtime.configuration import HERTZ, NOISE, STEPS
 from replaybench.runtime.errors import UserError, shown, unknown
 
 Role = Literal["training", "evaluation"]
-"""The noise streams of a population."""
+"""Which random streams a population uses."""
 
 NanActions = Literal["raise", "fail"]
-"""The response to a NaN action."""
+"""The response to a NaN action: an error, or failure of the member."""
 
 
 def check_population(
@@ -59,7 +59,7 @@ def check_seed(seed: int) -> int:
 
 
 def whole_steps(plant: str, seconds: float, frequency: float) -> int:
-    """Return the samples in an episode of `seconds`; raise `UserError` if that is not a whole number."""
+    """Return the number of samples in an episode of `seconds`; raise `UserError` if it is not whole."""
     HERTZ.check(frequency, "frequency")
     exact = seconds * frequency
     STEPS.check(max(1.0, exact), f"an episode of {plant}, {seconds:g} s at {frequency:g} Hz,")
@@ -74,10 +74,10 @@ def whole_steps(plant: str, seconds: float, frequency: float) -> int:
 
 
 def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -> int:
-    """Return the physics steps of `seconds` in a sample at `frequency` [Hz], of `episode` in an episode.
+    """Return the number of physics steps of length `seconds` in a sample at `frequency` [Hz].
 
     Raises:
-        UserError: the number is not whole, or does not divide the episode.
+        UserError: the number is not whole, or does not divide the number of steps in an `episode`.
     """
     HERTZ.check(frequency, "frequency")
     exact = 1.0 / (frequency * seconds)
@@ -107,7 +107,7 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool
 
 
 class Domain(NamedTuple):
-    """A set of valid values: its description, a test, and an example."""
+    """A set of valid values: its description in words, a test, and an example."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -144,7 +144,7 @@ DOMAINS: Final[dict[str, Domain]] = {
     "discount": SHARE,
     "update_every": WHOLE,
 }
-"""Valid values of each declaration; those of states and of actions are tuples."""
+"""Valid values of each declaration; declarations of states and of actions are tuples of them."""
 
 
 def check_scalar(plant: Any, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Engines: the methods that step the members of a population, and the number of threads they use."""
+"""The interface of engines, which step the members of a population, and their number of threads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ VARIABLE: Final = "REPLAYBENCH_THREADS"
 
 
 def thread_count() -> int:
-    """Return the threads of a simulator's engine, from `REPLAYBENCH_THREADS`; 1 if it is not set.
+    """Return the number of threads of a simulator's engine: `REPLAYBENCH_THREADS`, or 1 if that is not set.
 
     Results do not depend on it. Sweeps use every core without threads; threads speed up a single population.
 
     Raises:
-        UserError: it is not a whole number of 1 or more.
+        UserError: the variable is not a whole number of 1 or more.
     """
     text = os.environ.get(VARIABLE, "1").strip()
     if not (text.isascii() and text.isdigit() and int(text) > 0):
@@ -38,13 +38,13 @@ class Engine(ABC):
         frequency: samples per second [Hz].
 
     Attributes:
-        observed: float64 `[M, S]`, physical and exact.
+        observed: float64 `[M, S]`, in physical units and without noise.
         reward: float64 `[M]`, unscaled, of the last step.
-        terminated: bool `[M]`, whether that step ended the task for good.
+        terminated: bool `[M]`, whether that step reached a terminal state.
         truncated: bool `[M]`, whether it ended the episode for a reason other than the plant's time limit.
-        event: int64 `[M]`, bits for events in the last step.
+        event: int64 `[M]`, the events in the last step as bits.
         draws: the members' random streams for randomness within an episode; the population sets and saves them.
-        frequency: as given.
+        frequency: samples per second [Hz].
     """
 
     draws: Stream
@@ -61,8 +61,8 @@ class Engine(ABC):
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         """Start an episode of the chosen members `[M]` and write their `observed`.
 
-        Random numbers come from the chosen members' streams only (`draws.uniform(count, chosen)`); the other members
-        stay as they are, bit for bit.
+        Draw random numbers from the chosen members' streams only (`draws.uniform(count, chosen)`); do not change the
+        other members.
         """
 
     @abstractmethod
@@ -70,15 +70,15 @@ class Engine(ABC):
         """Advance the running members `[M]` by one sample under the physical `action` `[M, A]`.
 
         Write their rows of `observed`, `reward` and `terminated`, and of `event` and `truncated` if these are not 0. On
-        entry `reward`, `event` and `truncated` are 0; the other members' rows and state stay as they are.
+        entry `reward`, `event` and `truncated` are 0. Do not change the other members' rows and state.
         """
 
     def changing(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays `[M, ...]` that change as members move, besides `observed` and `terminated`, by name."""
+        """Return all arrays `[M, ...]` that change during an episode, except `observed` and `terminated`, by name."""
         return {}
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of all state besides `observed` and `terminated`, arrays `[M, ...]` by name."""
+        """Return copies of the complete state except `observed` and `terminated`, arrays `[M, ...]` by name."""
         return {name: array.copy() for name, array in self.changing().items()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -87,7 +87,7 @@ class Engine(ABC):
             array[:] = state[name]
 
     def infos(self) -> dict[str, NDArray[Any]]:
-        """Return further facts of the last step, such as the terms of the reward, fresh arrays `[M, ...]` by name."""
+        """Return further results of the last step, such as the terms of the reward, new arrays `[M, ...]` by name."""
         return {}
 
     def frame(self, member: int) -> NDArray[np.uint8] | None:

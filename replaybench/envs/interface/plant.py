@@ -1,7 +1,7 @@
 """The plant interface: signals with units and ranges, episode length, reference, drawing.
 
-An engine (`replaybench.envs.interface.engine`) moves the members; `replaybench.envs.population` adds noise and
-sampling. Plants given by differential equations derive from `replaybench.envs.ode.plant`.
+An engine (`replaybench.envs.interface.engine`) steps the members; `replaybench.envs.population` adds noise and time
+limits. Plants with differential equations derive from `replaybench.envs.ode.plant`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Plant:
 
     Everything else is declared: a class attribute without annotation, or a property if it depends on the parameters.
     Declarations are in physical units. A state is normalised as `(x - center) / scale`, an action linearly from
-    `[low, high]` to [-1, 1]. A "state" contains the observable quantities without noise; the engine may have further
+    `[low, high]` to [-1, 1]. A "state" contains the observable quantities without noise; the engine may have hidden
     ones.
     """
 
@@ -86,29 +86,29 @@ class Plant:
 
     action_choices: ClassVar[tuple[int, ...]] = ()
     """Number of values of each action, evenly spaced from `action_low` to `action_high`; empty: continuous actions.
-    The plant gets the choice nearest to the noisy action, the lower of two."""
+    The plant gets the choice nearest to the noisy action; of two equally near ones, the lower."""
 
     positive: ClassVar[tuple[str, ...]] = ()
     """Parameters that must be positive."""
 
     episode_seconds: ClassVar[float] = 4.0
-    """Length of an episode, which is then truncated. [s]"""
+    """Time after which an episode is truncated. [s]"""
     frequency: ClassVar[float] = 50.0
     """Default control rate. [Hz]"""
     reward_scale: ClassVar[float] = 1.0
-    """Factor on the reward for learners; every report has the unscaled reward."""
+    """Factor on the reward for learners; reports always show the unscaled reward."""
     discount: ClassVar[float] = 0.95
     """Learners' discount factor γ per sample at the rate `frequency`."""
     changed: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    """Declarations that a study replaced: the discount, if any."""
+    """Declarations that a study has replaced; only the discount can be."""
     update_every: ClassVar[int] = 0
     """Default number of steps between update phases; 0: after each episode."""
     episode_metric: ClassVar[EpisodeMetric] = "mean reward"
     reference_episodes: ClassVar[int] = 1000
-    """Episodes over which the scores of simple controllers are averaged."""
+    """Number of episodes over which the scores of reference controllers are averaged."""
     saturates: ClassVar[bool] = True
-    """Whether true states are clipped to `observation_limit`, and NaN becomes 0, before noise is added. This is for
-    simulators that may blow up."""
+    """Whether true states are clipped to `observation_limit`, and NaN becomes 0, before noise is added: for simulators
+    that may diverge."""
 
     @property
     def periodic(self) -> tuple[bool, ...]:
@@ -117,7 +117,7 @@ class Plant:
 
     @property
     def zero_action(self) -> tuple[float, ...]:
-        """The action of doing nothing."""
+        """The physical action of zero control."""
         return (0.0,) * len(self.action_low)
 
     @property
@@ -126,15 +126,15 @@ class Plant:
         return (10.0,) * len(self.state_names)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return the engine of `num_envs` members, sampled at `frequency` [Hz]."""
+        """Return an engine of `num_envs` members at a control rate `frequency` [Hz]."""
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a digest of the plant's code, on which its behaviour depends, as on declarations and parameters."""
+        """Return a text that identifies the code on which the plant's behaviour depends, for the fingerprint."""
         raise NotImplementedError
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the samples in an episode; raise `UserError` if the plant cannot be sampled at `frequency` [Hz]."""
+        """Return the number of samples in an episode; raise `UserError` if the plant does not support a rate [Hz]."""
         return whole_steps(self.name, self.episode_seconds, frequency)
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ class Plant:
         """Return this class with another discount; raise `UserError` unless that is a number from 0 to 1."""
         if not SHARE.fits(discount):
             raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
-        same: Any = cls  # mypy takes no type of types for hashable
+        same: Any = cls  # for mypy, a `type[Self]` is not hashable
         return cls if discount == cls.discount else _with_discount(same, float(discount))
 
     def settings(self) -> dict[str, Parameter]:
@@ -167,7 +167,7 @@ class Plant:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
-        """Return normalised states `[..., S]` of physical ones."""
+        """Return physical states `[..., S]` normalised."""
         normalised: NDArray[np.float64] = (np.asarray(state, np.float64) - self.state_center) / self.state_scale
         return normalised
 
@@ -193,7 +193,7 @@ class Plant:
         return physical
 
     def is_choice(self, action: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether normalised actions `[..., A]` are choices of the plant; continuous actions all are."""
+        """Return whether normalised actions `[..., A]` are choices of the plant; True if actions are continuous."""
         rounded = self.normalise_action(self.denormalise_action(action))
         return np.isclose(rounded, action, rtol=0.0, atol=1e-6) | (not self.action_choices)
 
@@ -204,7 +204,7 @@ class Plant:
         return ", ".join(values if count <= 6 else [*values[:3], "…", values[-1]])
 
     def action_range(self) -> tuple[Vector, Vector]:
-        """Return the middle and the half width, each `[A]`, of the physical action range."""
+        """Return the middle and half the width of the physical action range, `[A]` each."""
         low, high = np.array(self.action_low, np.float64), np.array(self.action_high, np.float64)
         return (high + low) / 2, (high - low) / 2
 
@@ -231,7 +231,7 @@ class Plant:
         return total if self.episode_metric == "return" else total / steps
 
     def fingerprint(self) -> str:
-        """Return a hex digest of all that decides the behaviour of this plant."""
+        """Return a hex digest of everything that decides the behaviour of this plant."""
         declared = [(name, getattr(self, name)) for name in self._declared()]
         if self.action_choices:  # only then, so that older fingerprints stay valid
             declared.append(("action_choices", self.action_choices))
@@ -239,7 +239,7 @@ class Plant:
         return hashlib.sha256(repr((declared, parameters, self.made_of())).encode()).hexdigest()
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
-        """Draw one member with physical state `[S]` and normalised action `[A]` on empty axes, by default as bars."""
+        """Draw a physical state `[S]` and a normalised action `[A]` on empty axes, by default as bars."""
         units = self.state_units + self.action_units
         values = [*self.normalise_state(state), *action]
         physical = [*state, *self.denormalise_action(action)]
@@ -292,7 +292,7 @@ class Plant:
 MOTION_LIMIT: Final = 1e4
 """Bound on observed positions, angles and their rates [m, rad, m/s, rad/s], and on inertias of simulated bodies.
 
-Only a simulation that blows up comes near it; at 1e10 MuJoCo itself gives a state up."""
+Only a diverging simulation comes near it. MuJoCo itself rejects a state at 1e10."""
 
 
 class Observed(NamedTuple):
@@ -317,8 +317,8 @@ def velocities(joints: Iterable[str], slides: Sequence[str] = (), limit: float =
 class FixedStepPlant(Plant):
     """Base class of plants in a simulator with a fixed physics step.
 
-    A sample is any whole number of physics steps that divides the episode. A subclass that lists what it `observes` has
-    states in raw units, centre 0 and scale 1, and all else that follows from the tables below.
+    A sample is a whole number of physics steps that divides the episode. If a subclass declares `observes`, its states
+    are in raw units with centre 0 and scale 1, and its other declarations follow from those below.
     """
 
     physics_step: ClassVar[float]
@@ -331,7 +331,7 @@ class FixedStepPlant(Plant):
     actuated: ClassVar[tuple[str, ...]]
     """Names of the actuators, or of the joints that they drive, in the model's order."""
     control_range: ClassVar[float] = 1.0
-    """Largest control in either direction."""
+    """Largest absolute value of a control."""
 
     episode_metric: ClassVar[EpisodeMetric] = "return"
     discount = 0.99
@@ -351,15 +351,15 @@ class FixedStepPlant(Plant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Return the limit of each entry."""
+        """The limit of each entry of `observes`."""
         return tuple(entry.limit for entry in self.observes)
 
     def physics_steps(self, frequency: float) -> int:
-        """Return the physics steps in a sample at `frequency` [Hz]; raise `UserError` if there is no such number."""
+        """Return the number of physics steps in a sample at `frequency` [Hz]; raise `UserError` if it is not whole."""
         return whole_substeps(self.name, self.physics_step, self.episode_steps, frequency)
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the samples in an episode; raise `UserError` as `physics_steps` does."""
+        """Return the number of samples in an episode; raise as `physics_steps`."""
         return self.episode_steps // self.physics_steps(frequency)
 
 
@@ -374,7 +374,7 @@ class Picture:
 
     def __init__(self, width: int = 480, height: int = 480) -> None:
         self._figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor="white")
-        self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods carry no types
+        self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods have no types
 
     def pixels(self) -> NDArray[np.uint8]:
         """Draw the figure, and return the image uint8 `[height, width, 3]`."""
@@ -383,7 +383,7 @@ class Picture:
 
 
 class Canvas(Picture):
-    """A figure with the plant's own drawing, and time, state and action in physical units below it."""
+    """A figure with the plant's drawing above time, state and action in physical units."""
 
     def __init__(self, plant: Plant) -> None:
         super().__init__()

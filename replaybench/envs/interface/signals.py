@@ -24,7 +24,7 @@ def wrap_angle(angle: float) -> float:
     if -math.pi <= angle < math.pi:
         return angle
     turned = angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
-    return -math.pi if turned < -math.pi or turned >= math.pi else turned  # as far as rounding may lead astray
+    return -math.pi if turned < -math.pi or turned >= math.pi else turned  # rounding may lead outside
 
 
 def wrap(angle: Floats) -> Floats:
@@ -35,10 +35,10 @@ def wrap(angle: Floats) -> Floats:
 
 
 def short_way(difference: Floats, periodic: Sequence[bool], scale: Sequence[float]) -> Floats:
-    """Return differences of normalised states `[..., S]`, those of periodic states taken the short way round.
+    """Return differences of normalised states `[..., S]`, with those of periodic states along the shorter arc.
 
     Args:
-        difference: of states that were divided by `scale`, `[..., S]`.
+        difference: differences of normalised states `[..., S]`.
         periodic, scale: `Plant.periodic` and `Plant.state_scale`. A turn of a periodic state is 2π/scale.
     """
     angle = np.array(scale) * difference
@@ -59,7 +59,7 @@ _PURPOSES: Final[dict[Role, tuple[str, str]]] = {
 
 
 class Signals:
-    """The actions and observations of a population at one instant, with the streams of their noise."""
+    """The current actions and observations of a population, with the random streams of their noise."""
 
     def __init__(
         self, plant: Plant, members: Sequence[int], sensor_noise: float, actuator_noise: float, seed: int, role: Role,
@@ -68,7 +68,7 @@ class Signals:
         middle, half = plant.action_range()
         shape, commands = (len(members), len(plant.state_names)), (len(members), len(middle))
         self.sensor_noise, self.actuator_noise = float(sensor_noise), float(actuator_noise)
-        self.action = np.zeros(commands, np.float32)  # as commanded, within ±1
+        self.action = np.zeros(commands, np.float32)  # commanded actions, within ±1
         self.actuator_error = np.zeros(commands, np.float32)  # noise on the last action
         self.observation, self.true_state = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.sensor_error = np.zeros(shape, np.float32)  # noise in `observation`
@@ -83,12 +83,12 @@ class Signals:
         )  # fmt: skip
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:
-        """Clear the chosen members' last action."""
+        """Set the chosen members' last action and its noise to 0."""
         self.action[chosen] = 0.0
         self.actuator_error[chosen] = 0.0
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the physical actions `[M, A]` that reach the plant; the next call overwrites the array."""
+        """Return the physical actions `[M, A]` with noise, which the plant gets; the next call overwrites the array."""
         noise = self.actuator.state, self.actuator_noise, self.actuator_error
         _disturb(self.action, running, *noise, *self._of_actions, self._physical)
         return self._physical
@@ -103,10 +103,10 @@ class Signals:
 
 @kernel
 def _physical(normalised: float, middle: float, half: float, choices: int) -> float:
-    """Return the physical value of a normalised action; of evenly spaced `choices`, if there are any, the nearest."""
+    """Return the physical value of a normalised action; if there are `choices`, evenly spaced, the nearest of them."""
     if choices == 0:
         return middle + half * normalised
-    # Whole-numbered choices stay whole numbers: every product and quotient here is exact then.
+    # Integer choices give integers, because every product and quotient is exact then.
     return (middle - half) + 2.0 * half * nearest_level(normalised, choices) / (choices - 1)
 
 
@@ -160,8 +160,8 @@ def begin_step(
     """Write which members are in an episode (`running`) and have not failed (`moving`), and their clipped actions.
 
     Returns:
-        The first running member whose action is NaN, which is kept; −1 if there is none. With `fail` all such members
-        fail.
+        The first running member whose action is NaN; −1 if there is none. NaN stays in `action`. With `fail` all such
+        members fail.
     """
     first = -1
     for m in range(running.size):

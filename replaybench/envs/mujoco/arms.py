@@ -47,7 +47,7 @@ def _reward_reacher(
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoReacher(MujocoPlant):
-    """A two-link arm whose fingertip is to reach a goal that each episode draws (Gymnasium `Reacher-v5`)."""
+    """A two-link arm that has to bring its fingertip to a random goal (Gymnasium `Reacher-v5`)."""
 
     reward_dist_weight: float = 1.0  # per m
     reward_control_weight: float = 1.0
@@ -79,12 +79,12 @@ class MujocoReacher(MujocoPlant):
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw positions, velocities and, uniformly from a disc, the goal; the goal is at rest."""
+        """Draw positions, velocities and a goal, uniformly from a disc; the goal is at rest."""
         position = qpos + 0.1 * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         velocity = qvel + 0.005 * (2.0 * draws.uniform(len(qvel), chosen) - 1.0)
         velocity[:, -2:] = 0.0
         members, outside = np.flatnonzero(chosen), chosen.copy()
-        while outside.any():  # rejection: each member draws until its own goal is inside
+        while outside.any():  # rejection sampling: each member draws until its goal is inside
             again = outside[members]
             position[again, -2:] = _GOAL_RADIUS * (2.0 * draws.uniform(2, outside) - 1.0)
             outside[members] = np.hypot(position[:, -2], position[:, -1]) >= _GOAL_RADIUS
@@ -119,7 +119,7 @@ def _reward_double(
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoInvertedDoublePendulum(MujocoPlant):
-    """Two poles to be balanced on a cart (Gymnasium `InvertedDoublePendulum-v5`)."""
+    """A cart that has to balance two poles (Gymnasium `InvertedDoublePendulum-v5`)."""
 
     healthy_reward: float = 10.0  # per sample
     reset_noise_scale: float = 0.1
@@ -151,18 +151,18 @@ class MujocoInvertedDoublePendulum(MujocoPlant):
 
 
 LINKS: Final = (0.12, 0.10, 0.08)
-"""Lengths from joint to joint, and from the last joint to the tip. [m]"""
+"""Lengths of the links. [m]"""
 
 _JOINTS: Final = ("shoulder", "elbow", "wrist")
 _NEAR: Final = 0.05  # distance that is rewarded [m] (E.1)
 _NEAREST, _FARTHEST = 0.05, 0.28  # of a target from the shoulder, both within reach [m]
 _BEND: Final = 2.6  # largest angle of elbow and wrist at the start; their stops are at 2.7 [rad]
-_TARGET: Final = 3  # place of the target's x in a state, which is three angles, its x and y, and their velocities
+_TARGET: Final = 3  # index of the target's x in a state: three angles, target's x and y, velocities of all
 
 
 @kernel
 def _tip(raw: Array, m: int) -> tuple[float, float]:
-    """Return where the tip is, [m], from the joint angles, which are the first three columns."""
+    """Return the position of the tip [m] from the joint angles, which are the first three columns."""
     x = y = angle = 0.0
     for j in range(3):
         angle += raw[m, j]
@@ -196,10 +196,10 @@ def _reward(
 
 @dataclass(frozen=True, kw_only=True)
 class AcerReacher3(MujocoPlant):
-    """Bring the tip of a planar three-link arm to a target; rewarded by 1 within 5 cm, else by 0.
+    """Bring the tip of a planar three-link arm to a target; the reward is 1 within 5 cm of it, else 0.
 
-    Arm and target are drawn again for each episode, the target uniformly from a ring within reach. The eight
-    observations are the paper's: angles and velocities of the joints, and the way from the tip to the target.
+    Each episode draws the pose of the arm, and the target uniformly from a ring within reach. The eight observations
+    are those of the paper: angles and velocities of the joints, and the target relative to the tip.
     """
 
     name = "AcerReacher3"
@@ -222,13 +222,13 @@ class AcerReacher3(MujocoPlant):
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """The shoulder turns all the way round."""
+        """Which states are angles: that of the shoulder, which has no stops."""
         return (True, *(False,) * 7)
 
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw any pose, at rest, and a target uniform over the ring's area."""
+        """Draw a pose at rest and a target, uniformly over the area of a ring."""
         uniform = draws.uniform(5, chosen)
         position = np.zeros((len(uniform), 5))
         position[:, 0] = math.pi * (2.0 * uniform[:, 0] - 1.0)

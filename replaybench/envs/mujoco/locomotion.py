@@ -1,6 +1,6 @@
-"""The MuJoCo tasks that move along the ground, as in Gymnasium v5.
+"""MuJoCo tasks of locomotion, as in Gymnasium v5.
 
-Hopper, Walker2d and HalfCheetah run in a vertical plane; Swimmer, Ant and Humanoid roam the ground plane.
+Hopper, Walker2d and HalfCheetah move in a vertical plane; Swimmer, Ant and Humanoid move on the ground plane.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def reward_runner(
     running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
     reward: Array, terminated: Mask, terms: Array,
 ) -> None:  # fmt: skip
-    """Reward runners along x in a vertical plane: speed, less effort, and a bonus while standing.
+    """Reward runners along x in a vertical plane: speed minus effort, plus a bonus while standing.
 
-    A runner stands while height, pitch, and all later coordinates and velocities are within open ranges.
+    A runner stands while its height, its pitch, and all later coordinates and velocities are within open ranges.
     """
     forward_weight, control_weight, bonus, low_z, high_z, low_pitch, high_pitch, largest, rest_z = constants
     for m in range(raw.shape[0]):
@@ -81,10 +81,10 @@ def reward_roamer(
     running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
     reward: Array, terminated: Mask, terms: Array,
 ) -> None:  # fmt: skip
-    """Reward roamers in the plane: speed along x, less effort and contact forces, and a bonus while upright.
+    """Reward motion on the ground plane: speed along x minus effort and contact forces, plus a bonus while up.
 
-    Rows of `raw` end with contact forces, from a column that `constants` names, and the place that is followed. It is
-    up while its third coordinate is within a closed range.
+    Rows of `raw` end with contact forces, from column `first` of `constants`, and x and y, whose speed is measured. A
+    member is up while its third coordinate is within a closed range.
     """
     forward_weight, control_weight, contact_weight, largest_force, worst, bonus, low_z, high_z, first = constants
     place = raw.shape[1] - 2
@@ -120,7 +120,7 @@ _WHEN_IT_CAN_FALL: Final = ("reward_survive", "z_distance_from_origin")
 
 @dataclass(frozen=True, kw_only=True)
 class _Runner(MujocoPlant):
-    """Base class of the three: `reward = speed + bonus while it stands − effort`."""
+    """Base class of the three runners: `reward = speed + bonus while standing − effort`."""
 
     observe = staticmethod(observe_past_x)
     reward = staticmethod(reward_runner)
@@ -129,7 +129,7 @@ class _Runner(MujocoPlant):
     ctrl_cost_weight: float = 1e-3
 
     def constants(self) -> tuple[float, ...]:
-        """Return the weights and the bounds of standing; a bound that a task does not declare is infinite."""
+        """Return weights, and the bounds within which a runner stands; undeclared bounds are infinite."""
         bonus: float = getattr(self, "healthy_reward", 0.0)
         names = ("healthy_z_max", "healthy_angle_max", "healthy_state_max")
         high, pitch, largest = (getattr(self, name, math.inf) for name in names)
@@ -140,7 +140,7 @@ class _Runner(MujocoPlant):
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoHopper(_Runner):
-    """One leg that hops (Gymnasium `Hopper-v5`)."""
+    """A leg that hops (Gymnasium `Hopper-v5`)."""
 
     healthy_reward: float = 1.0  # per sample
     healthy_state_max: float = 100.0  # |joint angles and velocities| [rad, m/s, rad/s]
@@ -186,7 +186,7 @@ class MujocoWalker2d(_Runner):
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoHalfCheetah(_Runner):
-    """Half a cheetah, which cannot fall for good (Gymnasium `HalfCheetah-v5`)."""
+    """Half a cheetah; no state is terminal (Gymnasium `HalfCheetah-v5`)."""
 
     ctrl_cost_weight: float = 0.1
     reset_noise_scale: float = 0.1
@@ -240,7 +240,7 @@ def _of_bodies(
 
 @dataclass(frozen=True, kw_only=True)
 class _Roamer(MujocoPlant):
-    """Base class of the three: `reward = speed along x + bonus while up − effort − contact`."""
+    """Base class of tasks on the ground plane: `reward = speed along x + bonus while up − effort − contact`."""
 
     forward_reward_weight: float = 1.0  # per m/s
     ctrl_cost_weight: float = 1e-4
@@ -248,13 +248,13 @@ class _Roamer(MujocoPlant):
     observe = staticmethod(observe_past_xy)
     reward = staticmethod(reward_roamer)
     strictly_between: ClassVar[bool] = False
-    """Whether the bounds of the height do not count as up."""
+    """Whether a member at a bound of the height is not up."""
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
         return raw[:, -2:]
 
     def constants(self) -> tuple[float, ...]:
-        """Return weights, bounds and the first column of contact forces; without a declaration nothing counts."""
+        """Return weights, bounds and the first column of contact forces; undeclared terms have no effect."""
         low, high = getattr(self, "healthy_z_min", -math.inf), getattr(self, "healthy_z_max", math.inf)
         if self.strictly_between:
             low, high = math.nextafter(low, math.inf), math.nextafter(high, -math.inf)

@@ -1,6 +1,6 @@
 """MuJoCo: models from MJCF files, pictures without a graphics card, the engine, and the base class of plants.
 
-Rewards, bounds and starts are those of Gymnasium's v5 tasks (Towers et al. 2024), whose MJCF files are used.
+Rewards, bounds and initial states are those of Gymnasium's v5 tasks (Towers et al. 2024), whose MJCF files are used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def gymnasium_assets() -> Path:
 def load_model(path: Path) -> Any:
     """Return the `mujoco.MjModel` of an MJCF file; engines share it and must not write to it.
 
-    MuJoCo's automatic reset is off, so that a member that blows up is noticed.
+    MuJoCo's automatic reset is off, so that the engine can detect a member that diverges.
 
     Raises:
         UserError: the file does not exist, or is not a model.
@@ -63,7 +63,7 @@ def load_model(path: Path) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Drop MuJoCo's warnings, which it would print and append to `MUJOCO_LOG.TXT` in the working folder."""
+    """Suppress MuJoCo's warnings, which it would print and append to `MUJOCO_LOG.TXT` in the working folder."""
     import mujoco
 
     theirs = mujoco.get_mju_user_warning()
@@ -80,7 +80,7 @@ _GRID: Final = 1.0  # spacing of the lines on the ground [m]
 
 
 class MujocoCanvas(Picture):
-    """A parallel projection of an `mujoco.MjModel`, which may follow the body along the ground.
+    """A parallel projection of a `mujoco.MjModel`; the view may follow the body along the ground.
 
     Args:
         model: the model.
@@ -93,7 +93,7 @@ class MujocoCanvas(Picture):
     def __init__(self, model: Any, width: float, height: float, elevation: float, follows: bool) -> None:
         super().__init__(_PIXELS, _PIXELS)
         self._model, self._width, self._height, self._follows = model, width, height, follows
-        # Right and up on the picture, and towards the viewer, in the world's axes: x runs to the right.
+        # Unit vectors to the right and up in the picture and towards the viewer, in world axes.
         self._right = np.array([1.0, 0.0, 0.0])
         self._up = np.array([0.0, math.sin(elevation), math.cos(elevation)])
         self._near = np.array([0.0, -math.cos(elevation), math.sin(elevation)])
@@ -116,11 +116,11 @@ class MujocoCanvas(Picture):
         return self.pixels()
 
     def _on_picture(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return where points `[..., 3]` are on the picture, `[..., 2]` [m]."""
+        """Return the positions of points `[..., 3]` in the picture, `[..., 2]` [m]."""
         return np.stack([points @ self._right, points @ self._up], axis=-1)
 
     def _ground(self, middle: NDArray[np.float64]) -> None:
-        """Draw lines on the ground, by which its passing can be seen."""
+        """Draw lines on the ground, which make motion visible."""
         reach = 2 * math.ceil(self._width / _GRID)
         ticks = np.arange(-reach, reach + 1) * _GRID
         x, y = (np.round(middle[:2] / _GRID) * _GRID)[:, None] + ticks
@@ -130,7 +130,7 @@ class MujocoCanvas(Picture):
         )
 
     def _geom(self, geom: int, data: Any, order: int) -> None:
-        """Draw a body's part: capsules and cylinders as thick lines, all else but the ground as discs."""
+        """Draw a part of a body: capsules and cylinders as thick lines, other shapes except the ground as discs."""
         shape, size = int(self._model.geom_type[geom]), self._model.geom_size[geom]
         if shape == _PLANE:
             return
@@ -147,9 +147,9 @@ class MujocoCanvas(Picture):
 
 
 BLOWN_UP: Final = 1
-"""Bit of `event`: the simulation left all bounds. The member has terminated in its last state, with reward 0."""
+"""Bit of `event`: the simulation diverged. The member has terminated in its last state, with reward 0."""
 
-_WORST: Final = 1e10  # MuJoCo calls positions and velocities beyond it unstable (mjMAXVAL)
+_WORST: Final = 1e10  # positions and velocities above it are unstable for MuJoCo (mjMAXVAL)
 
 
 class MujocoEngine(Engine):
@@ -157,7 +157,7 @@ class MujocoEngine(Engine):
 
     Attributes:
         data: one `mujoco.MjData` per member.
-        marker: float64 `[M, 2]`, places of members after their last step.
+        marker: float64 `[M, 2]`, positions of the members after their last step.
     """
 
     def __init__(self, plant: Any, num_envs: int, frequency: float, threads: int | None = None) -> None:
@@ -185,7 +185,7 @@ class MujocoEngine(Engine):
         self._failure = mujoco.FatalError
         self._canvas: tuple[MujocoCanvas, Any] | None = None
         self._others = min(thread_count() if threads is None else threads, num_envs) - 1
-        self._pool = ThreadPoolExecutor(max(self._others, 1))  # it starts threads when they are needed
+        self._pool = ThreadPoolExecutor(max(self._others, 1))  # it starts threads on demand
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         import mujoco
@@ -203,7 +203,7 @@ class MujocoEngine(Engine):
         self.plant.observe(chosen, self._raw, self._low, self._high, self.observed)
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        waiting = iter(np.flatnonzero(running).tolist())  # the threads take members from it in turn
+        waiting = iter(np.flatnonzero(running).tolist())  # each thread takes the next member from it
         with quiet():
             helpers = [self._pool.submit(self._step_members, waiting, action) for _ in range(self._others)]
             self._step_members(waiting, action)
@@ -257,7 +257,7 @@ class MujocoEngine(Engine):
             self._canvas = MujocoCanvas(self.model, *self.plant.camera), mujoco.MjData(self.model)
         canvas, shown = self._canvas
         shown.qpos[:] = self.data[member].qpos
-        mujoco.mj_kinematics(self.model, shown)  # of a copy: positions lag by a step, and are part of the next one
+        mujoco.mj_kinematics(self.model, shown)  # on a copy: the original influences the next step
         mujoco.mj_comPos(self.model, shown)
         return canvas.frame(shown)
 
@@ -270,7 +270,7 @@ def _end_lost(
     running: NDArray[np.bool_], raw: NDArray[np.float64], moving: int, terminated: NDArray[np.bool_],
     event: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """End the members whose positions and velocities, the first `moving` columns, are lost."""
+    """Terminate members with a NaN, or with diverged positions or velocities, the first `moving` columns."""
     for m in range(raw.shape[0]):
         if running[m]:
             for i in range(raw.shape[1]):
@@ -280,29 +280,29 @@ def _end_lost(
 
 
 FORCE_LIMIT: Final = 1e7
-"""Bound on observed forces and torques [N, N m]: no contact of bodies of at most 50 kg is nearly as hard."""
+"""Bound on observed forces and torques [N, N m], far above those in any contact of bodies of at most 50 kg."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoPlant(FixedStepPlant):
-    """A task in MuJoCo; its fields have Gymnasium's names. A motor's gear turns a control into a force."""
+    """A task in MuJoCo; its fields have Gymnasium's names. A motor's gear converts a control to a force."""
 
     mjcf: ClassVar[str]
-    """The file, in Gymnasium's folder."""
+    """Name of the MJCF file in Gymnasium's folder."""
     term_names: ClassVar[tuple[str, ...]]
-    """Names of what `reward` writes to `terms`."""
+    """Names of the values that `reward` writes to `terms`."""
     velocity_noise: ClassVar[Literal["uniform", "normal"]] = "uniform"
-    """Distribution of velocities at the start."""
+    """Distribution of initial velocities."""
     observes_forces: ClassVar[bool] = False
     """Whether contact forces (`cfrc_ext`) are computed after a step."""
     camera: ClassVar[tuple[float, float, float, bool]] = (3.5, 0.9, 0.15, True)
-    """Of pictures: width [m], height of the middle [m], angle of view [rad], and whether they follow the body."""
+    """View of pictures: width [m], height of the middle [m], elevation [rad], and whether they follow the body."""
 
     observe: ClassVar[Callable[..., None]]
     """Kernel `(chosen[M], raw[M, R], low[S], high[S], observed[M, S])`."""
     reward: ClassVar[Callable[..., None]]
     """Kernel `(running[M], raw[M, R], action[M, A], marker[M, 2], dt, constants, reward[M], terminated[M], terms[M,
-    K])`; `marker` is the place of a member before the step, and is updated."""
+    K])`; `marker` is the position of a member before the step; the kernel updates it."""
 
     update_every = 1
 
@@ -329,11 +329,11 @@ class MujocoPlant(FixedStepPlant):
         return f"mujoco {importlib.metadata.version('mujoco')} {model} {kernels} {made_of(type(self))}".rstrip()
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
-        """Return the one-dimensional parts of an `MjData` that make up a row of `raw`: qpos and qvel first."""
+        """Return the one-dimensional parts of an `MjData` that a row of `raw` consists of: qpos and qvel first."""
         return data.qpos, data.qvel
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the places `[M, 2]` of members with rows `raw` `[M, R]`, from which `reward` measures progress."""
+        """Return positions `[M, 2]` from rows `raw` `[M, R]`, between which `reward` measures progress."""
         return raw[:, :2]
 
     def constants(self) -> tuple[float, ...]:
@@ -343,7 +343,7 @@ class MujocoPlant(FixedStepPlant):
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw positions and velocities, a row for each chosen member, about the model's `qpos` and `qvel`."""
+        """Draw initial positions and velocities, a row for each chosen member, near the model's `qpos` and `qvel`."""
         noise: float = getattr(self, "reset_noise_scale")  # noqa: B009 (a field of the tasks that use this method)
         start = qpos + noise * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         if self.velocity_noise == "normal":

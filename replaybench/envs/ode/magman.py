@@ -1,6 +1,6 @@
 """The magnetic manipulation of de Bruin et al. (2018, A.2): four magnets pull a steel ball along a track.
 
-Magnets only pull, and their force is strongly nonlinear, so stopping the ball takes the neighbour's help.
+Magnets only pull, and their force is strongly nonlinear. A neighbouring magnet must therefore help to stop the ball.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Magman(OdePlant):
     `m ẍ = −b ẋ + Σ_j g(x, j) u_j` with the squared currents `u` and
     `g(x, j) = −c₁ (x − p_j) / ((x − p_j)² + c₂)³`.
 
-    The text measures x from the first magnet, which would put the magnets at 0.025·(j−1); its equation and
-    the authors' code have 0.025·j. The default follows the equation (`first_magnet_at=0.0` the text).
-    Walls are resolved after every substep.
+    In the paper's text, x begins at the first magnet, so that magnets are at 0.025·(j−1). In its equation and the
+    authors' code they are at 0.025·j. The default follows the equation, `first_magnet_at=0.0` follows the text.
+    Walls act after every substep.
     """
 
     mass: float = 3.2e-2  # m [kg]
@@ -57,7 +57,7 @@ class Magman(OdePlant):
     initial_state = (0.0, 0.0)
     reference_state = (GOAL, 0.0)
     positive = ("mass", "force_width")
-    max_substep = 0.01  # a reading, as of the pendulum
+    max_substep = 0.01  # an assumption, as for the pendulum
 
     grid_nodes = (141, 101)
     grid_low = (TRACK_LOW, -0.4)
@@ -67,10 +67,10 @@ class Magman(OdePlant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Half as much again as can be reached.
+        """1.5 times a bound on the states that the ball can reach.
 
-        Between two standstills the ball moves one way, and each magnet, however it is switched, gives it at
-        most the depth of its well, `u c₁ / (4 c₂²)`.
+        Between two standstills the ball moves in one direction. Each magnet, however it is switched, then adds at
+        most the depth of its potential well, `u c₁ / (4 c₂²)`, to its energy.
         """
         depth = self.action_high[0] * abs(self.force_constant) / (4 * self.force_width**2)
         fastest = math.sqrt(WALL_SPEED**2 + 2 * MAGNETS * depth / self.mass)
@@ -95,7 +95,7 @@ class Magman(OdePlant):
 
     @staticmethod
     def project(x: Vector, p: Params) -> int:
-        """Stop the ball at a wall, from where it leaves at 0.01 m/s; the event is 1 for a collision."""
+        """Stop the ball at a wall, which it then leaves at 0.01 m/s; the event is 1 for a collision."""
         if x[0] < TRACK_LOW:
             x[0], x[1] = TRACK_LOW, WALL_SPEED
             return 1
@@ -105,7 +105,7 @@ class Magman(OdePlant):
         return 0
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
-        """Draw the track with its walls and goal, the ball, and each magnet as bright as it pulls."""
+        """Draw the track with its walls and goal, the ball, and each magnet filled in proportion to its current."""
         from matplotlib.patches import Circle, Rectangle
 
         axes.set(xlim=(TRACK_LOW - 0.012, TRACK_HIGH + 0.012), ylim=(-0.052, 0.062), aspect="equal")

@@ -25,8 +25,8 @@ VOLTAGE_COST: Final = 10.0  # per V (A.1: W₂)
 class Pendulum(OdePlant):
     """A motor-driven pendulum; angle 0 hangs down, ±π is upright (de Bruin et al. 2018, A.1).
 
-    `J θ̈ = −M g l sin θ − (b + K²/R) θ̇ + (K/R) u`. The cost takes the absolute state, as the paper says, so
-    that both signs of upright are the reference. The paper's bound on velocity, ±30 rad/s, only normalises.
+    `J θ̈ = −M g l sin θ − (b + K²/R) θ̇ + (K/R) u`. The cost depends on the absolute state, as in
+    the paper, so that both signs of upright are the reference. The paper's bound on velocity, ±30 rad/s, is its scale.
     """
 
     inertia: float = 9.41e-4  # J [kg m²]
@@ -52,8 +52,8 @@ class Pendulum(OdePlant):
     periodic = (True, False)
     positive = ("inertia", "mass", "length", "resistance")
     reward_scale = 0.01
-    # De Bruin et al. (2018) name the method but not its step. The authors' public benchmark takes two steps of 10 ms in
-    # each 20 ms sample.
+    # De Bruin et al. (2018) name the method but not its step. The authors' public benchmark uses two steps of 10 ms in
+    # each sample of 20 ms.
     max_substep = 0.01
 
     # The swing-up never exceeds 10.1 rad/s: a wider grid would only be coarser at lower speeds.
@@ -67,7 +67,7 @@ class Pendulum(OdePlant):
     def observation_limit(self) -> tuple[float, ...]:
         """1 for the angle; for the velocity 1.5 times a bound on the speed that can be reached.
 
-        Faster than the no-load speed `v` the motor brakes, so that the energy falls. At `v` the energy is at most
+        Above the no-load speed `v` the motor brakes, and the energy falls. At `v` the energy is at most
         `J v²/2 + M g l`, so that gravity can add at most `2 M g l` to the kinetic energy.
         """
         back_emf = self.damping + self.torque_constant**2 / self.resistance

@@ -1,6 +1,6 @@
 """Plants given by ordinary differential equations.
 
-The functions are compiled with Numba; the kernels of `replaybench.envs.ode.rk4` run them over whole populations.
+Numba compiles their functions, and the kernels of `replaybench.envs.ode.rk4` call them for whole populations.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OdePlant(Plant):
     action_levels: ClassVar[tuple[int, ...]] = ()
     """Number of equidistant levels of each action that dynamic programming chooses from."""
     refine_grid: ClassVar[bool] = False
-    """Whether references refine this grid until it has converged, unless a study declares otherwise."""
+    """Whether references refine this grid until the solution converges, unless a study selects otherwise."""
 
     @property
     def max_substep(self) -> float:
@@ -75,16 +75,16 @@ class OdePlant(Plant):
 
     @staticmethod
     def project(x: Vector, p: Params) -> int:
-        """Bring `x` back, in place, into the range of states (a wrapped angle, a wall) after every substep.
+        """Project `x` in place onto the valid states after every substep: wrap an angle, stop at a wall.
 
         Returns:
-            A bool or bits for what happened; they are OR-ed over the substeps into `event`.
+            A bool, or events as bits; `event` combines those of all substeps by OR.
         """
         return 0
 
     @staticmethod
     def terminated(x_next: Vector, event: int, p: Params) -> bool:
-        """Return whether the episode ends for good: no future reward follows."""
+        """Return whether `x_next` is terminal, so that no reward follows it."""
         return False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -103,13 +103,13 @@ class OdePlant(Plant):
 
     @classmethod
     def _declared(cls) -> tuple[str, ...]:
-        # Not the grid: only references depend on it, and learned policies stay valid when it changes.
+        # Without the grid: only references depend on it, and learned policies stay valid when it changes.
         return (*super()._declared(), *_PER_STATE, "max_substep")
 
     def _check_declarations(self) -> None:
         super()._check_declarations()
         plant = type(self).__name__
-        if not self.chooses_step:  # choosing would call functions that may be wrong
+        if not self.chooses_step:  # `step_choice` would call functions that may be wrong
             check_scalar(self, "max_substep")
         for name in (*_PER_STATE, *(_GRID if self.grid_nodes else ())):
             check_tuple(self, name, "state_names")
@@ -138,7 +138,7 @@ class OdePlant(Plant):
 
 
 class RungeKutta(Engine):
-    """The engine of plants with equations, whose complete state is observable."""
+    """The engine of plants with equations; their whole state is observable."""
 
     def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
@@ -154,9 +154,9 @@ class RungeKutta(Engine):
 
 
 def try_functions(plant: OdePlant) -> str:
-    """Call a plant's functions once, uncompiled, with the middle action; return their fault, empty if there is none.
+    """Call a plant's functions once, uncompiled, with the middle action; return a fault as text, or "".
 
-    Their own exceptions are raised unchanged, because they show the user's line.
+    Exceptions of the functions are raised unchanged, because they show the user's line.
     """
     x = np.array(plant.initial_state, np.float64)
     u, p = np.array(plant.action_range()[0]), plant.params()
@@ -178,7 +178,7 @@ def try_functions(plant: OdePlant) -> str:
 
 
 def with_equations(plant: Plant, purpose: str) -> OdePlant:
-    """Return the plant, or raise `UserError` if it has no equations, which the `purpose` needs."""
+    """Return the plant; raise `UserError` if it has no equations, which a purpose needs."""
     if not isinstance(plant, OdePlant):
         raise UserError(
             f"{plant.name} is not given by equations, which {purpose} needs; Pendulum, PendulumDCSC, Magman and plants "
@@ -188,7 +188,7 @@ def with_equations(plant: Plant, purpose: str) -> OdePlant:
 
 
 def state_range(plant: Plant) -> tuple[Vector, Vector]:
-    """Return the lowest and highest physical states `[S]` of interest: the grid's, else those that normalise to ±1."""
+    """Return the lowest and highest physical states `[S]`: those of the grid, else those that normalise to ±1."""
     if isinstance(plant, OdePlant) and plant.grid_low:
         return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
@@ -196,32 +196,32 @@ def state_range(plant: Plant) -> tuple[Vector, Vector]:
 
 
 TOLERANCE: Final = 1e-6
-"""Largest change by halving the step, in parts of a state's scale, that 95 % of typical states may have in a sample."""
+"""Largest change of 95 % of typical states in a sample by halving the step, as a fraction of a state's scale."""
 WORST: Final = 1e-2
-"""The same for any typical state, as where friction changes its sign within a sample."""
+"""The same for all typical states: it is larger because, for example, friction may change its sign in a sample."""
 HALVINGS: Final = 6
-_TYPICAL: Final = 256  # states that are compared, besides the initial and the reference state
-_LONGEST_PROJECTED: Final = 0.01  # longest step [s] of plants that `project`: a wall is noticed at the end of a step
+_TYPICAL: Final = 256  # number of compared states, in addition to the initial and the reference state
+_LONGEST_PROJECTED: Final = 0.01  # longest step [s] of plants with `project`, which acts at the end of a step
 
 
 class StepChoice(NamedTuple):
-    """A step of integration, chosen by step doubling."""
+    """An integration step that step doubling chose."""
 
     step: float  # [s]
-    change: float  # by halving the step, in parts of a state's scale; 95 % of typical states change by less
-    met: bool  # whether that is within the tolerance; else the step is the shortest that was tried
+    change: float  # by halving the step, as a fraction of a state's scale, of 95 % of typical states
+    met: bool  # whether `change` is within the tolerance; else the step is the shortest that was tried
 
 
 @functools.cache
 def step_choice(plant: OdePlant) -> StepChoice:
-    """Return the longest of dt, dt/2, dt/4, … that integrates a sample of dt within the tolerance, at the plant's rate.
+    """Return the longest step that integrates a sample dt at the plant's rate within the tolerance.
 
-    It is tested at fixed states and actions, spread evenly over the `state_range` and the actions.
+    Step doubling halves the step at fixed states and actions, spread evenly over the `state_range` and the actions.
     """
     dt = 1.0 / plant.frequency
     low, high = state_range(plant)
     states, actions = len(low), len(plant.action_names)
-    ratio = 2.0  # Roberts' sequence: the root of r^(d + 1) = r + 1, whose powers fill a cube of d dimensions evenly
+    ratio = 2.0  # Roberts' sequence: powers of the root of r^(d + 1) = r + 1 fill a d-dimensional cube evenly
     for _ in range(50):
         ratio = (1.0 + ratio) ** (1.0 / (states + actions + 1))
     share = np.outer(np.arange(1, _TYPICAL + 1), ratio ** -np.arange(1.0, states + actions + 1)) % 1.0
@@ -243,7 +243,7 @@ def step_choice(plant: OdePlant) -> StepChoice:
         parts: Vector = np.nan_to_num(np.abs(change) / plant.state_scale, nan=np.inf).max(axis=1)
         return parts
 
-    # No step is longer than it takes to cross a state's scale: oscillations within a step would stay unseen.
+    # No step is longer than the time to cross a state's scale, so that oscillations within a step are detected.
     instant = dt / 1024
     far = 1024 * float(np.quantile(apart(after(instant, 1), state), 0.95, method="higher"))
     count = math.ceil(max(1.0, dt / longest - 1e-9, min(far, 2.0**HALVINGS)))
@@ -259,7 +259,7 @@ def step_choice(plant: OdePlant) -> StepChoice:
 
 
 def describe_steps(plant: Plant, frequency: float) -> str:
-    """Describe the number of steps per sample and their accuracy, if step doubling chose them; else return ""."""
+    """Describe the number and accuracy of steps per sample that step doubling chose; "" if the plant declares it."""
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""
     choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)

@@ -1,8 +1,8 @@
 """Runge-Kutta steps of a whole population in one compiled call.
 
-Numba caches no functions that close over other compiled functions, and notices edits only in the file of the function
-itself. So the kernel is written to a generated file whose name holds a hash of the plant's functions, their helpers and
-constants, and the template below. Equal content finds the machine code of an earlier process.
+Numba does not cache functions that close over other compiled functions, and detects edits only in the file of the
+function itself. The kernel is therefore written to a generated file. Its name contains a hash of the plant's functions,
+their helpers and constants, and the template below, so that equal content uses the machine code of earlier processes.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from replaybench.runtime.kernel import cache_dir, cached_next_to_source, compile
 def scratch(_context: Any, size: Any) -> Any:
     """Return an uninitialised float64 array of a constant size on the stack, valid inside the calling function.
 
-    Unlike those of `np.empty`, the compiler can hold such arrays in registers.
+    The compiler can keep such arrays in registers, unlike those of `np.empty`.
     """
     return _on_stack(types.float64, size)
 
 
 @intrinsic
 def scratch_bits(_context: Any, size: Any) -> Any:
-    """Return such an array of int64."""
+    """Return an array as `scratch` does, of int64."""
     return _on_stack(types.int64, size)
 
 
 def _on_stack(dtype: Any, size: Any) -> Any:
     if not isinstance(size, types.IntegerLiteral):
-        return None  # Numba then reports that there is no such function
+        return None  # Numba then reports an unknown function
     count, row = size.literal_value, types.Array(dtype, 1, "C")
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
@@ -66,7 +66,7 @@ FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
 
 
 class Equations(Protocol):
-    """The part of an `OdePlant` that the kernels need; its `FUNCTIONS` are compiled."""
+    """The members of an `OdePlant` that kernels need, in addition to its compiled `FUNCTIONS`."""
 
     @property
     def name(self) -> str: ...
@@ -82,10 +82,10 @@ class Equations(Protocol):
 BLOCK: Final = 64
 """Members that are advanced together; their data fits the first-level cache."""
 
-# Inner loops run over the members of a block and are short and without calls, so that the compiler vectorises them
-# where a plant's functions allow (no library calls, nothing raised). x, y and u are `scratch`, which becomes registers.
-# Without fast-math and threads, a member's arithmetic is the same wherever in a block it stands. `_unroll` writes out
-# the marks `each i` of the states, `each a` of the actions and `all`.
+# Inner loops over the members of a block are short and without calls. The compiler vectorises them if a plant's
+# functions neither call libraries nor raise errors. The `scratch` arrays x, y and u become registers. Without fast-math
+# and threads, a member's arithmetic does not depend on its position in a block. `_unroll` expands the marks `each i`
+# (over states), `each a` (over actions) and `all`.
 TEMPLATE: Final = '''\
 """A kernel made by replaybench; this file may be deleted at any time."""
 
@@ -141,18 +141,18 @@ def advance(state, action, members, h, substeps, p, reward, terminated, event):
 
 
 def kernel(plant: Equations) -> Callable[..., None]:
-    """Return the kernel of a plant, `advance` in `TEMPLATE`; plants that differ in parameters share it.
+    """Return the kernel of a plant, `advance` in `TEMPLATE`; plants that differ only in parameters share it.
 
-    It steps the chosen members of `state` `[M, S]` by one noise-free sample under `action` `[M, A]`, both physical and
-    C-contiguous, and writes their reward, `terminated` and event. It is not cached if the folder cannot be written or a
-    module of the plant's functions cannot be found by its name.
+    The kernel advances the chosen `members` by one sample without noise and writes their reward, `terminated` and
+    event. `state` `[M, S]` and `action` `[M, A]` are physical and C-contiguous. The kernel is not cached if the folder
+    cannot be written or a module of the plant's functions cannot be imported by name.
     """
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name)
 
 
 def substeps(plant: Equations, dt: float) -> int:
-    """Return the number of equal Runge-Kutta steps in `dt` seconds; raise `UserError` if there are too many."""
+    """Return the number of equal Runge-Kutta steps in a sample of `dt` seconds; raise `UserError` for too many."""
     count = max(1.0, dt / plant.max_substep - 1e-9)
     STEPS.check(count, f"a sample of {plant.name}, {dt:g} s in Runge-Kutta steps of {plant.max_substep:g} s,")
     return math.ceil(count)
@@ -161,7 +161,7 @@ def substeps(plant: Equations, dt: float) -> int:
 def simulate(
     plant: Equations, state: ArrayLike, u: ArrayLike, dt: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Step any states of a plant once, without noise.
+    """Advance given states of a plant by one sample without noise.
 
     Args:
         plant: the plant.
@@ -174,7 +174,7 @@ def simulate(
     """
     states, actions = np.asarray(state, np.float64), np.asarray(u, np.float64)
     lead = np.broadcast_shapes(states.shape[:-1], actions.shape[:-1])
-    # Fresh arrays: one memory layout means one compiled version.
+    # New arrays have one memory layout, so that one compiled version suffices.
     states = np.array(np.broadcast_to(states, (*lead, states.shape[-1])), order="C").reshape(-1, states.shape[-1])
     actions = np.array(np.broadcast_to(actions, (*lead, actions.shape[-1])), order="C").reshape(-1, actions.shape[-1])
     reward, terminated = advance(plant, states, actions, dt, substeps(plant, dt))
@@ -184,7 +184,7 @@ def simulate(
 def advance(
     plant: Equations, states: NDArray[np.float64], actions: NDArray[np.float64], dt: float, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Step states `[N, S]` in place by `count` Runge-Kutta steps; return reward and `terminated`, `[N]` each."""
+    """Advance states `[N, S]` in place by `count` Runge-Kutta steps; return reward and `terminated`, `[N]` each."""
     reward, terminated, event = np.empty(len(states)), np.empty(len(states), np.bool_), np.empty(len(states), np.int64)
     everyone = np.ones(len(states), np.bool_)
     kernel(plant)(states, actions, everyone, dt / count, count, plant.params(), reward, terminated, event)
@@ -197,7 +197,7 @@ def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int
     source = _unroll(TEMPLATE, states, actions)
     content = content_hash((*functions, scratch, scratch_bits), exact=True)
     made_of = f"{compiler()} {states} {actions} {BLOCK} {content} {source}"
-    # Named after the class that defines the motion: plants that differ in parameters share the file.
+    # The file has the name of the class that defines `rhs`: plants that differ only in parameters share it.
     owner = re.sub(r"\W", "_", rhs.__qualname__.rpartition(".")[0] or plant)
     name = f"{owner}_{hashlib.sha256(made_of.encode()).hexdigest()[:20]}"
     path = cache_dir() / "kernels" / f"{name}.py"
@@ -206,7 +206,7 @@ def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int
         "scratch_bits": scratch_bits, "S": states, "A": actions, "B": BLOCK, "__file__": str(path),
     }  # fmt: skip
     if importable(functions) and store_text(path, source):
-        with contextlib.suppress(RuntimeError):  # Numba found no folder where it may put the machine code
+        with contextlib.suppress(RuntimeError):  # Numba cannot write machine code next to the file
             return _execute(source, f"replaybench.envs.kernels.{name}", values, cached_next_to_source)
     return _execute(source, f"replaybench.envs.kernels.{name}", values, numba.njit)
 
@@ -227,7 +227,7 @@ def _unroll(template: str, states: int, actions: int) -> str:
 def _execute(source: str, name: str, values: dict[str, Any], compiled: Callable[..., Any]) -> Callable[..., None]:
     module = ModuleType(name)
     module.__dict__.update(values, compiled=compiled)
-    # Machine code from the cache looks its module up by name.
+    # Cached machine code finds its module by name.
     sys.modules[name] = module
     exec(compile(source, values["__file__"], "exec"), module.__dict__)
     advance: Callable[..., None] = module.__dict__["advance"]

@@ -1,8 +1,8 @@
 """Bodies in a flow by Brinkman penalisation: fixed ones, and an ellipse that moves freely.
 
-A body is a field of volume fractions χ on the cell faces. Each step brings the fluid inside to the body's motion,
-implicitly in time (Angot, Bruneau & Fabrie 1999); the momentum change is the force. A free body has the fluid's density
-and moves like the fluid inside would if it were rigid (Coquerelle & Cottet 2008).
+A body is a field of volume fractions χ on the cell faces. Each step forces the fluid inside to follow the body,
+implicitly in time (Angot, Bruneau & Fabrie 1999). The change of momentum is the force on the body. A free body has the
+fluid's density and moves as the fluid inside would if it were rigid (Coquerelle & Cottet 2008).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from replaybench.envs.flow.plant import SEMI_MAJOR, SEMI_MINOR
 from replaybench.runtime.kernel import kernel
 
 STIFFNESS: Final = 1e4
-"""Penalisation rate λ [U/D]: the fluid in a body follows it but for a share of 1 / (1 + λ dt)."""
+"""Penalisation rate λ [U/D]: a step reduces the fluid's velocity relative to the body by a factor 1 / (1 + λ dt)."""
 
 
 class Obstacle:
@@ -26,7 +26,7 @@ class Obstacle:
 
     Args:
         grid: the grid.
-        distance: signed distance [D] `[n, m]` from the surface, negative inside, of points x `[n, 1]` and y `[m]`.
+        distance: function of x `[n, 1]` and y `[m]`: signed distance [D] `[n, m]` from the surface, negative inside.
         center: reference point of torques. [D]
     """
 
@@ -46,7 +46,7 @@ class Obstacle:
         self._h = h
 
     def stop(self, u: Array, v: Array, dt: float) -> Array:
-        """Bring the fluid inside to rest; return the mean force and torque `[3]` on the body over the step."""
+        """Stop the fluid inside; return the mean force and torque `[3]` on the body over the step."""
         impulse = np.zeros(3)
         stop_inside(u, v, self.u_fraction, self.v_fraction, *self.first, *self._offset, self._h, share(dt), impulse)
         force: Array = impulse * (self._h**2 / dt)
@@ -54,7 +54,7 @@ class Obstacle:
 
 
 class FreeEllipse:
-    """The ellipse of the drafting task, moved by the fluid and by a given force."""
+    """The ellipse of the drafting task, which the fluid and an external force move."""
 
     def __init__(self, grid: Grid) -> None:
         self._h, self._corner = grid.h, grid.corner
@@ -62,24 +62,24 @@ class FreeEllipse:
         self._fractions = np.zeros((2, width, width))
 
     def move(self, u: Array, v: Array, body: Array, force: Array, dt: float) -> None:
-        """Give body and fluid inside one rigid motion, and advance the pose by it, all in place.
+        """Make body and fluid inside move as one rigid body, and advance its pose, all in place.
 
         Args:
             u, v: velocities.
             body: x, y [D], θ [rad], velocities [U], angular velocity [U/D].
-            force: external force [ρU²D] and torque [ρU²D²], both per unit of depth.
+            force: external force [ρU²D] and torque [ρU²D²] per unit of depth.
             dt: the time step. [D/U]
         """
         move_inside(u, v, body, force, self._fractions, *self._corner, self._h, dt, share(dt))
 
 
 def share(dt: float) -> float:
-    """Return how far the fluid in a body is brought to its motion within a step."""
+    """Return the share of the fluid's velocity relative to the body that a step removes."""
     return STIFFNESS * dt / (1.0 + STIFFNESS * dt)
 
 
 def fraction(distance: Array, h: float) -> Array:
-    """Return the share of a cell of side h that lies inside of a straight edge, at a signed distance."""
+    """Return the share of a cell of side h that lies inside a straight edge at a signed distance."""
     return np.clip(0.5 - distance / h, 0.0, 1.0)
 
 
@@ -89,12 +89,12 @@ def circle(x: Array, y: Array) -> Array:
 
 
 def half_circle(x: Array, y: Array) -> Array:
-    """Return the signed distance from the D-section: the half of that cylinder where x < 0."""
+    """Return the signed distance from the D-section: the half of the cylinder with x < 0."""
     return np.maximum(np.hypot(x, y) - 0.5, x)
 
 
 def ellipse_at(pose: Sequence[float] | Array) -> Callable[[Array, Array], Array]:
-    """Return the signed distance from an ellipse at a pose (x, y, θ), as a function of points."""
+    """Return the function that computes the signed distance of points from an ellipse at a pose (x, y, θ)."""
 
     def distance(x: Array, y: Array) -> Array:
         out = np.empty(np.broadcast_shapes(x.shape, y.shape))
@@ -106,7 +106,7 @@ def ellipse_at(pose: Sequence[float] | Array) -> Callable[[Array, Array], Array]
 
 @kernel
 def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angle: float, out: Array) -> None:
-    """Write to `out` `[n, m]` the `ellipse_distance` of all points of x `[n]` and y `[m]`."""
+    """Write the `ellipse_distance` of all points of x `[n]` and y `[m]` to `out` `[n, m]`."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = ellipse_distance(x[i], y[j], center_x, center_y, angle)
@@ -114,9 +114,9 @@ def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angl
 
 @kernel
 def ellipse_distance(x: float, y: float, center_x: float, center_y: float, angle: float) -> float:
-    """Return the signed distance of a point from an ellipse, right to first order near its surface.
+    """Return the signed distance of a point from an ellipse, accurate to first order near its surface.
 
-    With q = |(ξ/a, η/b)| the surface is q = 1, and (q − 1)/|∇q| the distance of a linear extrapolation to it.
+    With q = |(ξ/a, η/b)| the surface is q = 1, and (q − 1)/|∇q| is the linearised distance from it.
     """
     cosine, sine = math.cos(angle), math.sin(angle)
     along = ((x - center_x) * cosine + (y - center_y) * sine) / SEMI_MAJOR
@@ -133,9 +133,9 @@ def stop_inside(
     u: Array, v: Array, u_fraction: Array, v_fraction: Array, first_i: int, first_j: int, x: float, y: float, h: float,
     follows: float, impulse: Array,
 ) -> None:  # fmt: skip
-    """Bring the fluid in a window to rest as far as it lies inside; add the momentum taken from it to `impulse` [3].
+    """Stop the fluid of a window that is inside a body; add the momentum that it loses to `impulse` `[3]`.
 
-    (x, y) is where the window's first corner lies, from the centre of torques.
+    (x, y) is the position of the window's first corner relative to the centre of torques.
     """
     for i in range(u_fraction.shape[0]):
         for j in range(u_fraction.shape[1]):
@@ -154,7 +154,7 @@ def move_inside(
     u: Array, v: Array, body: Array, force: Array, fractions: Array, left: float, bottom: float, h: float, dt: float,
     follows: float,
 ) -> None:  # fmt: skip
-    """Make the fluid inside the ellipse rigid, with the momentum that it had and that the force adds.
+    """Make the fluid inside the ellipse rigid, with its momentum and what the force adds.
 
     The three balances `Σχ·(rigid motion) = Σχ·(fluid) + force · dt` are one symmetric system for (u, v, Ω).
     """

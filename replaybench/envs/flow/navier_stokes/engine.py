@@ -1,6 +1,6 @@
 """The drafting task in simulated flow: one two-dimensional Navier-Stokes solution per member.
 
-It takes ten thousand times as long as the tabulated wake, and 1.3 MB for each member at 16 cells per D.
+It takes ten thousand times as long as the tabulated wake, and 1.3 MB of memory per member at 16 cells per D.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from replaybench.runtime.streams import Stream
 
 REYNOLDS: Final = 400.0
 PHASES: Final = 32
-"""Snapshots per period, 0.14 D/U apart."""
+"""Number of snapshots of a period, 0.14 D/U apart."""
 SOLVER: Final = "eae897ff5330e14f9c89d51fdf8374fe8f721032bddbe1721f8161e291861a68"
-"""Identifies the solver in cell ids and cached wakes. Replace it when a change moves numbers of the flow."""
+"""Identifies the solver in cell ids and cached wakes; replace it when a change alters numbers of the flow."""
 SETTLING: Final = 60.0
-"""When shedding has become regular, in D/U after a start with `stirred`."""
+"""Time after a start with `stirred` at which shedding is regular. [D/U]"""
 
 
 @dataclass(frozen=True)
 class Wake:
     """A period of shedding."""
 
-    snapshots: NDArray[np.float32]  # u, v, pressure `[PHASES, 3, nx + 5, ny + 5]`, from where the lift rises through 0
+    snapshots: NDArray[np.float32]  # u, v, pressure `[PHASES, 3, nx + 5, ny + 5]`; first: lift rises through 0
     period: float  # [D/U]
     drag: float  # mean force on the cylinder along the stream [ρU²D]
 
 
 @functools.cache
 def developed_wake(grid: Grid) -> Wake:
-    """Return the wake on a grid, from the cache folder if it is there."""
+    """Return the wake on a grid, from the cache or computed."""
     key = hashlib.sha256(f"{grid} {REYNOLDS} {PHASES} {SETTLING} {SOLVER}".encode()).hexdigest()
     path = cache_dir() / "flow" / f"{key[:32]}.h5"
-    with contextlib.suppress(UserError), open_record(path, "wake") as record:  # none yet, or a damaged one
+    with contextlib.suppress(UserError), open_record(path, "wake") as record:  # missing or damaged
         facts = record.header.facts
         return Wake(record.read("snapshots"), float(facts["period"]), float(facts["drag"]))
     print(f"replaybench: computing the wake at {grid.cells} cells per D, once", file=sys.stderr, flush=True)
@@ -72,7 +72,7 @@ def stirred(solver: Solver) -> Array:
 
 
 def rises(signal: Array) -> NDArray[np.float64]:
-    """Return where, in samples, a signal `[n]` rises through its mean; a fraction, by linear interpolation."""
+    """Return the indices at which a signal `[n]` rises through its mean, with fractions by linear interpolation."""
     around = signal - signal.mean()
     before = np.flatnonzero((around[:-1] < 0.0) & (around[1:] >= 0.0))
     crossings: NDArray[np.float64] = before - around[before] / (around[before + 1] - around[before])
@@ -103,19 +103,19 @@ def _develop(grid: Grid) -> Wake:
 
 
 HELD: Final = 0.25
-"""How long before the start of an episode the ellipse is put into the wake. [D/U]"""
+"""Time before the start of an episode at which the ellipse is put into the wake. [D/U]"""
 MARGIN: Final = 1.0
-"""What every ellipse is further than from the ends of the grid, also one that has just left the box. [D]"""
+"""Smallest distance of an ellipse from the ends of the grid, even after it has left the box. [D]"""
 
 
 class NavierStokes(DraftingEngine):
-    """M ellipses, each free in the flow past a cylinder of its own.
+    """M free ellipses, each in the flow past its own cylinder.
 
-    The box is 12 D long and 10 D wide, the flat face of the cylinder 4 D behind the inflow. The near walls raise St to
-    0.222 and Cd to 2.55, from 0.205 and 2.25 in a box of 20 × 20 D (`benchmarks/results/flow/validation.md`).
+    The channel is 12 D long and 10 D wide; the flat face of the cylinder is 4 D behind the inflow. The near walls raise
+    St to 0.222 and Cd to 2.55, from 0.205 and 2.25 in a channel of 20 × 20 D (`benchmarks/results/flow/validation.md`).
 
     Attributes:
-        fields: float64 `[M, 5, nx + 5, ny + 5]`: u, v, pressure and the rates of the step before.
+        fields: float64 `[M, 5, nx + 5, ny + 5]`: u, v, pressure, and the rates of u and v in the step before.
         body: float64 `[M, 6]`: x, y [D], θ [rad], velocity [U], Ω [U/D].
     """
 
@@ -171,7 +171,7 @@ class NavierStokes(DraftingEngine):
     def vorticity(self, member: int) -> tuple[Array, tuple[float, float, float, float]]:
         """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of cells, lowest y first, and its extent.
 
-        The extent is lowest and highest x, lowest and highest y [D], half a cell beyond the outermost corners.
+        The extent is lowest and highest x, then y [D], half a cell beyond the outermost corners.
         """
         u, v = self.fields[member, :2]
         curl = (v[3:-3, 3:-3] - v[2:-4, 3:-3] - u[3:-3, 3:-3] + u[3:-3, 2:-4]) / self.grid.h
@@ -182,7 +182,7 @@ class NavierStokes(DraftingEngine):
         return {"fields": self.fields, "body": self.body, "pace": self._pace, "applied": self.applied}
 
     def _hold(self, member: int) -> None:
-        """Keep a new ellipse at rest until the moving fluid has made way for it."""
+        """Hold a new ellipse at rest while the flow adapts to it."""
         ellipse = Obstacle(self.grid, ellipse_at(self.body[member, :3]))
 
         def bodies(u: Array, v: Array, dt: float) -> None:
@@ -218,7 +218,7 @@ class NavierStokes(DraftingEngine):
 
 @kernel
 def _observe(fields: Array, body: Array, left: float, bottom: float, h: float, observed: Array) -> None:
-    """Write what an ellipse shows of itself and of the fluid that passes its sensors, `[14]`."""
+    """Write the observation `[14]` of an ellipse: its pose and velocities, and the fluid's velocity at its sensors."""
     omega, cosine, sine = body[5], math.cos(body[2]), math.sin(body[2])
     observed[0], observed[1], observed[2] = body[0], body[1], half_turn(body[2])
     observed[3], observed[4], observed[5] = body[3], body[4], omega
@@ -232,7 +232,7 @@ def _observe(fields: Array, body: Array, left: float, bottom: float, h: float, o
 
 @kernel
 def _between(field: Array, i: float, j: float) -> float:
-    """Return a field at a place between its elements, bilinearly; NaN off the grid."""
+    """Interpolate a field bilinearly between its elements; NaN off the grid."""
     if not (i >= 0.0 and j >= 0.0 and i < field.shape[0] - 1 and j < field.shape[1] - 1):
         return math.nan
     m, n = math.floor(i), math.floor(j)

@@ -1,8 +1,8 @@
 """Incompressible two-dimensional flow past bodies in a channel, on a staggered grid.
 
-Velocities are on the faces of square cells, pressure in their middles. Advection has the upstream quadratic
-interpolation of Leonard (1979), viscosity is explicit, both are advanced by the second-order Adams-Bashforth rule; the
-pressure is projected incrementally (Van Kan 1986). Lengths are in D, velocities in U, times in D/U.
+Velocities are on the faces of square cells, pressure in their middles. Advection uses the upstream quadratic
+interpolation of Leonard (1979), viscosity is explicit. The second-order Adams-Bashforth method advances both, with an
+incremental pressure projection (Van Kan 1986). Lengths are in D, velocities in U, times in D/U.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from replaybench.runtime import elementwise
 from replaybench.runtime.kernel import kernel
 
 PAD: Final = 2
-"""Layers of cells beyond each side, as far as the interpolation reaches."""
+"""Layers of cells beyond each side, which the interpolation needs."""
 U, V, P, U_RATE, V_RATE = range(5)
-"""Rows of `fields`: velocities, pressure / density, and the velocities' rates of change in the step before."""
+"""Indices in `fields`: velocities, pressure / density, and the velocities' rates of change in the step before."""
 
 Array = NDArray[np.float64]
 
 
 @kernel
 def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array, friction: float, out: Array) -> None:
-    """Write what passes the faces between b and c, of four neighbours in a row, by advection and viscosity.
+    """Write the flux by advection and viscosity through the faces between b and c; a, b, c, d are neighbours in a row.
 
-    The speed there is the mean of two. Where it is positive, advection takes `(6b + 3c − a) / 8` along, where it is
-    negative the mirror image; written without a branch. All arrays are `[n]`.
+    The speed at a face is the mean of `speed` and `other`. Advection transports `(6b + 3c − a) / 8` if it is positive,
+    else the mirror image; the code has no branch. All arrays are `[n]`.
     """
     for j in range(out.shape[0]):
         w = 0.5 * (speed[j] + other[j])
@@ -45,7 +45,7 @@ def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array
 def forward(
     now: Array, rate: Array, before: Array, low: Array, high: Array, dt: float, ratio: float, scale: float, out: Array
 ) -> None:
-    """Write `out`, a row of velocities a step later without the new pressure, and keep the rate in `before`."""
+    """Write a row of velocities after a step without the new pressure to `out`, and its rate to `before`."""
     for j in range(out.shape[0]):
         out[j] = now[j] + dt * (rate[j] + ratio * (rate[j] - before[j]) - scale * (high[j] - low[j]))
     for j in range(out.shape[0]):
@@ -54,7 +54,7 @@ def forward(
 
 @kernel
 def balance(left: Array, right: Array, below: Array, above: Array, scale: float, out: Array) -> None:
-    """Write what stays of the flows into and out of a row of cells, per time."""
+    """Write the net flux into each of a row of cells, times `scale`."""
     for j in range(out.shape[0]):
         out[j] = scale * (left[j] - right[j] + below[j] - above[j])
 
@@ -63,7 +63,7 @@ def balance(left: Array, right: Array, below: Array, above: Array, scale: float,
 def momentum_along(fields: Array, new: Array, rows: Array, dt: float, ratio: float, viscosity: float, h: float) -> None:
     """Write the provisional velocity along the stream, from advection, viscosity and the old pressure's gradient.
 
-    `ratio` is half the quotient of this step and the one before: the weight of the old rates. `rows` are scratch.
+    `ratio`, the weight of the old rates, is half of this step divided by the one before. `rows` are scratch arrays.
     """
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v, p, rates = fields[0], fields[1], fields[2], fields[3]
@@ -106,9 +106,9 @@ def momentum_across(
 
 @kernel
 def outflow(fields: Array, u_new: Array, v_new: Array, dt: float, h: float) -> None:
-    """Write the velocities on the boundaries: the stream comes in, and leaves with what it carries.
+    """Write the velocities on the boundaries: the stream at the inflow, and convected velocities at the outflow.
 
-    Velocities at the outflow are carried out at the speed of the stream, then shifted so that as much leaves as enters.
+    Convection has the speed of the stream. The velocities are then shifted so that outflow equals inflow.
     """
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v = fields[0], fields[1]
@@ -129,7 +129,7 @@ def outflow(fields: Array, u_new: Array, v_new: Array, dt: float, h: float) -> N
 
 @kernel
 def divergence(u: Array, v: Array, out: Array, scale: float) -> None:
-    """Write to `out` `[nx, ny]` what leaves each cell, times `scale`."""
+    """Write the net outflow of each cell, times `scale`, to `out` `[nx, ny]`."""
     nx, ny = out.shape
     for i in range(nx):
         for j in range(ny):
@@ -138,7 +138,7 @@ def divergence(u: Array, v: Array, out: Array, scale: float) -> None:
 
 @kernel
 def correct(fields: Array, u_new: Array, v_new: Array, increment: Array, scale: float) -> float:
-    """Subtract the gradient of the pressure's increment `[nx, ny]`, times `scale`; return the largest velocity."""
+    """Subtract the gradient of the pressure's increment `[nx, ny]` times `scale`; return the largest velocity."""
     nx, ny = increment.shape
     u, v, p = fields[0], fields[1], fields[2]
     fastest = 0.0
@@ -163,7 +163,7 @@ def correct(fields: Array, u_new: Array, v_new: Array, increment: Array, scale: 
 
 @kernel
 def fill_pads(u: Array, v: Array) -> None:
-    """Write the velocities beyond the boundaries: undisturbed upstream, slip at the sides, the same downstream."""
+    """Write velocities beyond the boundaries: the stream at the inflow, slip at the sides, a copy at the outflow."""
     nx, ny = u.shape[0] - 5, u.shape[1] - 5
     for j in range(ny + 5):
         for k in range(2):
@@ -182,7 +182,7 @@ def fill_pads(u: Array, v: Array) -> None:
 
 @dataclass(frozen=True)
 class Grid:
-    """A box of nx × ny square cells; the origin lies on the middle line."""
+    """A channel of nx × ny square cells; the origin is on its centre line."""
 
     cells: int  # per D
     width: float = 12.0  # [D]
@@ -201,7 +201,7 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of one of the fields, pads included; the last face lies one beyond the last cell."""
+        """Shape of a field with pads; it has one more face than cells."""
         nx, ny = self.size
         return nx + 2 * PAD + 1, ny + 2 * PAD + 1
 
@@ -212,7 +212,7 @@ class Grid:
 
 
 class Solver:
-    """The time step on a grid, with its scratch arrays, for any number of flows in turn; `reynolds` is D·U/ν."""
+    """The time step on a grid with its scratch arrays, which several flows may share; `reynolds` is D·U/ν."""
 
     def __init__(self, grid: Grid, reynolds: float) -> None:
         self.grid, self.viscosity = grid, 1.0 / reynolds
@@ -232,8 +232,8 @@ class Solver:
 
     def steps(self, seconds: float, fastest: float) -> int:
         """Return the number of equal steps in `seconds`, for a flow no faster than `fastest` [U]."""
-        # Up to 2.2 U the Courant number stays below 0.52, well within what the scheme bears. A flow that is NaN,
-        # or as good as none, is not worth more than the 32-fold effort.
+        # Up to 2.2 U the Courant number stays below 0.52, well within the stability limit. The number of steps is
+        # limited to the 32-fold, because more would be wasted on a diverging flow or NaN.
         longest = self.longest_step * min(1.0, max(1.0 / 32.0, 2.2 / max(fastest, 1e-9)))
         return max(1, math.ceil(seconds / longest - 1e-9))
 
@@ -243,8 +243,8 @@ class Solver:
         Args:
             fields: the fields.
             dt: the time step.
-            before: the step before, or 0 in the first one, which then is an Euler step.
-            bodies: called with the provisional u and v, pads included, and `dt`; changes u and v inside the bodies.
+            before: the time step before; 0 in the first step, which is then an Euler step.
+            bodies: function of the provisional u and v with pads, and `dt`; it changes u and v inside the bodies.
         """
         h, (u, v) = self.grid.h, self._new
         ratio = 0.5 * dt / before if before > 0.0 else 0.0
@@ -255,7 +255,7 @@ class Solver:
         return self.project(fields, u, v, dt)
 
     def project(self, fields: Array, u: Array, v: Array, dt: float) -> float:
-        """Write to `fields` the divergence-free part of (u, v), and add to its pressure what that took."""
+        """Write the divergence-free part of (u, v) to `fields`, and add the necessary increment to its pressure."""
         h = self.grid.h
         divergence(u, v, self._divergence, h / dt)
         increment = self.poisson(self._divergence)
@@ -264,7 +264,7 @@ class Solver:
     def poisson(self, source: Array) -> Array:
         """Return φ of `Σ(neighbours − φ) = source` with no flux through the walls, all `[nx, ny]`; destroys `source`.
 
-        A cosine transform across the stream makes it ny tridiagonal systems along the stream.
+        A cosine transform across the stream reduces it to ny tridiagonal systems along the stream.
         """
         waves = dct(source, type=2, axis=1, overwrite_x=True, workers=1)
         tridiagonal(waves, self._pivots)
@@ -279,7 +279,7 @@ def pivots(nx: int, ny: int) -> Array:
     reciprocal[0] = 1.0 / (diagonal + 1.0)
     for i in range(1, nx - 1):
         reciprocal[i] = 1.0 / (diagonal - reciprocal[i - 1])
-    # The mean is free; it is fixed by the last column's, whose pivot would be 0.
+    # The mean of φ is free. A reciprocal pivot of 0 in place of an infinite one fixes it.
     reciprocal[-1, 1:] = 1.0 / (diagonal[1:] + 1.0 - reciprocal[-2, 1:])
     return reciprocal
 
