@@ -236,7 +236,7 @@ def stopped(*_: object, **__: object) -> None:
 def test_stopped_while_drawing_it_says_where_the_scores_are(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", stopped)
     assert call("sweep", run.parent / "study.toml", "--output", run) == 130
-    assert f"scores are in {run / 'results.nc'}, the same command again draws" in capsys.readouterr().err
+    assert f"scores are in {run / 'results.nc'}, run the same command again to draw" in capsys.readouterr().err
 
 
 def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
@@ -580,7 +580,7 @@ def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path,
     nothing = nothing.drop_vars("episode_steps")
     nothing["reward"][:] = np.nan
     write_results(tmp_path / "results.nc", nothing)
-    assert "holds no finished cell yet; a table needs one at least" in refused(capsys, "table", tmp_path)
+    assert "holds no finished cell yet; a table needs at least one" in refused(capsys, "table", tmp_path)
     told = refused(capsys, "figures", run / "results.nc")
     assert f"is a file; figures are drawn from its run folder: replaybench figures {run}" in told
 

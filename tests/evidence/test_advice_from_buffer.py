@@ -100,7 +100,7 @@ def said_of(path: Path, **asked: Any) -> tuple[Any, str]:
 def test_what_a_file_lacks_is_not_made_up(tmp_path: Path, learned: Arrays) -> None:
     path, level = tmp_path / "b.h5", np.random.Generator(np.random.PCG64(3)).normal(-3, 1, (2, EPISODES, 1))
     cases = (
-        (learned | {"collected": learned["collected"] + 1}, "not all that was collected is stored"),
+        (learned | {"collected": learned["collected"] + 1}, "some collected experiences are not stored"),
         (learned | {"reward": level.repeat(STEPS, axis=1).astype(np.float32)}, "its episodes do not significantly"),
         (without(learned, "episode"), "the file does not say where episodes begin"),
         (learned | {"episode": learned["episode"] // 3}, "14 whole episodes are too few"),

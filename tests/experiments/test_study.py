@@ -240,7 +240,7 @@ def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
     assert second.label.endswith("seeds 3–3")
     assert len(first.id) == 16
     assert dataclasses.replace(first, settings=dict(reversed(first.settings.items()))).id == first.id
-    with pytest.raises(UserError, match="plant Pendulum is not the one this cell was made for"):
+    with pytest.raises(UserError, match="source of plant Pendulum has changed"):
         dataclasses.replace(first, fingerprint="0").make_plant()
 
 

@@ -40,11 +40,11 @@ _CAPTION: Final = (
     "a claim expects no more, or no difference.\nn: paired seeds; interquartile means, 95 % BCa intervals."
 )
 _LETTERS: Final = 72
-"""In a line of a statement."""
+"""Largest number of characters in a line of a statement."""
 
 
 def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figure:
-    """Draw the claims that were run, the papers one below the other."""
+    """Draw the verdicts on the claims that were run, with a panel for each paper."""
     run = [(family.paper, [verdict for verdict in verdicts if verdict.effect.n]) for family, verdicts in families]
     papers = [(paper, verdicts) for paper, verdicts in run if verdicts]
     if not papers:
@@ -109,9 +109,10 @@ def show_claims(
     figure: Path | None,
     claim: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Test the claims of papers by runs, print a table a paper and return the verdicts; write and draw them, if asked.
+    """Test the claims of papers by runs, print a table for each paper, and return the verdicts.
 
-    With the name of a `claim`, only that one is shown; it is judged among all of its paper.
+    Verdicts are also written to `output` and drawn to `figure`, if these are given. With the name of a `claim`, only
+    that claim is shown; its p values are corrected for all claims of its paper.
     """
     if output is not None:
         refuse_existing(output)
@@ -153,13 +154,13 @@ def show_claims(
 
 
 def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:
-    """Return the verdicts on one paper's claims by runs, and the findings behind them."""
+    """Return the verdicts on one paper's claims, and the findings on which they are based."""
     findings = [find(claim, runs) for claim in family.claim]
     return judge(family.claim, [None if found is None else found.effect for found in findings]), findings
 
 
 def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
-    """Return a table of a paper's claims: those that were run with results, or all of them without."""
+    """Return a table of a paper's claims: all of them, or those that were run with their results."""
     shown = [pair for pair in pairs if everything or pair[1] is not None]
     caption = (
         "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "
@@ -208,7 +209,7 @@ _DIRECTIONS: Final = {
 
 
 def expected(claim: Claim) -> str:
-    """Return what the paper expects, and the smallest effect of interest."""
+    """Describe the effect that a claim expects, with the smallest effect of interest."""
     kind, _, name = claim.measure.partition(" ")
     measure = _NAMES.get(claim.measure) or (f"{kind} of {name}" if kind == "noise" else name or kind)
     if claim.logarithm:
@@ -218,7 +219,7 @@ def expected(claim: Claim) -> str:
 
 
 def still_needed(verdict: Verdict) -> str:
-    """Return how many more seeds would decide a claim, at the measured effect."""
+    """Return how many more seeds would decide a claim at the measured effect, or why seeds would not help."""
     more = verdict.more_seeds
     if verdict.effect.n < 2:
         return "one seed is not enough" if verdict.effect.n else "no seed is left to compare"
@@ -230,7 +231,7 @@ def still_needed(verdict: Verdict) -> str:
 
 
 def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any]:
-    """Return a verdict as plain values; a claim that was not run has no numbers."""
+    """Return a verdict as values for JSON; a claim that was not run has no numbers."""
     kept = ("id", "source", "statement", "preset", "measure", "expects", "relevance", "printed")
     row = {"paper": paper} | {name: getattr(verdict.claim, name) for name in kept} | {"verdict": verdict.word}
     if found is not None:
