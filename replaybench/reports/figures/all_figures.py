@@ -70,8 +70,8 @@ def draw_figures(
 ) -> list[Path]:
     """Draw all figures of a sweep into its folder of figures, or into `output`, and return their paths.
 
-    Without cells, policies are not drawn. Figures for screens are written as SVG and PNG; the paths of the PNG files are
-    returned. Captions of figures for print are written to `captions.txt`.
+    Without cells, policies are not drawn. Figures for screens are written as SVG and PNG; the paths of the PNG files
+    are returned. Captions of figures for print are written to `captions.txt`.
 
     Args:
         in_steps: whether learning curves are drawn over environment steps.

@@ -56,7 +56,7 @@ def smoothing_window(episodes: int) -> int:
 
 
 def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Curve:
-    """Average runs `[N, E]` over windows and runs, at up to `most` points; the band is a percentile bootstrap of runs."""
+    """Average runs `[N, E]` over windows and runs, at up to `most` points; the band is a percentile bootstrap."""
     smooth = moving_mean(rewards, window)
     episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
     stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))

@@ -78,8 +78,8 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
     wide, high = max(1.8, 0.95 * len(rates)), max(1.2, 0.55 * len(noises))
     caption = (
         f"Lead of the best strategy in {MU}, and its name. Framed: significantly more than {MATTERS:g}.\n"
-        f"n = {span(one.seeds for each in by_baseline.values() for one in each.values())} seeds; {_scored(data)}; chosen on "
-        "one half of the seeds and measured on the other, both ways; sign-flip test, Holm over all, p < 0.05."
+        f"n = {span(one.seeds for each in by_baseline.values() for one in each.values())} seeds; {_scored(data)}; "
+        "chosen on one half of the seeds and measured on the other, both ways; sign-flip test, Holm over all, p < 0.05."
     )
     size = max(6.2, wide * len(places) + 1.4), high * len(BASELINES) + 1.5
     shape, title = (len(BASELINES), len(places)), "lead of the best strategy over FIFO and FULL"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Score(NamedTuple):
-    """A score of one series: values of runs `[noise, frequency, seed]`, their mean and interval `[noise, frequency]`."""
+    """A score of one series: its runs `[noise, frequency, seed]`, their mean and interval `[noise, frequency]`."""
 
     runs: Floats
     mean: Floats

@@ -32,7 +32,7 @@ _SHADES: Final = "░▒▓█"
 
 
 def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None) -> Iterator[Table | Text]:
-    """Yield the coverage of each state as a table, and for two states a picture of their plane."""
+    """Yield a table of the coverage of each state, notes, and for two states a picture of their plane."""
     numbers = ("from", "to", "visited", "outside")
     title = "states in which stored experiences begin, as observed"
     table = plain_table(("", "unit", *numbers, "never visited"), numbers, title)
@@ -55,7 +55,7 @@ def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None
 
 
 def _picture(counts: Integers, across: composition.Axis, up: composition.Axis) -> Text:
-    """Return the density over the plane in shades of a logarithmic scale."""
+    """Return a picture of the density over the plane in characters of four shades, on a logarithmic scale."""
     rows = counts.reshape(composition.BINS, composition.BINS // composition.FINE, composition.FINE).sum(axis=2).T[::-1]
     most = max(1, int(rows.max()))
     limits = [int(np.ceil(most ** (level / len(_SHADES)))) for level in range(len(_SHADES))]
@@ -80,12 +80,12 @@ def percent(share: float) -> str:
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BAR: Final = 36
 _ROWS: Final = 5
-"""Bins of age in a line."""
+"""Number of bins of age in a line of the table."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Label of a quantity, its unit, and the meaning of an infinite value."""
+    """Label and unit of a quantity, whether it is a whole number, and the meaning of an infinite value."""
 
     label: str
     unit: str
@@ -104,7 +104,7 @@ QUANTITIES: Final = {
 
 
 def whose(found: composition.Composition, facts: BufferFacts) -> str:
-    """Return a title: strategy and members."""
+    """Return a title that names strategy and members."""
     title = f"composition of {facts.strategy or 'a recording'}"
     if len(found.members) > 1:
         return f"{title}, {len(found.members)} members pooled"
@@ -152,7 +152,7 @@ def _ages(found: composition.Composition) -> Iterator[Table | Text]:
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar of `share` of `width` characters, in eighths; at least one eighth for a positive share."""
+    """Return a bar that fills a `share` of `width` characters, in steps of an eighth, but never empty if share > 0."""
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
@@ -164,15 +164,15 @@ def _quantiles(found: composition.Composition) -> Iterator[Table | Text]:
         quantity = QUANTITIES[name]
         values = counted.quantiles(SHARES)
         cells = [format(v, ",.0f" if quantity.whole else ".3g") if np.isfinite(v) else "–" for v in values]
-        table.add_row(quantity.label, quantity.unit, *cells, _apart(quantity, counted))
+        table.add_row(quantity.label, quantity.unit, *cells, _infinite_or_nan(quantity, counted))
     yield table
     yield Text(" over all stored experiences, with a relative error of 1/2000\n", style="dim")
 
 
-def _apart(quantity: Quantity, counted: composition.FloatHistogram) -> str:
-    """Return how many values are infinite or NaN."""
-    apart = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
-    return ", ".join(f"{count:,} {what}" for count, what in apart if count)
+def _infinite_or_nan(quantity: Quantity, counted: composition.FloatHistogram) -> str:
+    """Return the numbers of values that are infinite or NaN, as text."""
+    counts = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count)
 
 
 _BINS: Final = 40
@@ -181,13 +181,15 @@ _HEIGHT: Final = 2.35
 
 
 def _draw(found: composition.Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
-    """Draw the histograms, and a single map right of them or several maps in rows below them."""
+    """Draw the histograms, with a single map to their right or several maps in rows below them."""
     planes = found.visits.planes if found.visits is not None else []
     single, histograms = len(planes) == 1, len(found.quantities)
     across = (1 if histograms <= 3 else 2) if single else 3
     above = -(-histograms // across)
     rows = max(2, above) if single else above - (-len(planes) // across)
-    title = f"{style.plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")  # not a formula
+    title = f"{style.plant_name(str(facts.plant))}: {whose(found, facts)}".replace(
+        "$", r"\$"
+    )  # $ would begin a formula
     figure = style.new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(found, plant is not None))
     cells = figure.add_gridspec(rows, across + single, width_ratios=[1.0] * across + [2.0] * single)
     for place, (name, counted) in enumerate(found.quantities.items()):
@@ -236,12 +238,12 @@ def _draw_histogram(axes: Axes, name: str, counted: composition.FloatHistogram) 
     edges = histogram_edges(float(numbers[0]), float(numbers[-1]), quantity.whole, logarithmic)
     heights, _ = np.histogram(numbers, edges, weights=counts)
     axes.stairs(100 * heights / counts.sum(), edges, fill=True, color=style.PALETTE[0])
-    if words := _apart(quantity, counted):
+    if words := _infinite_or_nan(quantity, counted):
         axes.set_title(f"not shown: {words}", color=style.GREY, size=8)
 
 
 def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> NDArray[np.float64]:
-    """Return the edges of at most 40 equal bins that hold [low, high]; for whole numbers, edges lie between them."""
+    """Return the edges of up to 40 bins that cover [low, high]; edges lie between whole numbers if `whole`."""
     if whole:
         width = max(1, int(np.ceil((high - low + 1) / _BINS)))
         return np.arange(low, high + 1 + width, width) - 0.5
@@ -289,16 +291,16 @@ def show_composition(
 
 
 def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
-    """Check a buffer file, member and plant before anything is printed."""
+    """Raise an error, before anything is printed, if file, member and plant do not fit together."""
     with open_buffer(path) as file:
         _known_plant(file, plant_name)
         composition.choose(file, member)
 
 
 def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[composition.Axis] | None]:
-    """Return the plant of a buffer and its states, or None and None.
+    """Return the plant of a buffer and its states; None and None if the plant is unknown.
 
-    A plant in a Python file is used only if the user names it: opening a file never executes code that it names.
+    A plant in a Python file is used only if the user names it, because a buffer file must not run code.
     """
     facts, states = file.facts, file.facts.fields.get("observation", 0)
     try:
