@@ -235,7 +235,6 @@ def _part(name: str) -> str:
 
 
 def _is_in(registry: Registry, name: str) -> bool:
-    """Return whether a registry has a name."""
     if (place := in_file(name)) is None:
         return name in registry
     module = import_file(place.path, "Python", name)  # "Python": the class may be of any category

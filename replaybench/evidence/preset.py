@@ -180,7 +180,7 @@ def presets() -> Iterator[Preset]:
     return map(read_preset, preset_names())
 
 
-_TIMING: Final = "timing kinds of cells that are new here"
+_TIMING: Final = "timing types of cells that are new here"
 _UNTIMED: Final = (
     "time ?: never timed on this machine; reproduce NAME --dry-run times one, --list --time all (it takes some minutes)"
 )

@@ -65,8 +65,8 @@ class Estimate(NamedTuple):
         """Return the durations of cells, references and compilation as text, with a note if some are guesses."""
         text = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.parts.items() if seconds >= 0.05)
         if self.guessed:
-            kinds = f"{self.guessed} kind{'s' * (self.guessed != 1)} of cells"
-            text += f"; a guess for {kinds} whose speed was not measured, or whose kernels are not compiled here yet"
+            types = f"{self.guessed} type{'s' * (self.guessed != 1)} of cells"
+            text += f"; a guess for {types} whose speed was not measured, or whose kernels are not compiled here yet"
         return f"in processor time: {text}" if text else "nothing is left to compute"
 
 

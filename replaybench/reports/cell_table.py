@@ -131,8 +131,8 @@ def _show(console: Console, study: Study, folder: Path, workers: int, cluster: s
     check_room(todo, folder)
     at_once = min(workers, cores()) if cluster is None else 1
     if measure and (new := untried(todo.open)):
-        kinds = f"{new} kind{'s' * (new != 1)} of cells"
-        print(f"measuring the speed of {kinds}, at most {TRIAL_SECONDS:g} s each; --no-measure skips that", flush=True)
+        types = f"{new} type{'s' * (new != 1)} of cells"
+        print(f"measuring the speed of {types}, at most {TRIAL_SECONDS:g} s each; --no-measure skips that", flush=True)
     needed = estimate(todo.open, todo.cells, study.reference, at_once, measure)
     who = f"{workers} worker(s) of this machine" if cluster is None else f"one worker; those of {cluster} share it"
     if cluster is None and at_once < workers:

@@ -246,7 +246,7 @@ def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
     with monkeypatch.context() as patch:
         patch.setattr("replaybench.exchange.offline.replay_offline", stopped)
         assert call(*words, "--updates", 10) == 130
-    assert "nothing is written, the same command begins anew" in capsys.readouterr().err
+    assert "nothing was written, the same command starts again" in capsys.readouterr().err
     assert not (tmp_path / "off").exists()
     with monkeypatch.context() as patch:
         patch.setattr("replaybench.reports.figures.all_figures.draw_offline", stopped)
@@ -392,7 +392,7 @@ def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: Capsys
     assert "on the declared 200 × 201 nodes: ‖Δθ‖∞ after each sweep\n" in told, "not broken to the table's width"
     assert "200 × 201 nodes, 15 actions, as declared" in told
     assert "DP, greedy policy" in told
-    assert "no row of linear-quadratic" not in told
+    assert "no row for linear-quadratic" not in told
     assert re.search(r"^after .* s: (fuzzy Q-iteration|episodes of)", told, re.MULTILINE), "not silent for minutes"
     assert (tmp_path / "b" / "solution.png").stat().st_size > 10_000
     assert "did you mean inertia" in refused(capsys, "baseline", "Pendulum", "--parameters", "inertai=1")

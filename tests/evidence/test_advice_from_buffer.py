@@ -179,9 +179,9 @@ def test_decay_is_measured_or_that_of_the_learners_settings(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("b.h5", "--seeds", "4"), "--seeds is for runs, and a buffer file"),
-        (("b.h5", "--frequency", "20"), "--frequency is for runs, and a buffer file"),
-        (("run", "--budget-minutes", "4"), "--budget-minutes is for runs, and a run folder"),
+        (("b.h5", "--seeds", "4"), "--seeds is for new runs, but a buffer file"),
+        (("b.h5", "--frequency", "20"), "--frequency is for new runs, but a buffer file"),
+        (("run", "--budget-minutes", "4"), "--budget-minutes is for new runs, but a run folder"),
         (("none.h5",), "no such file: none.h5"),
         (("log.csv",), "is a log; make a buffer of it first: replaybench import log.csv"),
         (("b.h5", "--plant", "Magman"), "was recorded on 'Pendulum', not on Magman; leave --plant out"),

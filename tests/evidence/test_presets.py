@@ -146,4 +146,4 @@ def test_the_list_shows_progress_while_it_times(listed: Callable[..., str], monk
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     monkeypatch.setattr(calibration, "_tried", tried)
     out = listed(timed=True)
-    assert re.search(r"^after .*: timing kinds of cells that are new here: \d+ of \d+$", out, re.MULTILINE)
+    assert re.search(r"^after .*: timing types of cells that are new here: \d+ of \d+$", out, re.MULTILINE)

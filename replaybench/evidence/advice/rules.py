@@ -34,8 +34,7 @@ class Traits:
         noise: standard deviation of sensor and actuator noise, normalised.
         authority: root mean square change by one random action, of the state that changes most, normalised.
         decay: ratio of the first amplitude of exploration to the last; 1 without decay.
-        symmetry: largest deviation from mirror symmetry: 0 if mirrored states and actions give mirrored next states
-            and equal rewards.
+        symmetry: largest deviation from mirrored next states and equal rewards for mirrored states and actions.
         memory: ratio of the allowed number of experiences to the capacity by the 90 % rule; infinite without a limit.
     """
 
@@ -62,7 +61,7 @@ def traits_of(
 def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
     """Return how far one action moves the plant, at states of random episodes.
 
-    For plants with equations, compare a step with a random action to a step without one; for others, use regression.
+    For plants with equations, compare steps with a random action and with the zero action; for others, use regression.
     """
     states, actions, after = _random_steps(plant, frequency, root_seed)
     if not isinstance(plant, OdePlant):

@@ -1,7 +1,6 @@
 """Composition of a stored buffer: ages, TD errors, exploration, and visited states.
 
-The file is read once, in pieces, and all experiences are counted. Memory does not grow with the file, because only counts
-are stored.
+The file is read once, in pieces, without sampling. Only counts are stored, so memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class FloatHistogram:
     """Counts of numbers in narrow bins of equal relative width.
 
     Attributes:
-        numbers: lower edges (by absolute value) of the bins that occur, float32, ascending; counts: their counts, int64.
+        numbers: edge next to 0 of each bin that occurs, float32, ascending; counts: of each bin, int64.
         infinite, undefined: numbers of infinite values and of NaN, which belong to no bin.
     """
 

@@ -187,9 +187,7 @@ def _draw(found: composition.Composition, facts: BufferFacts, plant: Plant | Non
     across = (1 if histograms <= 3 else 2) if single else 3
     above = -(-histograms // across)
     rows = max(2, above) if single else above - (-len(planes) // across)
-    title = f"{style.plant_name(str(facts.plant))}: {whose(found, facts)}".replace(
-        "$", r"\$"
-    )  # $ would begin a formula
+    title = f"{style.plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")  # $ begins a formula
     figure = style.new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(found, plant is not None))
     cells = figure.add_gridspec(rows, across + single, width_ratios=[1.0] * across + [2.0] * single)
     for place, (name, counted) in enumerate(found.quantities.items()):

@@ -68,7 +68,7 @@ def show_file(
     """Print the content of a file or run folder, after verifying checksums, and the composition of a buffer.
 
     Args:
-        verify: also check the structure of buffers and all files of a run folder.
+        verify: also check the serial numbers of buffers, and each file of a run folder.
         member: index of the member whose composition to show; None pools all members.
         plant: the buffer's plant, instead of the one that the file names.
         figure: file to draw the composition into.

@@ -181,9 +181,7 @@ def moment(
         common = {"hoverinfo": "skip", "meta": {} if step is None else {"step": step}, **(_SECOND if side else {})}
         (x, dx), (y, dy) = ((axis.low, (axis.high - axis.low) / PIXELS) for axis in facts.states)
         share = (np.nan_to_num(shown.T, nan=low) - low) / (high - low)
-        shades = small(
-            np.round(_SHADES * np.clip(share, 0, 1)), np.uint8
-        )  # one byte each, because a page has very many pixels
+        shades = small(np.round(_SHADES * np.clip(share, 0, 1)), np.uint8)  # one byte each: a page has many pixels
         pixels = {"x0": x + dx / 2, "dx": dx, "y0": y + dy / 2, "dy": dy}
         scale = "coloraxis2" if side else "coloraxis"
         traces.append({"type": "heatmap", "z": shades, **pixels, "coloraxis": scale, **common})

@@ -158,13 +158,7 @@ class ReportData:
 
     @cached_property
     def _counts(self) -> dict[str, Floats]:
-        order = (
-            "plant",
-            "noise",
-            "frequency",
-            "learner",
-            "strategy",
-        )  # arrays, because xarray's lookup by label is slow
+        order = ("plant", "noise", "frequency", "learner", "strategy")  # arrays: xarray's lookup by label is slow
         names = ("failed", "dead", "censored", "rise_time_mean")
         return {name: self.data[name].transpose(*order).values for name in names}
 
