@@ -104,28 +104,28 @@ def show_baseline(
         print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
 
 
-def reference_table(plant: Plant, frequency: float, noise: float, found: Reference) -> Table:
+def reference_table(plant: Plant, frequency: float, noise: float, known: Reference) -> Table:
     """Return a table of the reference controllers' rewards."""
-    table = _score_table("controller", f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(found)}")
-    zero, one = (" (μ_r = 0)", " (μ_r = 1)") if found.usable else ("", "")
+    table = _score_table("controller", f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(known)}")
+    zero, one = (" (μ_r = 0)", " (μ_r = 1)") if known.usable else ("", "")
     best = f"DP, best of {plant.reference_episodes:,} episodes" if noise else "DP, greedy policy"
     interpolated = "DP, interpolated policy"
-    if np.isclose(found.interpolated, found.zero):
+    if np.isclose(known.interpolated, known.zero):
         interpolated += " (averages to rest by symmetry)"
     rows = {
-        f"random{zero}": found.random,
-        "zero": found.zero,
-        "linear-quadratic (linearised at the reference)": found.lqr,
-        interpolated: found.interpolated,
-        "DP, greedy policy, mean": found.dp_mean if noise else np.nan,
-        best + one: found.dp,
-        "DP, greedy in values averaged over the noise": found.dp_averaged,
-        "DP, greedy on a model observer of the state": found.dp_observer,
+        f"random{zero}": known.random,
+        "zero": known.zero,
+        "linear-quadratic (linearised at the reference)": known.lqr,
+        interpolated: known.interpolated,
+        "DP, greedy policy, mean": known.dp_mean if noise else np.nan,
+        best + one: known.dp,
+        "DP, greedy in values averaged over the noise": known.dp_averaged,
+        "DP, greedy on a model observer of the state": known.dp_observer,
     }
     digits = decimals(rows.values(), least=3)
     for controller, reward in rows.items():
         if np.isfinite(reward):
-            score = f"{float(normalise(reward, found)):.3f}" if found.usable else "–"
+            score = f"{float(normalise(reward, known)):.3f}" if known.usable else "–"
             table.add_row(controller, f"{reward:.{digits}f}", score)
     return table
 
@@ -234,9 +234,9 @@ def show_replay(
     return offline
 
 
-def metric_words(found: Reference) -> str:
+def metric_words(known: Reference) -> str:
     """Return the score of an episode as text: "return" or "mean reward per step"."""
-    return "return" if found.episode_metric == "return" else "mean reward per step"
+    return "return" if known.episode_metric == "return" else "mean reward per step"
 
 
 def print_offline(console: Console, scores: OfflineScores) -> None:
@@ -287,9 +287,10 @@ def print_results(console: Console, data: xr.Dataset) -> None:
     console.print(f"verdict  {verdict(data)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def print_solution(console: Console, found: Solution) -> None:
+def print_solution(console: Console, solution: Solution) -> None:
     """Print a solution of dynamic programming."""
     table = plain_table(("plant", "Hz", "nodes", "actions", "γ", "sweeps", "last ‖Δθ‖∞"), title="Fuzzy Q-iteration")
-    cells = (found.plant.name, f"{found.frequency:g}", " × ".join(map(str, found.grid.nodes)), f"{len(found.actions)}")
-    table.add_row(*cells, f"{found.discount:.4g}", f"{found.sweeps}", f"{found.convergence[-1]:.3g}")
+    nodes, actions = " × ".join(map(str, solution.grid.nodes)), f"{len(solution.actions)}"
+    last = f"{solution.discount:.4g}", f"{solution.sweeps}", f"{solution.convergence[-1]:.3g}"
+    table.add_row(solution.plant.name, f"{solution.frequency:g}", nodes, actions, *last)
     console.print(table)

@@ -238,7 +238,7 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
-            found = tyro.extras.subcommand_cli_from_dict(
+            parsed = tyro.extras.subcommand_cli_from_dict(
                 {name: _deferred(command) for name, command in commands.items()}, prog="replaybench",
                 description=description, args=words, sort_subcommands=False,
             )  # fmt: skip
@@ -247,7 +247,7 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
             raise
         help_text = f"replaybench {words[0]} --help" if words[0] in commands else "replaybench --help"
         raise UserError(f"{_one_line(printed.getvalue())}; see {help_text}") from None
-    call: functools.partial[int] = found.call
+    call: functools.partial[int] = parsed.call
     return call
 
 

@@ -171,25 +171,25 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
     if (needed and needed not in data) or (kind == "noise" and name not in data["signal"].values):
         return np.full(data.sizes["seed"], np.nan)
     if kind in ("final", "best", "rise"):
-        found = data[score_key(kind)]
+        values = data[score_key(kind)]
     elif kind == "noise":
-        found = data["replayed_noise"].sel(signal=name) / (cell.noise * np.sqrt(2 / np.pi))
+        values = data["replayed_noise"].sel(signal=name) / (cell.noise * np.sqrt(2 / np.pi))
     elif kind == "greedy":
         greedy = data["reward_greedy"][..., data["greedy_episode"].values > episodes - last]
-        found = mu_r(data, greedy.mean("greedy_episode", skipna=False))
+        values = mu_r(data, greedy.mean("greedy_episode", skipna=False))
     elif kind == "evaluation":
         steps, end = data["evaluation_step"].values, episodes * cell.steps_per_episode
         there = (steps <= end) & (steps > end - int(name) if name else steps >= 0)
-        found = data["reward_evaluation"][..., there].mean("evaluation_step", skipna=False)
+        values = data["reward_evaluation"][..., there].mean("evaluation_step", skipna=False)
     elif kind == "metric":
         metric = data[f"metric_{name}"]
         tenth = max(1, metric.sizes["greedy_episode"] // 10)
-        found = metric.isel(greedy_episode=slice(-tenth, None)).mean("greedy_episode", skipna=False)
+        values = metric.isel(greedy_episode=slice(-tenth, None)).mean("greedy_episode", skipna=False)
     else:
         rounds = last if kind == "reward" else max(1, int(name) // cell.steps_per_episode) if name else episodes
         which = slice(rounds) if kind == "first" else slice(-rounds, None)
-        found = data["reward"].isel(episode=which).mean("episode", skipna=False)
-    return np.asarray(found.sel(learner=cell.learner, strategy=cell.strategy).values, float)
+        values = data["reward"].isel(episode=which).mean("episode", skipna=False)
+    return np.asarray(values.sel(learner=cell.learner, strategy=cell.strategy).values, float)
 
 
 @dataclass(frozen=True)

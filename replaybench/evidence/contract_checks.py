@@ -151,7 +151,7 @@ def _resumed(cell: Cell) -> str:
     def arrays(folder: Path) -> dict[str, Any]:
         files = {name: read_record(folder / f"{name}.h5")[1] for name in ("scores", "buffer", "snapshots")}
         files["policy"] = read_policy(folder / "policy.safetensors")[1]
-        return {f"{file}/{name}": array for file, found in files.items() for name, array in found.items()}
+        return {f"{file}/{name}": array for file, content in files.items() for name, array in content.items()}
 
     with tempfile.TemporaryDirectory() as place:
         whole, parts = Path(place) / "whole", Path(place) / "parts"

@@ -355,10 +355,10 @@ class Display:
             if self._board is not None:
                 self._board.write(key, state, new["reward"])
 
-    def reference(self, cell: Cell, found: Reference) -> None:
+    def reference(self, cell: Cell, ends: Reference) -> None:
         """Report the reference for a cell's plant, rate and noise."""
         point = {"plant": cell.plant, "frequency": cell.frequency, "noise": cell.noise}
-        self._write(event("reference", **point, random=float(found.random), dp=float(found.dp), usable=found.usable))
+        self._write(event("reference", **point, random=float(ends.random), dp=float(ends.dp), usable=ends.usable))
 
     def complete(self, key: str) -> None:
         """Report that a cell is complete."""

@@ -274,8 +274,8 @@ def _advise_stored(data: xr.Dataset, table: dict[str, Any], question: Question, 
 
 def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
     for name in names:
-        found = table.get(name)
-        table = found if isinstance(found, dict) else {}
+        inner = table.get(name)
+        table = inner if isinstance(inner, dict) else {}
     return table
 
 

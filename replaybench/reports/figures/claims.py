@@ -136,7 +136,7 @@ def show_claims(
             continue
         words.update(verdict.word for verdict, _ in pairs)
         drawn.append((family, [verdict for verdict, _ in pairs]))
-        if not runs or any(found for _, found in pairs):
+        if not runs or any(finding for _, finding in pairs):
             console.print(_table(family, pairs, everything=not runs))
         records += [record(family.paper, *pair) for pair in pairs]
     counted = ", ".join(f"{words[word]} {word}" for word in _STYLES if words[word])
@@ -156,7 +156,7 @@ def show_claims(
 def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:
     """Return the verdicts on one paper's claims, and the findings on which they are based."""
     findings = [find(claim, runs) for claim in family.claim]
-    return judge(family.claim, [None if found is None else found.effect for found in findings]), findings
+    return judge(family.claim, [None if finding is None else finding.effect for finding in findings]), findings
 
 
 def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
@@ -180,12 +180,14 @@ def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], ever
     for heading in ("effect [95 %]", "n", "p"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for verdict, found in shown:
+    for verdict, finding in shown:
         low, high = verdict.effect.interval()
         effect = f"{verdict.effect.estimate:+.3f} [{low:+.3f}, {high:+.3f}]" if verdict.effect.n else "–"
         if verdict.claim.printed:
             effect += f"\n[dim]{escape(verdict.claim.printed)}[/]"
-        seeds = str(verdict.effect.n) + (f" ({found.failed} failed)" if found is not None and found.failed else "")
+        seeds = str(verdict.effect.n) + (
+            f" ({finding.failed} failed)" if finding is not None and finding.failed else ""
+        )
         word = f"[{_STYLES[verdict.word]}]{verdict.word}[/]"
         if verdict.word == "undecided":
             word += f"\n{still_needed(verdict)}"
@@ -230,20 +232,20 @@ def still_needed(verdict: Verdict) -> str:
     return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
 
-def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any]:
+def record(paper: str, verdict: Verdict, finding: Finding | None) -> dict[str, Any]:
     """Return a verdict as values for JSON; a claim that was not run has no numbers."""
     kept = ("id", "source", "statement", "preset", "measure", "expects", "relevance", "printed")
     row = {"paper": paper} | {name: getattr(verdict.claim, name) for name in kept} | {"verdict": verdict.word}
-    if found is not None:
+    if finding is not None:
         low, high = verdict.effect.interval()
         row |= {
             "effect": verdict.effect.estimate if verdict.effect.n else None,
             "statistic": verdict.effect.statistic,
             "interval": [low, high] if np.isfinite(low) else None,
             "n": verdict.effect.n,
-            "failed": found.failed,
-            "episodes": found.episodes,
-            "runs": found.runs,
+            "failed": finding.failed,
+            "episodes": finding.episodes,
+            "runs": finding.runs,
             "supports": verdict.supports,
             "refutes": verdict.refutes,
             "more_seeds": verdict.more_seeds,

@@ -269,25 +269,25 @@ def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None
     """Count the contents of the buffers of one or all members; `axes` are their states, None if unknown."""
     members, shapes = choose(file, member), file.shapes
     collected = file.collected[members]
-    found = Composition(members, file.steps, collected, file.offers[members], file.count[members], Ages(collected))
+    contents = Composition(members, file.steps, collected, file.offers[members], file.count[members], Ages(collected))
     names = [name for name in (*_OF_SLOTS, *_OF_STEPS) if name in shapes]
-    found.quantities = {name: FloatHistogram() for name in ("age", *names)}
+    contents.quantities = {name: FloatHistogram() for name in ("age", *names)}
     if "synthetic" in shapes:
-        found.synthetic = 0
+        contents.synthetic = 0
     if "observation" in shapes:
-        found.visits = Visits(axes or nameless_axes(shapes["observation"][-1]))
+        contents.visits = Visits(axes or nameless_axes(shapes["observation"][-1]))
     for m in members:
         size = stored_steps(file, m)
         for piece in pieces(file, m):
             ages = piece.ages()
-            found.ages.stored += np.bincount(ages // found.ages.width, minlength=len(found.ages.stored))
-            found.stored += ages.size
-            found.young += int((ages < size).sum())
-            found.quantities["age"].add(ages)
+            contents.ages.stored += np.bincount(ages // contents.ages.width, minlength=len(contents.ages.stored))
+            contents.stored += ages.size
+            contents.young += int((ages < size).sum())
+            contents.quantities["age"].add(ages)
             for name in names:
-                found.quantities[name].add(piece.of_steps(name) if name in _OF_STEPS else piece.of_slots(name))
-            if found.synthetic is not None:
-                found.synthetic += int((piece.of_slots("synthetic") != 0).sum())
-            if found.visits is not None:
-                found.visits.add(piece.of_steps("observation"))
-    return found
+                contents.quantities[name].add(piece.of_steps(name) if name in _OF_STEPS else piece.of_slots(name))
+            if contents.synthetic is not None:
+                contents.synthetic += int((piece.of_slots("synthetic") != 0).sum())
+            if contents.visits is not None:
+                contents.visits.add(piece.of_steps("observation"))
+    return contents

@@ -103,51 +103,53 @@ QUANTITIES: Final = {
 }
 
 
-def whose(found: composition.Composition, facts: BufferFacts) -> str:
+def whose(contents: composition.Composition, facts: BufferFacts) -> str:
     """Return a title that names strategy and members."""
     title = f"composition of {facts.strategy or 'a recording'}"
-    if len(found.members) > 1:
-        return f"{title}, {len(found.members)} members pooled"
-    (member,) = found.members
+    if len(contents.members) > 1:
+        return f"{title}, {len(contents.members)} members pooled"
+    (member,) = contents.members
     number = facts.members[member] if facts.members else member
     return f"{title}, member {member}{'' if number == member else f' (seed {number})'}"
 
 
-def _counts(found: composition.Composition) -> Table:
+def _counts(contents: composition.Composition) -> Table:
     def each(counts: Integers) -> str:
         ends = dict.fromkeys((f"{counts.min():,}", f"{counts.max():,}"))
         return f" ({' to '.join(ends)} each)" if len(counts) > 1 else ""
 
     table = Table(show_header=False, box=None)
-    steps, share = found.unit_steps, found.stored / max(1, int(found.collected.sum()))
+    steps, share = contents.unit_steps, contents.stored / max(1, int(contents.collected.sum()))
     offered = f" units of up to {steps} steps" if steps > 1 else ""
-    units = f" in {found.slots.sum():,} units" if steps > 1 else ""
-    table.add_row("collected", f"{found.collected.sum():,}{each(found.collected)}")
-    table.add_row("offered", f"{found.offers.sum():,}{offered}{each(found.offers)}")
-    table.add_row("stored", f"{found.stored:,}{units}{each(found.slots)}: {percent(share)} of those collected")
-    if found.synthetic is not None:
-        table.add_row("synthetic", f"{found.synthetic:,}: {percent(found.synthetic / max(1, found.slots.sum()))}")
+    units = f" in {contents.slots.sum():,} units" if steps > 1 else ""
+    table.add_row("collected", f"{contents.collected.sum():,}{each(contents.collected)}")
+    table.add_row("offered", f"{contents.offers.sum():,}{offered}{each(contents.offers)}")
+    table.add_row("stored", f"{contents.stored:,}{units}{each(contents.slots)}: {percent(share)} of those collected")
+    if contents.synthetic is not None:
+        table.add_row(
+            "synthetic", f"{contents.synthetic:,}: {percent(contents.synthetic / max(1, contents.slots.sum()))}"
+        )
     return table
 
 
-def _ages(found: composition.Composition) -> Iterator[Table | Text]:
+def _ages(contents: composition.Composition) -> Iterator[Table | Text]:
     title, headings = "age: experiences that the member has collected since", ("age", "share of stored", "", "retained")
     table = plain_table(headings, ("age", "", "retained"), title)
     table.columns[1].min_width = _BAR
-    lines = -(-len(found.ages.stored) // _ROWS)
+    lines = -(-len(contents.ages.stored) // _ROWS)
     stored, collected = (
         np.pad(bins, (0, lines * _ROWS - len(bins))).reshape(lines, _ROWS).sum(axis=1)
-        for bins in (found.ages.stored, found.ages.collected)
+        for bins in (contents.ages.stored, contents.ages.collected)
     )
-    wide = found.ages.width * _ROWS
+    wide = contents.ages.width * _ROWS
     for row, (here, there) in enumerate(zip(stored, collected, strict=True)):
         ends = f"{row * wide:,} – {(row + 1) * wide - 1:,}"
         retained = percent(here / there) if there else ""
-        table.add_row(ends, bar(here / stored.max(), _BAR), percent(here / found.stored), retained)
+        table.add_row(ends, bar(here / stored.max(), _BAR), percent(here / contents.stored), retained)
     yield table
     note = " retained: share of the experiences of that age that are still stored\n"
-    if found.stored < found.collected.sum():
-        note += f" a FIFO buffer of the same size would hold {percent(found.young / found.stored)} of them too\n"
+    if contents.stored < contents.collected.sum():
+        note += f" a FIFO buffer of the same size would hold {percent(contents.young / contents.stored)} of them too\n"
     yield Text(note, style="dim")
 
 
@@ -157,10 +159,10 @@ def bar(share: float, width: int) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _quantiles(found: composition.Composition) -> Iterator[Table | Text]:
+def _quantiles(contents: composition.Composition) -> Iterator[Table | Text]:
     shares = [f"{share:.0%}" for share in SHARES]
     table = plain_table(("", "unit", *shares, "not counted"), shares, "quantiles")
-    for name, counted in found.quantities.items():
+    for name, counted in contents.quantities.items():
         quantity = QUANTITIES[name]
         values = counted.quantiles(SHARES)
         cells = [format(v, ",.0f" if quantity.whole else ".3g") if np.isfinite(v) else "–" for v in values]
@@ -180,42 +182,42 @@ _LOGARITHMIC: Final = ("td_error", "priority")
 _HEIGHT: Final = 2.35
 
 
-def _draw(found: composition.Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
+def _draw(contents: composition.Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
     """Draw the histograms, with a single map to their right or several maps in rows below them."""
-    planes = found.visits.planes if found.visits is not None else []
-    single, histograms = len(planes) == 1, len(found.quantities)
+    planes = contents.visits.planes if contents.visits is not None else []
+    single, histograms = len(planes) == 1, len(contents.quantities)
     across = (1 if histograms <= 3 else 2) if single else 3
     above = -(-histograms // across)
     rows = max(2, above) if single else above - (-len(planes) // across)
-    title = f"{style.plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")  # $ begins a formula
-    figure = style.new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(found, plant is not None))
+    title = f"{style.plant_name(str(facts.plant))}: {whose(contents, facts)}".replace("$", r"\$")  # $ begins a formula
+    figure = style.new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(contents, plant is not None))
     cells = figure.add_gridspec(rows, across + single, width_ratios=[1.0] * across + [2.0] * single)
-    for place, (name, counted) in enumerate(found.quantities.items()):
+    for place, (name, counted) in enumerate(contents.quantities.items()):
         axes = figure.add_subplot(cells[divmod(place, across)])
         if name == "age":
-            edges = np.arange(len(found.ages.stored) + 1) * found.ages.width
-            even = 100 * found.ages.collected / max(1, found.ages.collected.sum())
-            axes.stairs(100 * found.ages.stored / max(1, found.stored), edges, fill=True, color=style.PALETTE[0])
+            edges = np.arange(len(contents.ages.stored) + 1) * contents.ages.width
+            even = 100 * contents.ages.collected / max(1, contents.ages.collected.sum())
+            axes.stairs(100 * contents.ages.stored / max(1, contents.stored), edges, fill=True, color=style.PALETTE[0])
             axes.stairs(even, edges, color=style.GREY, linewidth=1.0, baseline=None)
             axes.set(xlabel="age [experiences]", ylabel="share [%]", xlim=(0, edges[-1]))
             axes.locator_params(axis="x", nbins=4)
         else:
             _draw_histogram(axes, name, counted)
     for plane in range(len(planes)):
-        assert found.visits is not None
+        assert contents.visits is not None
         cell = cells[:, -1] if single else cells[above + plane // across, plane % across]
-        _draw_plane(figure, figure.add_subplot(cell), found.visits, plane, plant)
+        _draw_plane(figure, figure.add_subplot(cell), contents.visits, plane, plant)
     return figure
 
 
-def _caption(found: composition.Composition, known: bool) -> str:
-    share = found.stored / max(1, int(found.collected.sum()))
-    each = f"units of up to {found.unit_steps} steps, " if found.unit_steps > 1 else ""
+def _caption(contents: composition.Composition, known: bool) -> str:
+    share = contents.stored / max(1, int(contents.collected.sum()))
+    each = f"units of up to {contents.unit_steps} steps, " if contents.unit_steps > 1 else ""
     text = (
-        f"{found.stored:,} experiences stored ({each}{100 * share:.3g} % of those collected). Age: experiences that "
+        f"{contents.stored:,} experiences stored ({each}{100 * share:.3g} % of those collected). Age: experiences that "
         "the member has collected since. Grey: the same number, retained uniformly over the run."
     )
-    if found.visits is not None:
+    if contents.visits is not None:
         text += " Map: states in which they begin, as observed; white was never visited."
         text += " Circle: start; cross: reference." if known else ""
     return text
@@ -275,16 +277,16 @@ def show_composition(
     """Print the composition of a buffer file, and draw it if `figure` names a file."""
     with open_buffer(path) as file:
         plant, axes = _known_plant(file, plant_name)
-        found, facts = composition.measure(file, member, axes), file.facts
-    parts: list[RenderableType] = [Text(whose(found, facts), style="bold"), _counts(found)]
-    if found.stored:
-        parts += [*_ages(found), *_quantiles(found)]
-        parts += coverage(found.visits, facts, plant) if found.visits is not None else []
+        contents, facts = composition.measure(file, member, axes), file.facts
+    parts: list[RenderableType] = [Text(whose(contents, facts), style="bold"), _counts(contents)]
+    if contents.stored:
+        parts += [*_ages(contents), *_quantiles(contents)]
+        parts += coverage(contents.visits, facts, plant) if contents.visits is not None else []
     for part in parts:
         console.print(part, highlight=False)
     if figure is not None:
         with style.style():
-            style.write_figure(_draw(found, facts, plant), figure)
+            style.write_figure(_draw(contents, facts, plant), figure)
         print(f"figure   {figure}")
 
 

@@ -49,7 +49,7 @@ def claims_section(report: ReportData) -> Section:
     return replace(nothing, lead=[lead], tables=[Table("Claims and verdicts", _HEADS, rows, 4, open=True)])
 
 
-def _row(report: ReportData, family: Claims, verdict: Verdict, found: Finding) -> Row:
+def _row(report: ReportData, family: Claims, verdict: Verdict, finding: Finding) -> Row:
     claim = verdict.claim
     low, high = verdict.effect.interval()
     effect = number(verdict.effect.estimate, 3)
@@ -58,8 +58,8 @@ def _row(report: ReportData, family: Claims, verdict: Verdict, found: Finding) -
     word: str = verdict.word
     if verdict.word == "undecided":
         word += f"; {still_needed(verdict)}"
-    seeds = f"{verdict.effect.n}" + (f" ({found.failed} failed)" if found.failed else "")
-    episodes = f"{found.episodes:,} ({claim.cells()[0][0].episodes:,})"
+    seeds = f"{verdict.effect.n}" + (f" ({finding.failed} failed)" if finding.failed else "")
+    episodes = f"{finding.episodes:,} ({claim.cells()[0][0].episodes:,})"
     where = f"{family.paper}, {claim.source}"
     cells = [claim.statement, where, expected(claim), word, effect, seeds, p_text(p), episodes]
     places = {}  # on the axes on which all cells of the claim agree
