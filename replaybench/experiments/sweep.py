@@ -169,8 +169,8 @@ class _Store:
 def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
     """Return a cell's reference, computed or from the cache, and with `shown` the surfaces of dynamic programming."""
     plant = cell.make_plant()
-    surfaces = solved_surfaces(plant, cell.frequency, rule) if shown else None
-    return reference(plant, cell.frequency, cell.noise, rule), surfaces
+    scores = reference(plant, cell.frequency, cell.noise, rule)
+    return scores, solved_surfaces(plant, cell.frequency, rule) if shown else None
 
 
 def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
