@@ -756,7 +756,7 @@ def test_sweep_needs_no_file(capsys: Capsys) -> None:
     assert "0.02" not in capsys.readouterr().out
     assert "--plant and --strategy" in refused(capsys, "sweep", "--plant", "Magman", *dry)
     assert "did you mean Magman" in refused(capsys, "sweep", "--plant", "Magmn", "--strategy", "FULL[PER]", *dry)
-    assert "which an option gives" in refused(capsys, "sweep", "demo", "--noise", 0, "--set", "noise=0", *dry)
+    assert "--set and an option both give" in refused(capsys, "sweep", "demo", "--noise", 0, "--set", "noise=0", *dry)
 
 
 def test_a_finished_sweep_ends_with_its_verdict_and_the_next_command(

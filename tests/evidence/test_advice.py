@@ -506,7 +506,7 @@ def test_the_steps_of_an_iteration_are_known_by_the_plant(tmp_path: Path) -> Non
     data["plant"] = ["own.py:Mine"]
     advice = advised(tmp_path, data)
     assert advice.capacity is None
-    assert said(advice.cautions, "how many experiences an iteration gave is known by")
+    assert said(advice.cautions, "gives the number of experiences of an iteration")
     assert not said(advice.cautions, "learned nothing")
 
 

@@ -377,7 +377,7 @@ def test_an_edited_strategy_or_learner_is_another_cell(what: str, tmp_path: Path
     assert "own.py " in first.sources
     assert ("neighbour.py " in first.sources) == ("neighbour" in source)
     assert edited.id != first.id
-    with pytest.raises(UserError, match=r"own\.py:Mine.* its source has changed"):
+    with pytest.raises(UserError, match=r"source of .*own\.py:Mine.* has changed"):
         CellRun(first)
     CellRun(edited).close()
 
