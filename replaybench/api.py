@@ -51,10 +51,10 @@ class Picture(NamedTuple):
 
 
 class Result(Generic[T]):
-    """A result that prints as text, shows as tables in a notebook, and has the attributes and items of `data`.
+    """A result that prints as text, is shown as tables in notebooks, and has the attributes and items of `data`.
 
     Attributes:
-        data: the result itself, for functions that need its type, such as `xarray.concat`.
+        data: the wrapped object, for functions that need its type, such as `xarray.concat`.
     """
 
     def __init__(self, data: T, show: Callable[[Console], object], draw: Callable[..., Figure] | None = None) -> None:
@@ -64,10 +64,10 @@ class Result(Generic[T]):
         """Draw learning curves, the solution of a plant, or an offline replay.
 
         Args:
-            chosen: of results of several plants, `plant="Magman"`.
+            chosen: `plant="Magman"` if results hold several plants.
 
         Raises:
-            UserError: there is no such picture.
+            UserError: this result has no picture, or the plant is missing.
         """
         if self._draw is None:
             raise UserError("there is no picture of this result")
@@ -102,18 +102,18 @@ def sweep(
 ) -> Result[xr.Dataset]:  # fmt: skip
     """Run a study into a folder, or continue there; return its results as `open_results` does.
 
-    Scripts that call this need `if __name__ == "__main__":` around it: worker processes import them.
+    A script must call this under `if __name__ == "__main__":`, because worker processes import the script.
 
     Args:
-        study: study, study file, or name of a study that comes with the package.
+        study: study, study file, or name of a study in the package.
         output: run folder; runs/<name of the study> if not given.
         workers: local worker processes, one per core if not given.
         cluster: address of a Dask scheduler to use instead.
         progress: whether to print progress; in notebooks only if not given.
 
     Raises:
-        UserError: the sweep cannot run here, does not fit, or its folder is in use.
-        KeyboardInterrupt: Ctrl-C, after checkpoints were written; called again, it continues.
+        UserError: the study cannot run here, needs more memory or disk than is free, or its folder is in use.
+        KeyboardInterrupt: Ctrl-C, after checkpoints were written; the same call continues the run.
 
     Example:
         >>> results = replaybench.sweep("demo", workers=4)
@@ -155,7 +155,7 @@ def _results(data: xr.Dataset) -> Result[xr.Dataset]:
 
 
 def solve(plant: OdePlant | str, frequency: float | None = None, **options: Any) -> Result[fuzzy_q_iteration.Solution]:
-    """Solve a plant by fuzzy Q-iteration, or fetch its solution from the cache.
+    """Solve a plant by fuzzy Q-iteration, or read its solution from the cache.
 
     Args:
         plant: plant, or its name.
@@ -172,8 +172,8 @@ def solve(plant: OdePlant | str, frequency: float | None = None, **options: Any)
         >>> replaybench.solve("PendulumDCSC", 50.0).plot()
     """
     made = with_equations(make_plant(plant), "dynamic programming") if isinstance(plant, str) else plant
-    found = fuzzy_q_iteration.solve(made, made.frequency if frequency is None else frequency, **options)
-    return Result(found, lambda console: print_solution(console, found), lambda: solution_figure(found))
+    solution = fuzzy_q_iteration.solve(made, made.frequency if frequency is None else frequency, **options)
+    return Result(solution, lambda console: print_solution(console, solution), lambda: solution_figure(solution))
 
 
 def replay_offline(
@@ -183,10 +183,10 @@ def replay_offline(
     settings: Mapping[str, Any] | None = None, discount: float | None = None, evaluation_noise: float | None = None,
     progress: bool | None = None,
 ) -> Result[OfflineScores]:  # fmt: skip
-    """Train a fresh population from a stored buffer, offline, then evaluate it on the buffer's plant.
+    """Train new learners offline from a stored buffer, then evaluate them on the buffer's plant.
 
     Args:
-        buffer: buffer file; or run folder, of which `cell` chooses learner, strategy, noise, frequency and seed.
+        buffer: buffer file; or run folder, in which `cell` chooses learner, strategy, noise, frequency and seed.
         output: new folder for policy, scores and figure; runs/replay-… if not given.
         settings: changed settings of the learner, as in a study's table.
         progress: whether to print progress; in notebooks only if not given.
@@ -197,7 +197,7 @@ def replay_offline(
         The scores of the learners, the recording and the reference controllers.
 
     Raises:
-        UserError: the buffer or a setting is wrong, or `output` holds a replay already.
+        UserError: the buffer or a setting is invalid, or `output` already holds a replay.
 
     Example:
         >>> replaybench.replay_offline("runs/mine", "FULL[PER]", cell={"strategy": "FIFO[Uniform]"}, updates=2000)
@@ -222,10 +222,10 @@ def advise(
     """Advise on retention and sampling, for each condition of a run or for one plant.
 
     Args:
-        subject: run folder or buffer file; or name of a plant, for which a few strategies are run.
+        subject: run folder, buffer file, or name of a plant, with which some strategies are run.
         output: folder of the runs; runs/advice-PLANT if not given.
-        noise, frequency: of a run folder, which noise and control rate; of a plant, its noise and control rate.
-        memory: most experiences that may be kept; no limit if 0.
+        noise, frequency: noise and control rate of the runs; they select conditions of a run folder.
+        memory: largest number of experiences that may be kept; no limit if 0.
         workers: local worker processes, one per core if not given.
         progress: whether to print progress; in notebooks only if not given.
         options: for a plant, `minutes`, `learner`, `seeds`, `episodes`, `probes`, `root_seed` and `settings`.
@@ -241,8 +241,8 @@ def advise(
         leave_if_imported()
     given = {"noise": noise, "frequency": frequency, "memory": memory, **options}
     plant, folder = None if run else str(subject), Path(output) if output else None
-    found = advice(run, plant, folder, workers, _console(progress), **given)
-    return Result(found, lambda console: show(found, "text", console))
+    advices = advice(run, plant, folder, workers, _console(progress), **given)
+    return Result(advices, lambda console: show(advices, "text", console))
 
 
 def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
@@ -266,7 +266,7 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
 
 
 def _console(progress: bool | None) -> Console:
-    """Return a console for progress, quiet unless in a notebook or asked for; a bar there needs ipywidgets."""
+    """Return a console for progress: quiet unless `progress` or in a notebook, where a bar needs ipywidgets."""
     console = Console(emoji=False)
     if not (console.is_jupyter if progress is None else progress):
         return Console(quiet=True)

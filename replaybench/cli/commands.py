@@ -1,4 +1,4 @@
-"""Compute and print what the commands `baseline` and `replay` show."""
+"""Implementation of the commands `baseline`, `replay` and `advise`, and printing of results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def show_baseline(
     console: Console, name: str, parameters: Mapping[str, Parameter], frequency: float | None, noise: float,
     rule: Rule | None, output: Path | None,
 ) -> None:  # fmt: skip
-    """Solve a plant, print convergence and scores, draw value and policy."""
+    """Solve a plant by dynamic programming; print convergence and scores, and draw value and policy."""
     from replaybench.baselines.controllers import linear_quadratic_regulator
     from replaybench.baselines.fuzzy_q_iteration import Variant, solve
     from replaybench.baselines.grid_choice import reference_solution
@@ -79,7 +79,7 @@ def show_baseline(
         stage = "fuzzy Q-iteration, the solution to compare with"
         solution = reference_solution(plant, frequency, rule).solution
         stage = "episodes of the reference controllers"
-        found = reference(plant, frequency, noise, rule)
+        scores = reference(plant, frequency, noise, rule)
     nodes = " × ".join(map(str, plant.grid_nodes))
     console.print(f"fuzzy Q-iteration on the declared {nodes} nodes: ‖Δθ‖∞ after each sweep")
     convergence = Table(*(Column(heading, justify="right") for heading in ("sweep", *variants)), box=box.SIMPLE_HEAD)
@@ -89,14 +89,14 @@ def show_baseline(
         if any(shown):
             convergence.add_row(str(sweep), *shown)
     console.print(convergence)
-    console.print(f"{plant.name} at {frequency:g} Hz: {found.grid}, γ = {found.discount:.4g}")
-    if note := no_score(found.dp, found.random):
+    console.print(f"{plant.name} at {frequency:g} Hz: {scores.grid}, γ = {scores.discount:.4g}")
+    if note := no_score(scores.dp, scores.random):
         console.print(note)
-    console.print(reference_table(plant, frequency, noise, found))
+    console.print(reference_table(plant, frequency, noise, scores))
     try:
         linear_quadratic_regulator(plant, frequency)
     except UserError as why:
-        console.print(f"no row of linear-quadratic control: {why}", markup=False, highlight=False)
+        console.print(f"no row for linear-quadratic control: {why}", markup=False, highlight=False)
     if len(plant.state_names) < 2:
         print(f"figure   none: a map shows two states, {plant.name} has one")
         return
@@ -104,28 +104,28 @@ def show_baseline(
         print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
 
 
-def reference_table(plant: Plant, frequency: float, noise: float, found: Reference) -> Table:
+def reference_table(plant: Plant, frequency: float, noise: float, known: Reference) -> Table:
     """Return a table of the reference controllers' rewards."""
-    table = _score_table("controller", f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(found)}")
-    zero, one = (" (μ_r = 0)", " (μ_r = 1)") if found.usable else ("", "")
+    table = _score_table("controller", f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(known)}")
+    zero, one = (" (μ_r = 0)", " (μ_r = 1)") if known.usable else ("", "")
     best = f"DP, best of {plant.reference_episodes:,} episodes" if noise else "DP, greedy policy"
     interpolated = "DP, interpolated policy"
-    if np.isclose(found.interpolated, found.zero):
+    if np.isclose(known.interpolated, known.zero):
         interpolated += " (averages to rest by symmetry)"
     rows = {
-        f"random{zero}": found.random,
-        "zero": found.zero,
-        "linear-quadratic (linearised at the reference)": found.lqr,
-        interpolated: found.interpolated,
-        "DP, greedy policy, mean": found.dp_mean if noise else np.nan,
-        best + one: found.dp,
-        "DP, greedy in values averaged over the noise": found.dp_averaged,
-        "DP, greedy on a model observer of the state": found.dp_observer,
+        f"random{zero}": known.random,
+        "zero": known.zero,
+        "linear-quadratic (linearised at the reference)": known.lqr,
+        interpolated: known.interpolated,
+        "DP, greedy policy, mean": known.dp_mean if noise else np.nan,
+        best + one: known.dp,
+        "DP, greedy in values averaged over the noise": known.dp_averaged,
+        "DP, greedy on a model observer of the state": known.dp_observer,
     }
     digits = decimals(rows.values(), least=3)
     for controller, reward in rows.items():
         if np.isfinite(reward):
-            score = f"{float(normalise(reward, found)):.3f}" if found.usable else "–"
+            score = f"{float(normalise(reward, known)):.3f}" if known.usable else "–"
             table.add_row(controller, f"{reward:.{digits}f}", score)
     return table
 
@@ -140,7 +140,7 @@ def show_replay(
     stream: bool, updates: int, capacity: int | None, seeds: int | None, root_seed: int, member: int | None,
     changes: Changes,
 ) -> OfflineScores:  # fmt: skip
-    """Train offline from a buffer file; print, store and return how that compares with online learning and DP."""
+    """Train offline from a buffer file; print, store and return scores, next to those of online learning."""
     from replaybench.exchange.offline import replay_offline
     from replaybench.exchange.offline_scores import extrapolation
     from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
@@ -152,7 +152,7 @@ def show_replay(
     if capacity is not None and not strategy.retention.bounded:
         raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
     if capacity is not None and strategy.retention.capacity not in (None, capacity):
-        raise UserError(f"--capacity {capacity}, but {strategy} has its own; leave one out")
+        raise UserError(f"--capacity {capacity}, but {strategy} names another capacity; leave one out")
     label = f"{learner}, {'streamed' if stream else strategy}"
     where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
     folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"
@@ -179,7 +179,7 @@ def show_replay(
         "root_seed": root_seed,
         "version": VERSION,
     }
-    if policy.exists():  # only the same command, stopped before its end, replaces it
+    if policy.exists():  # replaced only if the same command wrote it and was stopped before its end
         facts, _ = read_policy(policy)
         if {name: facts.get(name) for name in about} != json.loads(json.dumps(about)):
             refuse_existing(policy)
@@ -211,38 +211,38 @@ def show_replay(
                     root_seed=root_seed, progress=advance, changes=changes,
                 )  # fmt: skip
         except KeyboardInterrupt as stop:
-            raise type(stop)("stopped; nothing is written, the same command begins anew") from stop
+            raise type(stop)("stopped; nothing was written, the same command starts again from 0") from stop
         progress.update(task, description="references")
-        found = reference(recording.plant, recording.frequency, noise)
+        references = reference(recording.plant, recording.frequency, noise)
     online = {}
-    if noise == recording.noise:  # otherwise they have different scales
+    if noise == recording.noise:  # under another noise, μ_r has another scale
         chosen = slice(None) if member is None else slice(member, member + 1)
-        kinds = {"online": recording.facts.reward_greedy, "online, exploring": recording.facts.reward_final}
-        online = {f"{kind}: {recording.facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
-    scores_of = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, found)
-    print_offline(console, scores_of)
+        stored = {"online": recording.facts.reward_greedy, "online, exploring": recording.facts.reward_final}
+        online = {f"{how}: {recording.facts.strategy}": rewards[chosen] for how, rewards in stored.items() if rewards}
+    offline = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, references)
+    print_offline(console, offline)
     beyond = extrapolation(recording, outcome.agent, learners, updates)
     described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
     write_policy(policy, outcome.agent.weights(), {**about, **described})
-    drawn = draw_offline(scores_of, folder)
-    scores_of.write(scores)  # last: its presence says that all is written
-    for kind, written in (*(("figure", each) for each in drawn), ("policy", policy), ("scores", scores)):
-        console.print(f"{kind}   {written}", markup=False, highlight=False, soft_wrap=True)
+    drawn = draw_offline(offline, folder)
+    offline.write(scores)  # last, because this file marks a complete replay
+    for content, written in (*(("figure", each) for each in drawn), ("policy", policy), ("scores", scores)):
+        console.print(f"{content}   {written}", markup=False, highlight=False, soft_wrap=True)
     if beyond:
         words = beyond.words(learner, bool(recording.plant.action_choices))
         console.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
-    return scores_of
+    return offline
 
 
-def metric_words(found: Reference) -> str:
-    """Name the number that measures an episode."""
-    return "return" if found.episode_metric == "return" else "mean reward per step"
+def metric_words(known: Reference) -> str:
+    """Return the score of an episode as text: "return" or "mean reward per step"."""
+    return "return" if known.episode_metric == "return" else "mean reward per step"
 
 
 def print_offline(console: Console, scores: OfflineScores) -> None:
-    """Print the scores of an offline replay and of what they are compared with."""
-    found = scores.reference
-    title = f"{found.plant}, {found.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
+    """Print the scores of an offline replay, of the recording and of the reference controllers."""
+    known = scores.reference
+    title = f"{known.plant}, {known.frequency:g} Hz: {metric_words(known)}, mean over learners [95 %]"
     table = _score_table("", title)
     for name, reward, score in scores.rows():
         table.add_row(escape(name), reward, score)
@@ -260,7 +260,7 @@ def advice(
     noise: float | None = None, frequency: float | None = None, memory: int = 0, learner: str = "DDPG",
     minutes: float = 10.0, **options: Any,
 ) -> list[Advice]:  # fmt: skip
-    """Return advice by a run folder or a buffer file, or else by runs on a plant; `options` are those of `Question`."""
+    """Advise by a run folder or a buffer file, or else by runs on a plant with further `options` of `Question`."""
     from replaybench.evidence.advice.advise import advise, advise_from, advise_on_buffer
     from replaybench.evidence.advice.probes import Question
     from replaybench.experiments.sweep import cores
@@ -281,15 +281,16 @@ def advice(
 
 
 def print_results(console: Console, data: xr.Dataset) -> None:
-    """Print the tables of a sweep, and its verdict in one sentence."""
+    """Print the tables of a sweep, and a sentence about its best strategy."""
     for table in (*score_tables(data), *comparison_tables(data), *noise_tables(data)):
         console.print(table)
     console.print(f"verdict  {verdict(data)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def print_solution(console: Console, found: Solution) -> None:
+def print_solution(console: Console, solution: Solution) -> None:
     """Print a solution of dynamic programming."""
     table = plain_table(("plant", "Hz", "nodes", "actions", "γ", "sweeps", "last ‖Δθ‖∞"), title="Fuzzy Q-iteration")
-    cells = (found.plant.name, f"{found.frequency:g}", " × ".join(map(str, found.grid.nodes)), f"{len(found.actions)}")
-    table.add_row(*cells, f"{found.discount:.4g}", f"{found.sweeps}", f"{found.convergence[-1]:.3g}")
+    nodes, actions = " × ".join(map(str, solution.grid.nodes)), f"{len(solution.actions)}"
+    last = f"{solution.discount:.4g}", f"{solution.sweeps}", f"{solution.convergence[-1]:.3g}"
+    table.add_row(solution.plant.name, f"{solution.frequency:g}", nodes, actions, *last)
     console.print(table)

@@ -1,4 +1,4 @@
-"""The console that commands print on, and tables in other formats."""
+"""The console for the output of commands, as text or as tables in other formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Escaping(RenderHook):
 
 
 class _Escaped:
-    """Renders something, then escapes control characters in its text; rich's own control codes are kept."""
+    """Renders an object and escapes control characters in its text, except those that rich itself writes."""
 
     def __init__(self, renderable: ConsoleRenderable) -> None:
         self._renderable = renderable
@@ -41,7 +41,7 @@ class _Escaped:
 
 @contextlib.contextmanager
 def printing(form: str) -> Iterator[Console]:
-    """Yield a console; at the end, print its tables in a format other than text. Other lines go to stderr then."""
+    """Yield a console for output in format `form`; except for text, only tables go to stdout, other lines to stderr."""
     if form == "text":
         yield make_console()
         return

@@ -1,4 +1,4 @@
-"""The command line: its commands, and the parsing of words to a call of one."""
+"""The command line: its commands, their help, and exit statuses."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _GROUPS: Final[dict[str, dict[str, Callable[..., int]]]] = {
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 _RUNS_STUDIES = ("sweep", "reproduce")
-"""Commands that may import whatever their study names."""
+"""Commands that may import all Python files that their study names."""
 _NAMES = ("name", "plant", "learner", "strategy", "from_learner", "from_strategy")
-"""Arguments by which a user names what other commands may import."""
+"""Arguments with names of Python files that other commands may import."""
 
 _DESCRIPTION: Final = "Which experiences should a learning controller keep, and which should it replay?"
 _CELLS: Final = (
-    "--plant, --learner, --strategy, --noise, --frequency and --seed mean the same everywhere: of a run folder they "
-    "choose a cell; where there is none, they set the conditions. Of replay, --strategy and --learner set those of the "
-    "new learners, and --from-strategy and --from-learner choose."
+    "--plant, --learner, --strategy, --noise, --frequency and --seed mean the same everywhere: with a run folder they "
+    "choose a cell, without one they set the conditions. With replay, --strategy and --learner are those of the new "
+    "learners, and --from-strategy and --from-learner choose the cell."
 )
 _OPTIONS: Final = {
     "-h, --help": "Print this help.",
     "-V, --version": "Print the version.",
-    "-v, --verbose": "Of any command: print the traceback of an error, too.",
+    "-v, --verbose": "With any command: print the traceback of an error, too.",
     "--tyro-print-completion {bash,zsh}": "Print a script that completes commands and options.",
 }
 

@@ -1,4 +1,4 @@
-"""Parse words to a command with its arguments: options, plant parameters, suggestions for mistyped names, help."""
+"""Parse the words of a command line: options, plant parameters, suggestions for mistyped names, help."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ SHORT: Final = {"-o": "--output", "-j": "--workers", "-q": "--quiet"}
 """Short forms of options."""
 
 Form = Literal["text", "json", "csv", "md"]
-"""plain text, or the tables alone in a format."""
+"""Format of output: text, or only the tables as JSON, CSV or Markdown."""
 
 
 def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
-    """Replace short options of a command by long ones; a value may follow at once, as in `-j4`."""
+    """Replace short options of a command by long ones; a value may follow without a space, as in `-j4`."""
     valid = signature_of(command).parameters
-    found = []
+    replaced = []
     for word in words:
         option = SHORT.get(word[:2], "")
         if option[2:] in valid and not word.startswith("--"):
-            found += [option, *([word[2:].removeprefix("=")] if word[2:] else [])]
+            replaced += [option, *([word[2:].removeprefix("=")] if word[2:] else [])]
         else:
-            found.append(word)
-    return found
+            replaced.append(word)
+    return replaced
 
 
 _DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
@@ -51,9 +51,9 @@ _DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
 
 
 def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str, str]:
-    """Return the parameters of the plant named in `words`, by option; none if no plant is named.
+    """Return the parameters of the plant that `words` name, by option; an empty dictionary if they name none.
 
-    A parameter with the name of an option of the command is left out: `--parameters NAME=VALUE` sets it.
+    A parameter with the name of one of the command's options is left out; `--parameters NAME=VALUE` can set it.
     """
     if words[:1] not in (["baseline"], ["import"]):
         return {}
@@ -73,7 +73,7 @@ def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str,
 
 
 def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[str]:
-    """Turn options that are parameters of the plant (see `plant_parameters`) into entries of `--parameters`."""
+    """Replace options that are parameters of the plant (`fields`) by entries of `--parameters`."""
     kept, taken = list[str](), list[str]()
     rest = iter(words)
     for word in rest:
@@ -87,7 +87,7 @@ def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[s
 
 
 class CellOptions(TypedDict, total=False):
-    """Options that choose a cell of a run folder, and by its seed a member of it."""
+    """Options that choose a cell of a run folder; `seed` also chooses a member of the cell."""
 
     strategy: str | None
     noise: Noise | None
@@ -96,7 +96,7 @@ class CellOptions(TypedDict, total=False):
 
 
 def signature_of(command: Callable[..., int]) -> inspect.Signature:
-    """Return a command's signature with evaluated annotations; an unpacked `TypedDict` stands as its keys."""
+    """Return a command's signature with evaluated annotations, and an unpacked `TypedDict` replaced by its keys."""
     hints = typing.get_type_hints(command, include_extras=True)
     parameters = []
     for name, each in inspect.signature(command).parameters.items():
@@ -110,7 +110,7 @@ def signature_of(command: Callable[..., int]) -> inspect.Signature:
 
 
 def is_positional(parameter: inspect.Parameter) -> bool:
-    """Return whether a command takes a parameter by its place."""
+    """Return whether a parameter is positional on the command line."""
     return "Positional" in str(parameter.annotation)
 
 
@@ -125,22 +125,22 @@ def kinds_and_bounds(hint: Any) -> tuple[list[Any], list[Within]]:
 
 
 def merged_options(words: Sequence[str], command: Callable[..., int], also: Iterable[str] = ()) -> list[str]:
-    """Check options and their values, and merge the values of one that is given more than once.
+    """Check options and their values, and merge the values of an option that is given more than once.
 
-    An option that the command does not have is refused, and the nearest one named; so is one that is given twice and
-    takes a single value, of which the parser would use the last.
+    An unknown option raises an error that names the most similar one. An option that takes a single value and is given
+    twice is an error, too, because the parser would silently use the last value.
 
     Args:
-        also: options by parameters of the plant, which are taken out already.
+        also: further valid options, for suggestions: parameters of the plant, which `words` no longer contain.
     """
     parameters = [each for each in signature_of(command).parameters.values() if not is_positional(each)]
     hints = {f"--{each.name.replace('_', '-')}": each.annotation for each in parameters}
     hints["--help"] = bool
-    found: dict[str, list[str]] = {"": []}
+    merged: dict[str, list[str]] = {"": []}
     option = ""
     for word, after in itertools.pairwise([*words, ""]):
         if not word.startswith("--"):
-            found[option].append(word)
+            merged[option].append(word)
             continue
         option, equals, value = word.partition("=")
         option = option.replace("_", "-")
@@ -148,10 +148,10 @@ def merged_options(words: Sequence[str], command: Callable[..., int], also: Iter
             raise unknown(f"option of {words[0]}:", option, [*hints, *also])
         _check_value(option, value if equals else after, hints[option])
         several = any(typing.get_origin(kind) is tuple for kind in kinds_and_bounds(hints[option])[0])
-        if option in found and hints[option] is not bool and not several:
+        if option in merged and hints[option] is not bool and not several:
             raise UserError(f"{option} is given twice; leave one out")
-        found.setdefault(option, []).extend([value] if equals else [])
-    return [word for option, values in found.items() for word in ([option] if option else []) + values]
+        merged.setdefault(option, []).extend([value] if equals else [])
+    return [word for option, values in merged.items() for word in ([option] if option else []) + values]
 
 
 def _check_value(option: str, value: str, hint: Any) -> None:
@@ -171,7 +171,7 @@ def _check_value(option: str, value: str, hint: Any) -> None:
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
-    """Parse NAME=VALUE entries: numbers where they can be, else text, which the plant checks."""
+    """Parse NAME=VALUE entries; a value that is no number stays text, which the plant checks."""
     values: dict[str, Parameter] = {}
     for entry in parameters:
         name, _, value = entry.partition("=")
@@ -185,9 +185,9 @@ def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
 
 
 def setting_values(entries: Sequence[str]) -> dict[str, Any]:
-    """Parse NAME=VALUE entries as a study's tables hold them; `exploration.first_amplitude` is one of a table within.
+    """Parse NAME=VALUE entries into a study's tables; `exploration.first_amplitude` is an entry of an inner table.
 
-    A name with dots of its own stands in quotes, as in `plant."own.py:Tank".area`.
+    A name that contains dots must be quoted, as in `plant."own.py:Tank".area`.
     """
     settings: dict[str, Any] = {}
     for entry in entries:
@@ -201,7 +201,7 @@ def setting_values(entries: Sequence[str]) -> dict[str, Any]:
         for inner in tables:
             table = table.setdefault(inner, {})
             if not isinstance(table, dict):
-                raise UserError(f"--set gives {inner!r} a value and entries of its own; leave one out")
+                raise UserError(f"--set gives {inner!r} both a value and entries of a table; leave one out")
         if key in table:
             raise UserError(f"--set gives {name!r} twice; leave one out")
         table[key] = text
@@ -212,24 +212,24 @@ def setting_values(entries: Sequence[str]) -> dict[str, Any]:
 
 
 _SHARED: Final = {
-    "strategy": "Of a run folder: the strategy of the cell to take.",
-    "learner": "Of a run folder: the learner of the cell to take.",
-    "noise": "Of a run folder: the noise of the cell to take.",
-    "frequency": "Of a run folder: the control rate in Hz of the cell to take.",
-    "seed": "Of a run folder: the seed, whose cell and member to take.",
+    "strategy": "With a run folder: strategy of the cell to use.",
+    "learner": "With a run folder: learner of the cell to use.",
+    "noise": "With a run folder: noise of the cell to use.",
+    "frequency": "With a run folder: control rate in Hz of the cell to use.",
+    "seed": "With a run folder: seed that chooses the cell and the member to use.",
     "quiet": "Print errors only.",
-    "format": "plain text; or the tables alone, as JSON, CSV or Markdown.",
+    "format": "Text, or only the tables as JSON, CSV or Markdown.",
     "root_seed": "Root seed of the random numbers.",
     "workers": "Worker processes; one per core if not given.",
     "cluster": "Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.",
     "checkpoint_seconds": "Least time between the checkpoints of a running cell; changes no numbers.",
     "dry_run": "Print the cells and what they need in time, memory and disk; run nothing.",
-    "no_measure": "With --dry-run, do not measure how fast kinds of cells are that are new here (at most 5 s each).",
-    "parameters": "The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.",
+    "no_measure": "With --dry-run: do not measure the speed of types of cells that are new here (up to 5 s each).",
+    "parameters": "Parameters of the plant as NAME=VALUE; each is an option, too, as in --inertia 1.91e-4.",
 }
-"""Descriptions of options that several commands have, used where a command's docstring has none."""
+"""Descriptions of options that several commands have, used if a command's docstring does not describe them."""
 _WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "na": "WORD …", "set": "NAME=VALUE …"}
-"""Options that take several values in a form of their own."""
+"""Placeholders in help for options that take several values."""
 _AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 
@@ -238,7 +238,7 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
-            found = tyro.extras.subcommand_cli_from_dict(
+            parsed = tyro.extras.subcommand_cli_from_dict(
                 {name: _deferred(command) for name, command in commands.items()}, prog="replaybench",
                 description=description, args=words, sort_subcommands=False,
             )  # fmt: skip
@@ -247,14 +247,14 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
             raise
         help_text = f"replaybench {words[0]} --help" if words[0] in commands else "replaybench --help"
         raise UserError(f"{_one_line(printed.getvalue())}; see {help_text}") from None
-    call: functools.partial[int] = found.call
+    call: functools.partial[int] = parsed.call
     return call
 
 
 def _deferred(command: Callable[..., int]) -> type[Any]:
-    """Return a class that takes a command's arguments and does not run it yet.
+    """Return a class whose instances store a command's arguments without running the command.
 
-    A class and not a function: for functions the parser imports a library that takes longer than help takes to print.
+    The parser gets a class because, for functions, it imports a library that takes longer than to print help.
     """
 
     class Deferred:
@@ -275,10 +275,7 @@ def _deferred(command: Callable[..., int]) -> type[Any]:
 
 
 def _readable_hints(signature: inspect.Signature) -> dict[str, Any]:
-    """Return a command's annotations with the placeholder of each value in help.
-
-    Defaults of None are not shown: the description covers them.
-    """
+    """Return a command's annotations with the placeholder of each value in help, without defaults of None."""
     hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     for name, parameter in signature.parameters.items():
         short = [short for short, option in SHORT.items() if option == f"--{name}"]
@@ -318,8 +315,8 @@ def _metavar(name: str, hint: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return the text in a box of the parser, up to its advice to read the help, as one line."""
-    lines = [line.strip("│╭╮╰╯|+ ") for line in text.splitlines()[1:]]  # its frame is ASCII on plain terminals
+    """Return the parser's boxed error text as one line, without its advice to read the help."""
+    lines = [line.strip("│╭╮╰╯|+ ") for line in text.splitlines()[1:]]  # the frame is ASCII on plain terminals
     text_lines = itertools.takewhile(lambda line: "helptext" not in line, [line for line in lines if line.strip("─-")])
     return " ".join(" ".join(text_lines).split()).rstrip(".") or "the command cannot be read"
 
@@ -330,7 +327,7 @@ def list_names(
     """List the plants, strategies and learners that studies can name.
 
     Args:
-        what: Which of them.
+        what: Which of them to list.
     """
     from replaybench.cli.console import printing
     from replaybench.reports.inspection.inspect import show_names
@@ -341,10 +338,10 @@ def list_names(
 
 
 def check(name: Positional[str]) -> int:
-    """Check a plant, strategy or learner; a line for each promise, exit status 1 if one is broken.
+    """Check that a plant, strategy or learner keeps the promises of its interface; exit status 1 if one is broken.
 
     Args:
-        name: path/to/file.py:ClassName; or a name that `replaybench list` shows, or a whole strategy.
+        name: path/to/file.py:ClassName, a name that `replaybench list` shows, or a whole strategy.
     """
     from replaybench.cli.console import make_console
     from replaybench.evidence.contract_checks import show_check
@@ -353,7 +350,7 @@ def check(name: Positional[str]) -> int:
 
 
 def examples(folder: Positional[Path] = Path("examples")) -> int:
-    """Copy the examples that come with replaybench: plants, a strategy, a learner, a test rig's log, scripts.
+    """Copy the examples of replaybench into a folder: plants, a strategy, a learner, a log of a test rig, scripts.
 
     Args:
         folder: New folder to copy them into.
@@ -366,7 +363,7 @@ def examples(folder: Positional[Path] = Path("examples")) -> int:
 
 
 def init(file: Positional[Path] = Path("study.toml")) -> int:
-    """Write a study file with comments, to change and run.
+    """Write a commented study file to edit and run.
 
     Args:
         file: New file to write.

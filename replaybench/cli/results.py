@@ -1,4 +1,4 @@
-"""Commands that show results, and that read and write files. Their signatures are their options."""
+"""Commands that show results, or read and write files. Parameters of the functions are options of the commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replaybench.runtime.errors import UserError
 
 
 def watch(run: Positional[Path]) -> int:
-    """Show a run while it learns: cells, curves, failures, time left. Ctrl-C leaves the run alone.
+    """Show the progress of a run: cells, curves, failures, time left. Ctrl-C does not stop the run.
 
     Args:
         run: Run folder of a sweep that runs, has ended or was interrupted.
@@ -29,7 +29,7 @@ def report(run: Positional[Path], output: Path | None = None) -> int:
     """Write a sweep's results as one HTML page: the best strategies with intervals, then figures to choose from.
 
     Args:
-        run: Run folder, or a results file (.nc) by itself; or folder that `replay` wrote.
+        run: Run folder, a results file (.nc), or a folder that `replay` wrote.
         output: File to write; report.html in the run folder if not given.
     """
     from replaybench.reports.page.report import show_report
@@ -50,12 +50,12 @@ def figures(
 
     Args:
         run: Run folder.
-        style: For a screen, with title and caption; or on paper: without, 89 or 183 mm wide, fonts embedded.
-        format: Kind of file; PNG and SVG for screens and PDF for paper if not given.
-        axis: What learning curves are drawn over: training episodes (or iterations), or environment steps.
-        overlay: Learning curves from elsewhere to draw with them, over environment steps, as LABEL=FILE:
-            Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files of one label are runs.
-        output: Folder to write into; figures in the run folder, and there figures/paper, if not given.
+        style: For screens, with title and caption; or for paper, without these, 89 or 183 mm wide, with embedded fonts.
+        format: File format; PNG and SVG for screens and PDF for paper if not given.
+        axis: x axis of learning curves: training episodes (or iterations), or environment steps.
+        overlay: Learning curves of other programs to add, over environment steps, as LABEL=FILE:
+            Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files with equal labels are runs.
+        output: Folder to write into; figures (or figures/paper) in the run folder if not given.
     """
     from replaybench.cli.console import make_console
     from replaybench.reports.figures.all_figures import show_figures
@@ -74,34 +74,34 @@ def show(
     root_seed: RootSeed = 0,
     **cell: Unpack[CellOptions],
 ) -> int:
-    """Show an episode of a plant in motion, under random actions or a learned policy: in a window, or as a film.
+    """Show an episode of a plant under random actions or a learned policy, in a window or as a film.
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
-        policy: Policy file (.safetensors); or run folder, of which options choose a cell.
+        policy: Policy file (.safetensors), or run folder, in which options choose a cell.
         output: Film to write (.gif, .mp4); a window if not given.
-        seconds: End of the film in seconds of the plant, whose episodes follow each other where they are short; that of
-            the first episode beyond three seconds, or that of 500 pictures, if not given.
-        member: Member of the policy file, from 0; the one that did best in its last greedy episode if not given.
-        learner: Of a run folder: the learner of the cell to take; of a file only where it is one of your own.
-        noise: Of a run folder: the noise of the cell to take; else that of the plant.
-        frequency: Of a run folder: the control rate in Hz of the cell to take; without a policy, that of the plant.
+        seconds: Length in seconds of the plant's time, over several episodes if they are short. If not given, the film
+            ends with the first episode that ends after three seconds, or after 500 pictures.
+        member: Member of the policy file, from 0; the best one in its last greedy episode if not given.
+        learner: With a run folder: learner of the cell to use; with a file, needed only if the learner is your own.
+        noise: With a run folder: noise of the cell to use; else the plant's noise.
+        frequency: With a run folder: control rate in Hz of the cell to use; without a policy, the plant's rate.
     """
     from replaybench.experiments.cell_lookup import find_policy
     from replaybench.reports.films import show as show_film
 
-    found = None
+    source = None
     if policy is None:
         given = {"strategy": cell.get("strategy"), "member": member, "learner": learner, "seed": cell.get("seed")}
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
             raise UserError(f"there is no policy for {', '.join(names)}; name its file or run folder with --policy")
     elif policy.is_dir():
-        found = find_policy(policy, member, plant=plant, learner=learner, **cell)
+        source = find_policy(policy, member, plant=plant, learner=learner, **cell)
     elif cell.get("frequency") is not None:
-        raise UserError("--frequency chooses a cell of a run folder; a policy file acts at the rate that it learned at")
+        raise UserError("--frequency chooses a cell of a run folder; a policy file runs at the rate of its training")
     else:
-        found = find_policy(policy, member, plant=plant, strategy=cell.get("strategy"), seed=cell.get("seed"))
-    show_film(plant, output, found, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds)
+        source = find_policy(policy, member, plant=plant, strategy=cell.get("strategy"), seed=cell.get("seed"))
+    show_film(plant, output, source, learner, cell.get("noise"), cell.get("frequency"), root_seed, seconds)
     return 0
 
 
@@ -115,15 +115,15 @@ def inspect(
     format: Form = "text",
     **cell: Unpack[CellOptions],
 ) -> int:
-    """Print the contents of any file that replaybench writes; of a buffer, the composition of its experiences.
+    """Print the contents of any file that replaybench writes; for a buffer, also the composition of its experiences.
 
     Args:
-        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder, all
-            of it or the cell that the last options choose.
-        verify: Check structure and values as well, not only checksums.
-        member: Member of a buffer whose composition to show, from 0; all of them, pooled, if not given.
+        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc); or run folder, the whole
+            folder or the cell that options choose.
+        verify: Check structure and values as well as checksums.
+        member: Member of a buffer whose composition to show, from 0; all members, pooled, if not given.
         figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
-        plant: Of a run folder: the plant of the cell to take; of a buffer, needed only where it is one of your own
+        plant: With a run folder: plant of the cell to use; with a buffer, needed only if the plant is your own
             (path/to/file.py:ClassName).
     """
     from replaybench.cli.console import printing
@@ -157,18 +157,18 @@ def import_log(
         log: CSV or other text with a header row, LabVIEW .lvm, NPZ, MATLAB .mat or .parquet, columns in physical SI
             units; or minari:DATASET_ID.
         plant: Plant name or path/to/file.py:ClassName.
-        columns: Which column holds what, as NAME=COLUMN for the plant's states and actions, reward, terminated,
-            truncated and episode; columns that bear those names need not be given.
+        columns: Names of columns, as NAME=COLUMN for the plant's states and actions, reward, terminated, truncated and
+            episode; columns with exactly these names need not be given.
         time: Column of sample times in s.
         frequency: Control rate in Hz; taken from the time column or the dataset if not given.
         output: Buffer file to write; <log>.h5 next to the log (runs/<dataset>.h5) if not given.
-        clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
-        missing: What to do about empty cells: refuse the log, leave out the steps that have them, or fill states on a
-            line and actions by the last.
-        encoding: Encoding of a text log, as in cp1251; recognised if not given, where it is UTF-8, UTF-16 or cp1252.
-        date_format: Form of dates in a text log, as in %d/%m/%Y %H:%M:%S (of Python's strptime).
+        clip_actions: Clip actions outside the plant's bounds instead of refusing the log.
+        missing: Treatment of empty cells: refuse the log, drop the steps that have them, or interpolate states linearly
+            and repeat the last action.
+        encoding: Encoding of a text log, as in cp1251; UTF-8, UTF-16 and cp1252 are recognised if not given.
+        date_format: Format of dates in a text log for Python's strptime, as in %d/%m/%Y %H:%M:%S.
         na: Words in a text log that stand for a missing number, as in -9999.
-        other_plant: Take a Minari dataset although it names another environment than the plant.
+        other_plant: Import a Minari dataset even if it names another environment than the plant.
     """
     from replaybench.cli.console import make_console
     from replaybench.data.logs.text import TextOptions
@@ -194,11 +194,11 @@ def export(
     """Write the whole episodes of a stored buffer as a Minari dataset, or all its steps as a table.
 
     Args:
-        buffer: Buffer file made by `sweep` or `import`; or run folder, of which the options below choose a cell.
+        buffer: Buffer file made by `sweep` or `import`, or run folder, in which options choose a cell.
         dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0; or table to write (.csv, .json,
-            .md, .parquet), a row a step in physical units.
-        member: Recording to write, from 0; all of them if not given.
-        plant: Of a run folder: the plant of the cell to take; of a buffer, needed only where it is one of your own
+            .md, .parquet), with one row for each step, in physical units.
+        member: Recording to write, from 0; all recordings if not given.
+        plant: With a run folder: plant of the cell to use; with a buffer, needed only if the plant is your own
             (path/to/file.py:ClassName).
         output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.
     """
@@ -223,19 +223,19 @@ def export_policy(
     """Write a learned policy for use without replaybench: C for a microcontroller, PyTorch, ONNX.
 
     Args:
-        policy: Policy file (.safetensors) of a cell or of `replay`; or run folder, of which options choose a cell.
-        format: C99 header without allocation, that tests itself; program of torch.export (.pt2); ONNX model. That of
-            the suffix of --output, else C, if not given.
-        member: Member whose policy to write, from 0; the one that did best in its last greedy episode if not given.
-        output: File to write; policy.h, .pt2 or .onnx next to the policy file if not given. C is named after it.
-        plant: Of a run folder: the plant of the cell to take; of a file, needed only where it is one of your own
+        policy: Policy file (.safetensors) of a cell or of `replay`, or run folder, in which options choose a cell.
+        format: C99 header without allocation and with a self-test; program of torch.export (.pt2); or ONNX model. If
+            not given, the suffix of --output decides, else C.
+        member: Member whose policy to write, from 0; the best one in its last greedy episode if not given.
+        output: File to write; policy.h, .pt2 or .onnx next to the policy file if not given. C names follow the file's.
+        plant: With a run folder: plant of the cell to use; with a file, needed only if the plant is your own
             (path/to/file.py:ClassName).
-        learner: Of a run folder: the learner of the cell to take; of a file, needed only where it is one of your own.
+        learner: With a run folder: learner of the cell to use; with a file, needed only if the learner is your own.
     """
     from replaybench.exchange.policy_export import export_policy
     from replaybench.experiments.cell_lookup import find_policy
 
-    # Of a file, a learner does not choose a cell: it allows a file of one's own.
+    # With a policy file, `learner` does not choose a cell; it names a Python file that may be imported.
     chosen, place = find_policy(policy, member, plant=plant, learner=learner if policy.is_dir() else None, **cell)
     export_policy(chosen, place, format, output, plant, learner)
     return 0

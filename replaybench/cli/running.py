@@ -1,4 +1,4 @@
-"""Commands that compute. Their signatures are their options."""
+"""Commands that compute. Parameters of the functions are options of the commands."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ def sweep(
 ) -> int:
     """Run a study: a grid of plants, noise, frequencies and strategies against dynamic programming.
 
-    Called again, it continues where it stopped, with the same numbers. Plants run at their own control rates where the
+    The same command again continues a stopped run, with equal numbers. Plants run at their own control rates if the
     study names none.
 
     Args:
-        study: Study file (TOML), or the name of a study that comes with replaybench: demo, partial; none if --plant
-            and --strategy describe the study.
+        study: Study file (TOML), or the name of a study in replaybench (demo, partial); not needed if --plant and
+            --strategy describe the study.
         plant: Plants, as in --plant PendulumDCSC Magman; override the study.
         learner: Learners; override the study.
-        strategy: Strategies; override the study. The others are compared with the first.
+        strategy: Strategies; override the study. The first is the baseline of comparisons.
         noise: Noise levels; override the study.
         frequency: Control rates in Hz; override the study.
         output: Run folder; runs/<name of the study>, or runs/<plants>, if not given.
-        buffers: Whether to keep each cell's replay buffer, as it is or packed (slower); overrides the study.
+        buffers: Storage of each cell's replay buffer: final, compressed (slower) or none; overrides the study.
         seeds: Number of seeds; overrides the study.
-        episodes: Number of episodes, or of iterations as long as one (see update_every); overrides the study.
+        episodes: Number of episodes, or of iterations with update_every; overrides the study.
         set: Changed keys of the study, as in --set capacity=5000 learner.DDPG.tau=0.005 'noise=[0, 0.02]'.
-        progress: A live line, a plain line every 30 s, or a JSON object for each event and nothing else; a live line in
-            a terminal and plain ones elsewhere if not given.
-        tensorboard: Write TensorBoard event files too, into the run folder.
+        progress: A live line, a plain line every 30 s, or only a JSON object for each event; if not given, a live line
+            in a terminal and plain lines elsewhere.
+        tensorboard: Also write TensorBoard event files into the run folder.
     """
     from replaybench.cli.console import make_console
     from replaybench.experiments.study import Study, changed, read_study
@@ -77,7 +77,7 @@ def sweep(
     given |= {key: [*values] for key, values in axes.items() if values}
     changes = setting_values(set or ())
     if twice := [key for key in given if key in changes]:
-        raise UserError(f"--set gives {twice[0]}, which an option gives, too; leave one out")
+        raise UserError(f"--set and an option both give {twice[0]}; leave one out")
     if study is None and not (plant and strategy):
         raise UserError("name a study, as in `sweep demo`, or --plant and --strategy; `init` writes a study to change")
     given |= changes
@@ -106,16 +106,14 @@ def reproduce(
 ) -> int:
     """Run a published figure or table as a study, for example debruin2018/fig12.
 
-    Called again, it continues where it stopped. Finished cells of other figures, in
-    folders next to this one, are reused.
+    The same command again continues a stopped run. Finished cells of other figures in neighbouring folders are reused.
 
     Args:
         preset: Figure or table, as listed by --list.
-        list: List all presets with their cells, and what they need on this machine.
-        time: With --list: try cells of kinds that were never timed here first, for seconds each (minutes in all).
-        scale: How much to run: quick to see that it works, standard to decide claims of large effects, paper as in the
-            paper.
-        set: Changed keys of its study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
+        list: List all presets with their cells, and their time and memory on this machine.
+        time: With --list: first measure types of cells that are new on this machine, for seconds each (minutes in all).
+        scale: Size of the study: quick for a trial, standard to decide claims of large effects, paper as in the paper.
+        set: Changed keys of the study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
         output: Run folder; runs/<preset>-<scale> if not given.
     """
     from replaybench.cli.console import make_console
@@ -127,18 +125,18 @@ def reproduce(
         show_presets(console, scale, workers or cores(), time)
         return 0
     if time:
-        raise UserError("--time goes with --list; a single preset is timed by --dry-run")
+        raise UserError("--time needs --list; for a single preset, --dry-run measures the time")
     if preset is None:
-        raise UserError("name a figure to reproduce; `replaybench reproduce --list` shows all there are")
-    found, changes = read_preset(preset), setting_values(set or ())
+        raise UserError("name a figure to reproduce; `replaybench reproduce --list` shows all presets")
+    figure, changes = read_preset(preset), setting_values(set or ())
     if changes and output is None and not dry_run:
-        raise UserError("--set makes another study of the preset; name its run folder with --output")
-    study, folder = found.study(scale, changes), output or folder_of(found, scale)
-    announce(console, found, scale)
+        raise UserError("--set changes the preset's study; name another run folder with --output")
+    study, folder = figure.study(scale, changes), output or folder_of(figure, scale)
+    announce(console, figure, scale)
     if set:
         console.print(f"changed: {', '.join(set)}", markup=False, highlight=False)
-    if not dry_run and (taken := take_over(study, folder)):
-        console.print(f"{taken} finished cell(s) taken from folders next to {folder}", markup=False, highlight=False)
+    if not dry_run and (copied := take_over(study, folder)):
+        console.print(f"{copied} finished cell(s) copied from folders next to {folder}", markup=False, highlight=False)
     return _run_study(
         console, study, folder, workers, cluster, dry_run, no_measure, checkpoint_seconds=checkpoint_seconds
     )
@@ -189,8 +187,8 @@ def baseline(
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
         frequency: Control rate in Hz; the plant's own if not given.
         noise: Standard deviation of sensor and actuator noise, normalised units.
-        reference: Solve on the plant's grid refined until that changes nothing more, or as declared; the plant's own
-            choice if not given.
+        reference: Grid: converged refines the plant's grid until the result no longer changes, paper uses the declared
+            grid; the plant's own choice if not given.
         output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
     """
     from replaybench.cli.commands import show_baseline
@@ -220,23 +218,23 @@ def replay(
     seed: bounds.NonNegativeInt | None = None,
     output: Path | None = None,
 ) -> int:
-    """Train a fresh population from a stored buffer, offline, then evaluate it on the plant the file names.
+    """Train new learners offline from a stored buffer, then evaluate them on the buffer's plant.
 
     Args:
-        buffer: Buffer file made by `sweep` or `import`; or run folder, of which --from-strategy, --from-learner,
+        buffer: Buffer file made by `sweep` or `import`; or run folder, in which --from-strategy, --from-learner,
             --noise, --frequency and --seed choose a cell.
         strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
         stream: Draw from the file block by block, for buffers larger than memory; not uniform, and without a strategy.
-        plant: Plant to evaluate on; needed only where it is one of your own (path/to/file.py:ClassName).
-        updates: Updates of every learner.
+        plant: Plant to evaluate on; needed only if it is your own (path/to/file.py:ClassName).
+        updates: Number of updates of every learner.
         learner: Learner (see `replaybench list`).
-        capacity: Slots of each buffer; by default everything in the file is kept.
-        seeds: Learners to train; by default one per recording in the file, at least 8.
+        capacity: Capacity of each buffer; everything in the file is kept if not given.
+        seeds: Number of learners to train; one per recording in the file, at least 8, if not given.
         set: Changed settings of the learner, as in --set tau=0.005 exploration.first_amplitude=0.5 'hidden=[64, 64]'.
-        discount: Discount factor of a control step; that of those who filled the buffer if not given.
-        evaluation_noise: Noise under which is evaluated; the buffer's if not given.
-        from_learner: Learner of the cell of a run folder.
-        from_strategy: Strategy of the cell of a run folder.
+        discount: Discount factor of a control step; as in the run that filled the buffer if not given.
+        evaluation_noise: Noise during evaluation; the buffer's noise if not given.
+        from_learner: With a run folder: learner of the cell to use.
+        from_strategy: With a run folder: strategy of the cell to use.
         output: Folder for policy, scores and figure; runs/replay-<file>-<learner>-<strategy>-<updates> if not given.
     """
     from replaybench.cli.commands import show_replay
@@ -267,16 +265,15 @@ def table(
     output: Path | None = None,
     format: Form = "text",
 ) -> int:
-    """Print the tables of a sweep again: scores, how cells compare along an axis of the study, seed by seed, noise.
+    """Print the tables of a sweep again: scores, comparisons along an axis of the study, replayed noise.
 
     Args:
-        run: Run folder, or a results file (.nc) by itself.
-        baseline: What the others are compared with, e.g. a strategy; the study's first if not given.
-        compare: Axis along which cells are compared; strategies if not given, or the first axis that varies.
-        output: File (.csv, .json, .md, .parquet) to write the scores to as well, a row a cell, its blocks of seeds
-            together.
-        format: plain text; or Markdown tables; or, as JSON or CSV, the scores with all digits as in --output, with
-            --baseline or --compare the rows of the comparison instead.
+        run: Run folder, or a results file (.nc).
+        baseline: Value to compare the others with, e.g. a strategy; the study's first if not given.
+        compare: Axis along which cells are compared; if not given, strategies, or the first axis that varies.
+        output: File (.csv, .json, .md, .parquet) to which scores are also written, with one row for each cell.
+        format: Text or Markdown tables; or JSON or CSV of the scores with all digits, as in --output, or of the
+            comparison with --baseline or --compare.
     """
     from replaybench.cli.console import printing
     from replaybench.data.documents import as_rows, check_columns_file, rows_text, write_columns
@@ -318,12 +315,12 @@ def claims(
     Without runs, it lists the claims.
 
     Args:
-        runs: Run folders, of presets or of studies with cells under the same settings.
+        runs: Run folders of presets, or of studies that hold cells with the same settings.
         paper: Test the claims of this paper only, for example debruin2018.
-        claim: Show this claim only, by its name, which stands in front of each.
-        output: File to write the verdicts to as well, as JSON.
+        claim: Show only the claim with this name.
+        output: File to which verdicts are also written, as JSON.
         figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
-        format: plain text; or the tables as Markdown; or, as JSON or CSV, the verdicts with all digits.
+        format: Text or Markdown tables, or JSON or CSV of the verdicts with all digits.
     """
     from replaybench.cli.console import make_console, printing
     from replaybench.data.documents import rows_text
@@ -357,24 +354,25 @@ def advise(
     workers: bounds.Workers | None = None,
     format: Literal["text", "json"] = "text",
 ) -> int:
-    """Advise on retention and sampling for a plant: learn with FULL[Uniform], judge it, try a few, propose one.
+    """Propose retention and sampling for a plant, after runs with FULL[Uniform] and some other strategies.
 
-    A second call continues and reuses finished runs. With a run folder, nothing is run: its results are judged. With
-    a buffer file, such as one from `import`, nothing is compared either: only rules decide.
+    The same command again continues and reuses finished runs. With a run folder, nothing is run: its results decide.
+    With a buffer file, such as one from `import`, nothing is run or compared: only rules decide.
 
     Args:
-        run: Run folder of a sweep that ran FULL[Uniform], and others, or a buffer file, instead of a plant.
-        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName; of a run folder, which of its
-            plants; of a buffer file, in place of the one that it names.
-        budget_minutes: Wall-clock time that the runs and dynamic programming may take, in minutes; the first time
-            compiling comes on top.
-        noise: Standard deviation of sensor and actuator noise, normalised units; of a run folder, which of its levels.
+        run: Run folder of a sweep with FULL[Uniform] and other strategies, or a buffer file, instead of a plant.
+        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName. With a run folder, one of its plants;
+            with a buffer file, it replaces the plant that the file names.
+        budget_minutes: Wall-clock time for the runs and dynamic programming, in minutes; the first compilation of
+            kernels takes additional time.
+        noise: Standard deviation of sensor and actuator noise, normalised units; with a run folder, one of its levels.
         frequency: Control rate in Hz; the plant's own if not given.
         learner: Learner (see `replaybench list`).
-        memory: Most experiences that may be kept; no limit if not given.
-        seeds: Learners of each strategy; intervals of fewer than ten are too narrow.
-        episodes: Length of the runs; what the budget allows if not given.
-        probes: Most strategies to try besides FULL[Uniform]; what the budget allows, at most eight, if not given.
+        memory: Largest number of experiences that may be kept; no limit if not given.
+        seeds: Number of seeds of each strategy; intervals of fewer than ten are too narrow.
+        episodes: Length of the runs; as the budget allows if not given.
+        probes: Largest number of strategies to try in addition to FULL[Uniform]; as the budget allows, at most eight,
+            if not given.
         set: Changed settings of the learner, as in --set tau=0.005.
         output: Folder of the runs; runs/advice-PLANT if not given.
         format: Text, or JSON: one object, or a list of them for a run folder; progress then goes to stderr.
@@ -396,12 +394,12 @@ def advise(
         for name in (*_FOR_RUNS, *["frequency"] * run.is_file()):  # a file has its own rate
             if given[name] != defaults[name].default:
                 option = name.replace("_", "-")
-                raise UserError(f"--{option} is for runs, and a {what} is only read; leave it out")
+                raise UserError(f"--{option} is for new runs, but a {what} is only read; leave it out")
     console = make_console()
-    found = advice(
+    advices = advice(
         run, plant, output, workers, Console(stderr=True, emoji=False) if format == "json" else console, noise=noise,
         frequency=frequency, memory=memory or 0, learner=learner, seeds=seeds, root_seed=root_seed,
         settings=setting_values(set), episodes=episodes or 0, probes=probes or 0, minutes=budget_minutes,
     )  # fmt: skip
-    show(found if run is not None and run.is_dir() else found[0], format, console)
+    show(advices if run is not None and run.is_dir() else advices[0], format, console)
     return 0

@@ -1,7 +1,7 @@
 """Claims: published statements as contrasts of cells, and their verdicts.
 
-Claims are data: one TOML file a paper next to this file. They compare cells of presets, named by what distinguishes
-them there.
+Claims are data: one TOML file for each paper, in `claims/`. They compare cells of presets. A claim names a cell by the
+axes that distinguish it in its preset.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement of a paper on cells of one preset.
+    """A statement of a paper about cells of one preset.
 
-    The contrast of each seed is the sum of `measure` over the cells `plus`, less that over `minus`, less `level`. Cells
-    share seeds, so differences are paired.
+    The contrast of each seed is the sum of `measure` over the cells `plus`, minus the sum over `minus`, minus `level`.
+    Cells share seeds, so differences are paired.
 
     Attributes:
         id: name of the claim, unique in its paper.
         source: section, figure or table of the paper.
-        statement: the claim in our words.
+        statement: the claim, paraphrased.
         preset: preset of the cells, as in debruin2018/fig12.
         plus, minus: cells, each by the axes (plant, learner, strategy, noise, frequency) that distinguish it, and by
-            the `preset` if it is of another one.
-        where: axes that all cells share.
-        level: number that the contrast is compared with, 0 where cells are compared with each other.
+            its `preset` if that is another one.
+        where: values on axes that all cells share.
+        level: number that is subtracted from the contrast; 0 if cells are compared with each other only.
         measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8), "greedy" (mean
             μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "whole"
             (of all training episodes), "first STEPS" or "last STEPS" (of those in these steps), "evaluation" (mean
             reward, or return, of all evaluations), "evaluation STEPS" (of those in the last steps), "noise SIGNAL"
             (mean noise of a signal in replayed experiences in units of its mean, table 6) or "metric NAME" (mean of a
             learner's metric over the last tenth).
-        logarithm: compare log10 of the measure; values below 1e-6 count as that.
+        logarithm: compare log10 of the measure; values below 1e-6 count as 1e-6.
         expects: the contrast is "more" than zero, "less", "not more", "not less", or the "same" within `relevance`.
         relevance: smallest effect of interest, in units of the measure.
-        printed: the paper's own numbers, if it prints some.
+        printed: the numbers that the paper prints, if any.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Claim:
     printed: str = ""
 
     def cells(self) -> tuple[list[Cell], list[Cell]]:
-        """Return the cells of `plus` and `minus`, the first block of seeds of each, at paper scale."""
+        """Return the cells of `plus` and of `minus` at paper scale, each with its first block of seeds."""
         cells = [self._cell(named) for named in (*self.plus, *self.minus)]
         return cells[: len(self.plus)], cells[len(self.plus) :]
 
@@ -88,7 +88,7 @@ class Claim:
         return replace(self, expects=direction) if self.expects.startswith("not ") else None
 
     def places(self) -> Iterator[dict[str, Any]]:
-        """Yield the axes that name each cell, `plus` first."""
+        """Yield the values on axes that name each cell, `plus` first."""
         yield from ({**self.where, **named} for named in (*self.plus, *self.minus))
 
     def _cell(self, named: Mapping[str, Any]) -> Cell:
@@ -98,21 +98,21 @@ class Claim:
         for axis in axes:
             if axis not in AXES:
                 raise unknown(f"claim {self.id}: axis", axis, AXES)
-        found = [cell for cell in cells if all(getattr(cell, axis) == value for axis, value in axes.items())]
-        if len(found) != 1:
-            raise UserError(f"claim {self.id}: {axes} names {len(found)} cells of {preset}, not one")
-        return found[0]
+        fitting = [cell for cell in cells if all(getattr(cell, axis) == value for axis, value in axes.items())]
+        if len(fitting) != 1:
+            raise UserError(f"claim {self.id}: {axes} names {len(fitting)} cells of {preset}, not one")
+        return fitting[0]
 
 
 @functools.cache
 def _first_cells(preset: str) -> tuple[Cell, ...]:
-    """Return the cells of a preset at paper scale, the first block of seeds of each."""
+    """Return the cells of a preset at paper scale that hold the first block of seeds."""
     return tuple(cell for cell in read_preset(preset).study("paper").cells() if not cell.first_member)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """The claims of one paper: one family of tests (Holm 1979), run or not."""
+    """The claims of one paper; all of them, run or not, form one family of tests (Holm 1979)."""
 
     paper: str
     claim: tuple[Claim, ...]
@@ -139,7 +139,7 @@ _OF_A_DENIAL: Final[dict[Word, Word]] = {
     "contradicted": "reproduced",
     "smaller than relevant": "reproduced",
 }
-"""Verdict of a claim with a "not", by the verdict of the claim without."""
+"""Verdict of a claim with a "not", by the verdict of the claim without it."""
 _ONE_SIDED: Final = 0.84
 """Quantile of the normal distribution, for a power of 80 %."""
 
@@ -149,11 +149,11 @@ class Verdict:
     """The verdict of some runs on a claim.
 
     Attributes:
-        effect: the contrast, its sign as measured.
-        supports: p value, within its family, if the claim were false.
-        refutes: the same if the claim were true with a relevant effect.
-        more_seeds: seeds still needed to decide it at the measured effect; 0 if decided, None if the effect is too near
-            to a bound, or runs are equal.
+        effect: the contrast, with its measured sign.
+        supports: p value of "the claim is false", corrected within its family; small values support the claim.
+        refutes: p value of "the claim is true and its effect relevant", corrected; small values refute it.
+        more_seeds: further seeds that would decide it at the measured effect; 0 if decided, None if the effect is too
+            near to a bound, or runs are equal.
     """
 
     claim: Claim
@@ -165,21 +165,21 @@ class Verdict:
 
     @property
     def split(self) -> bool:
-        """Whether the effect is relevant by its interquartile mean and not by its mean, or the other way round."""
+        """Whether only one of the interquartile mean and the mean of the effect is relevant."""
         return self.effect.n > 0 and len(_relevant(self.claim, self.effect)) > 1
 
 
 def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Verdict]:
-    """Judge the claims of one family; the error of all tests together is controlled (Holm 1979).
+    """Judge the claims of one family; the family-wise error of all tests is controlled (Holm 1979).
 
-    "more" is reproduced if the effect is significantly above zero, and relevant as measured. It is contradicted if the
-    effect is significantly below the relevance, or, if that is also significantly above zero, smaller than relevant.
-    "not more" is the other way round. "same" is reproduced if the effect lies significantly within the bounds of
-    relevance (two one-sided tests, Schuirmann 1987), and contradicted if it is significantly different from zero, and
-    relevant as measured.
+    "more" is reproduced if the effect is significantly above zero and its estimate relevant. If the effect is
+    significantly below the relevance, the verdict is "contradicted", or "smaller than relevant" if the effect is also
+    significantly above zero. "not more" has the opposite verdicts. "same" is reproduced if the effect lies
+    significantly within the bounds of relevance (two one-sided tests, Schuirmann 1987), and contradicted if it is
+    significantly different from zero and its estimate relevant.
 
-    Significant: by the test (p < 0.05) and by the 95 % interval. An effect of None was not run; it counts in the family
-    all the same, so that no verdict depends on what else was run.
+    "Significantly" means by the test (p < 0.05) and by the 95 % interval. A claim with effect None was not run. It
+    counts in the family all the same, so that no verdict depends on which other claims were run.
     """
     pairs = list(zip(claims, effects, strict=True))
     chances = [(1.0, 1.0) if effect is None else _chances(claim, effect) for claim, effect in pairs]
@@ -214,16 +214,16 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
 
 
 def _relevant(claim: Claim, effect: Effect) -> set[bool]:
-    """Return whether an effect is relevant, by its interquartile mean and by its mean.
+    """Return the set of answers whether an effect is relevant, by its interquartile mean and by its mean.
 
-    For rise times only by the first: a run that never rises counts with its length, on which a mean would depend.
+    Rise times use the former only: a run that never rises counts with its length, on which the mean would depend.
     """
-    ways = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
-    return {_size(claim, each) >= claim.relevance for each in ways}
+    statistics = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
+    return {_size(claim, each) >= claim.relevance for each in statistics}
 
 
 def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
-    """Return the p values if the claim were false, and if it were true."""
+    """Return the p values of "the claim is false" and of "the claim is true"."""
     if denied := claim.denied():
         doubt, trust = _chances(denied, effect)
         return trust, doubt
@@ -235,7 +235,7 @@ def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
 
 
 def _along(claim: Claim, effect: Effect) -> Effect:
-    """Return an effect with the sign that is positive in the direction of the claim."""
+    """Return an effect with its sign changed so that the claim's direction is positive."""
     return replace(effect, differences=claim.upwards * effect.differences)
 
 
@@ -244,9 +244,9 @@ def _size(claim: Claim, effect: Effect) -> float:
 
 
 def _more_seeds(claim: Claim, effect: Effect, tests: int) -> int | None:
-    """Return how many more seeds would decide a claim at this effect and spread, as one of so many.
+    """Return how many more seeds would decide a claim at this effect and spread, in a family of `tests` tests.
 
-    A relevant effect must be significant, and its estimate relevant again; another must be significantly below it.
+    A relevant effect must become significant and stay relevant; another must become significantly less than relevant.
     """
     if effect.sd == 0:
         return None

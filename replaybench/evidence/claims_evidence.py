@@ -1,7 +1,7 @@
 """Results of runs on the cells that claims compare.
 
-A run holds a cell of a claim if it has the same place on the axes and the same settings, apart from seeds, number of
-episodes and how often greedy episodes are evaluated. Nothing that a study file names is imported.
+A run holds a cell of a claim if one of its cells has the same values on the axes and the same settings, apart from
+seeds, number of episodes and `greedy_every`. Python files that a study file names are not imported.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from replaybench.runtime.errors import UserError
 
 
 class Correction(NamedTuple):
-    """A corrected error of a learner and its variants; cells computed before it are not evidence."""
+    """A corrected mistake in a learner and its variants; cells computed before the correction are not evidence."""
 
     learner: str
     strategy: str
-    """Regular expression that is found in the names of affected strategies."""
+    """Regular expression that matches in the names of affected strategies."""
     version: int
     """First version of the numerics without the mistake."""
     mistake: str
@@ -49,11 +49,11 @@ CORRECTIONS: Final = (
 STATISTIC: Final[Statistic] = "interquartile mean"
 """Statistic of a claim's paired differences."""
 _STUDY_WIDE: Final = ("discount", "observe", "device")
-"""Keys of a study file that decide a cell's numbers, equal in cell and study."""
+"""Keys that decide numbers and have the same name in a study file and in a cell."""
 _LEAST: Final = 1e-6
-"""Smaller values count as this before their logarithm is taken; they are of the size of rounding errors."""
+"""Smaller values, which are of the size of rounding errors, are raised to this before their logarithm is taken."""
 _ALIKE: Final = 1e-3
-"""Most difference of references, in parts of the range between them, for scores on one scale."""
+"""Scores are comparable if references differ by at most this share of the range between them."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Evidence:
     """Results of one run and its settings.
 
     Attributes:
-        numerics: version of the numerics of each cell by its id; that of the results for others.
+        numerics: version of the numerics by cell id; other cells have the version of the results.
     """
 
     path: Path
@@ -71,7 +71,7 @@ class Evidence:
 
     @property
     def root_seed(self) -> int:
-        """Root seed; runs with the same one share random streams, seed by seed."""
+        """Root seed; runs with equal root seeds share random streams, seed by seed."""
         return int(self.study.get("root_seed", 0))
 
     @property
@@ -86,16 +86,16 @@ class Evidence:
 
     @cached_property
     def places(self) -> set[tuple[Any, ...]]:
-        """Places on the axes at which there are results."""
+        """Values on the axes of each cell that has results."""
         there = runs_there(self.data).any("seed").transpose(*AXES).values
         return {tuple(self.axes[axis][i] for axis, i in zip(AXES, at, strict=True)) for at in np.argwhere(there)}
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether a cell's results are there, under the same settings."""
+        """Return whether the run has results of a cell with the same settings."""
         return _place(cell) in self.places and not list(self.differences(cell))
 
     def version(self, cell: Cell) -> int:
-        """Return the version of the numerics of the run's cell at the same place; of several blocks the oldest."""
+        """Return the oldest version of the numerics among the run's blocks of a cell."""
         whole = int(self.data.attrs["numerics_version"])
         if "cell" not in self.data.coords:
             return whole
@@ -103,25 +103,25 @@ class Evidence:
         return min(self.numerics.get(each, whole) for each in ids)
 
     def differences(self, cell: Cell) -> Iterator[str]:
-        """Yield the settings in which the run's cell at the same place differs, and corrected mistakes."""
+        """Yield the settings in which the run's cell with the same axes differs, and mistakes corrected since."""
         for each in CORRECTIONS:
-            mine = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
-            if mine and self.version(cell) < each.version:
+            affected = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
+            if affected and self.version(cell) < each.version:
                 yield f"version {self.version(cell)} of the numerics, in which {each.mistake}"
         learner, plant = (self.study.get(kind, {}) for kind in ("learner", "plant"))
-        theirs = learner.get(cell.learner, {})
+        used = learner.get(cell.learner, {})
         yield from (
-            f"learner.{cell.learner}.{key}" for key, value in _plain(cell.settings).items() if theirs.get(key) != value
+            f"learner.{cell.learner}.{key}" for key, value in _plain(cell.settings).items() if used.get(key) != value
         )
         # A parameter that the run's file lacks is newer; its default keeps the earlier behaviour.
-        theirs = {field.name: field.default for field in dataclasses.fields(cell.make_plant())}
-        theirs |= plant.get(cell.plant, {})
-        yield from (f"plant.{cell.plant}.{key}" for key, value in cell.parameters.items() if theirs.get(key) != value)
+        used = {field.name: field.default for field in dataclasses.fields(cell.make_plant())}
+        used |= plant.get(cell.plant, {})
+        yield from (f"plant.{cell.plant}.{key}" for key, value in cell.parameters.items() if used.get(key) != value)
         discount = {**plant.get(cell.plant, {}), **learner.get(cell.learner, {})}.get("discount")
         if discount != cell.parameters.get("discount"):
             yield f"discount of {cell.learner} on {cell.plant}"
-        began, begins = self.study.get("start", {}).get(cell.learner, {}), cell.start
-        if any(began.get(key) != getattr(begins, key, None) for key in ("content", "member")):
+        start = self.study.get("start", {}).get(cell.learner, {})
+        if any(start.get(key) != getattr(cell.start, key, None) for key in ("content", "member")):
             yield f"start.{cell.learner}"
         for key in _STUDY_WIDE:
             if self.study.get(key) != _plain(getattr(cell, key)):
@@ -131,7 +131,7 @@ class Evidence:
             yield "horizon_steps"
         room, run = strategy.capacity_or(self.study.get("capacity", 0)), cell.steps_per_episode * self.episodes
         uniform = strategy.sampling.independent and strategy.weights is None
-        if room != cell.capacity and not (uniform and min(room, cell.capacity) >= run):  # else it is never full
+        if room != cell.capacity and not (uniform and min(room, cell.capacity) >= run):  # else neither buffer fills
             yield "capacity"
         every = self.data.coords.get("update_every")
         if (0 if every is None else int(every.sel(plant=cell.plant))) != cell.update_every:
@@ -143,7 +143,7 @@ def _place(cell: Cell) -> tuple[Any, ...]:
 
 
 def read_evidence(path: Path) -> Evidence:
-    """Read a run folder, or a folder with its `study.toml` and `results.nc`."""
+    """Read a run folder, or a folder with copies of its `study.toml` and `results.nc`."""
     folder = RunFolder(path.parent if path.name == "results.nc" else path)
     for needed in (folder.study, folder.results):
         if not needed.is_file():
@@ -163,7 +163,7 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
-    """Return a cell's measure (see `Claim.measure`) `[seed]`, NaN where a run failed or is not there."""
+    """Return a cell's measure (see `Claim.measure`) `[seed]`, NaN where a run failed or is missing."""
     data = evidence.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
     kind, _, name = measure.partition(" ")
     last, episodes = last_of(data), data.sizes["episode"]
@@ -171,30 +171,30 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
     if (needed and needed not in data) or (kind == "noise" and name not in data["signal"].values):
         return np.full(data.sizes["seed"], np.nan)
     if kind in ("final", "best", "rise"):
-        found = data[score_key(kind)]
+        values = data[score_key(kind)]
     elif kind == "noise":
-        found = data["replayed_noise"].sel(signal=name) / (cell.noise * np.sqrt(2 / np.pi))
+        values = data["replayed_noise"].sel(signal=name) / (cell.noise * np.sqrt(2 / np.pi))
     elif kind == "greedy":
         greedy = data["reward_greedy"][..., data["greedy_episode"].values > episodes - last]
-        found = mu_r(data, greedy.mean("greedy_episode", skipna=False))
+        values = mu_r(data, greedy.mean("greedy_episode", skipna=False))
     elif kind == "evaluation":
         steps, end = data["evaluation_step"].values, episodes * cell.steps_per_episode
         there = (steps <= end) & (steps > end - int(name) if name else steps >= 0)
-        found = data["reward_evaluation"][..., there].mean("evaluation_step", skipna=False)
+        values = data["reward_evaluation"][..., there].mean("evaluation_step", skipna=False)
     elif kind == "metric":
         metric = data[f"metric_{name}"]
         tenth = max(1, metric.sizes["greedy_episode"] // 10)
-        found = metric.isel(greedy_episode=slice(-tenth, None)).mean("greedy_episode", skipna=False)
+        values = metric.isel(greedy_episode=slice(-tenth, None)).mean("greedy_episode", skipna=False)
     else:
         rounds = last if kind == "reward" else max(1, int(name) // cell.steps_per_episode) if name else episodes
         which = slice(rounds) if kind == "first" else slice(-rounds, None)
-        found = data["reward"].isel(episode=which).mean("episode", skipna=False)
-    return np.asarray(found.sel(learner=cell.learner, strategy=cell.strategy).values, float)
+        values = data["reward"].isel(episode=which).mean("episode", skipna=False)
+    return np.asarray(values.sel(learner=cell.learner, strategy=cell.strategy).values, float)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The effect of a claim over seeds, the length of its runs, how many failed, and the names of their folders."""
+    """The effect of a claim, the length of its runs, the number of failed ones, and the names of run folders."""
 
     effect: Effect
     episodes: int
@@ -203,19 +203,19 @@ class Finding:
 
 
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
-    """Return the effect of a claim, from runs that hold all of its cells; None if none do.
+    """Return the effect of a claim from runs that hold all of its cells, or None.
 
-    Cells may come from several runs with the same root seed and length. Among several lengths the longest counts, with
-    the seeds of all root seeds.
+    Cells may come from several runs with the same root seed and length. Only runs of the greatest length count; their
+    root seeds are pooled.
     """
-    for place in claim.places():  # cells are not made if no run has their names
+    for place in claim.places():  # a quick test, because it takes long to build cells
         if not any(all(value in run.axes.get(axis, [value]) for axis, value in place.items()) for run in runs):
             return None
-    found = [
+    findings = [
         each for key in sorted({(run.root_seed, run.episodes) for run in runs}) if (each := _of(claim, runs, *key))
     ]
-    longest = max((each.episodes for each in found), default=0)
-    pooled = [each for each in found if each.episodes == longest]
+    longest = max((each.episodes for each in findings), default=0)
+    pooled = [each for each in findings if each.episodes == longest]
     if not pooled:
         return None
     differences = np.concatenate([each.effect.differences for each in pooled])
@@ -226,21 +226,21 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
 def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -> Finding | None:
     """Return the effect in the runs with a root seed and length; None if they lack a cell."""
     plus, minus = claim.cells()
-    mine = [run for run in runs if (run.root_seed, run.episodes) == (root_seed, episodes)]
-    places = [[run for run in mine if run.holds(cell)] for cell in (*plus, *minus)]
-    if not all(places):
+    chosen = [run for run in runs if (run.root_seed, run.episodes) == (root_seed, episodes)]
+    holding = [[run for run in chosen if run.holds(cell)] for cell in (*plus, *minus)]
+    if not all(holding):
         return None
-    samples = [_sample(cell, there, claim) for cell, there in zip((*plus, *minus), places, strict=True)]
+    samples = [_sample(cell, having, claim) for cell, having in zip((*plus, *minus), holding, strict=True)]
     if claim.measure in ("final", "best", "rise", "greedy"):  # μ_r of different references cannot be compared
         known: dict[tuple[str, float, float], tuple[Floats, Evidence]] = {}
         for cell, (_, _, run) in zip((*plus, *minus), samples, strict=True):
             here = run.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
             ends = np.array([float(here[name]) for name in ("reference_random", "reference_dp")])
-            theirs, other = known.setdefault((cell.plant, cell.noise, cell.frequency), (ends, run))
-            if np.abs(ends - theirs).max() > _ALIKE * abs(theirs[1] - theirs[0]):
+            first, other = known.setdefault((cell.plant, cell.noise, cell.frequency), (ends, run))
+            if np.abs(ends - first).max() > _ALIKE * abs(first[1] - first[0]):
                 raise UserError(
-                    f"μ_r on {cell.plant} is of other references in {run.path} (random {ends[0]:.4g}, dynamic "
-                    f"programming {ends[1]:.4g}) than in {other.path} ({theirs[0]:.4g}, {theirs[1]:.4g}); name only "
+                    f"μ_r on {cell.plant} has other references in {run.path} (random {ends[0]:.4g}, dynamic "
+                    f"programming {ends[1]:.4g}) than in {other.path} ({first[0]:.4g}, {first[1]:.4g}); name only "
                     "one of these runs"
                 )
     seeds = min(len(sample) for sample, _, _ in samples)
@@ -263,7 +263,7 @@ def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats,
 
 
 def _plain(value: Any) -> Any:
-    """Return a setting as in a study file, without tuples and None."""
+    """Return a setting as a study file stores it, without tuples and None."""
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items() if entry is not None}
     return json.loads(json.dumps(value))

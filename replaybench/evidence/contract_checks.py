@@ -35,7 +35,7 @@ _STEPS: Final = 20
 def learner_cell(
     learner: str, strategy: str = "FULL[PER]", settings: Mapping[str, Any] | None = None, updating: int = 2
 ) -> Cell:
-    """Return a cell of a few members on the pendulum, `updating` of whose episodes are followed by updates."""
+    """Return a cell of a few members on the pendulum with `updating` episodes after the learner's warm-up."""
 
     def cell(episodes: int) -> Cell:
         return Study(
@@ -54,7 +54,7 @@ def _advanced(cell: Cell, ill: int | None = None) -> Iterator[CellRun]:
     with contextlib.closing(CellRun(cell)) as run:
         if ill is not None:
             for array in run.agent.weights().values():
-                if array.dtype.kind == "f":  # numbers of experiences are integers
+                if array.dtype.kind == "f":  # integer arrays count experiences
                     array[ill] = np.nan
         for _ in range(cell.episodes):
             run.advance()
@@ -69,7 +69,7 @@ def _states(agent: Learner, cell: Cell) -> NDArray[np.float32]:
 def _learns(cell: Cell) -> str:
     with contextlib.closing(CellRun(cell)) as fresh, _advanced(cell) as run:
         before, after = fresh.agent.weights(), run.agent.weights()
-        # Observations are without bound where they are not clipped.
+        # `observation.bound` is infinite if observations are not clipped.
         if not all(np.isfinite(array).all() for name, array in after.items() if name != "observation.bound"):
             return "weights are not finite"
         return "" if difference(before, after) else "no weight has changed after two episodes"
@@ -84,7 +84,7 @@ def _bounded(cell: Cell) -> str:
         if not np.array_equal(agent.act(states[:, 0]), agent.policy(states[:, :1])[:, 0]):
             return "act returns another action than policy"
         if values.shape != shape or not np.isfinite(values).all():
-            return f"value returns shape {values.shape}, finite numbers of shape {shape} are needed"
+            return f"value returns shape {values.shape}; finite numbers of shape {shape} are needed"
         return "" if np.abs(actions).max() <= 1 else f"a greedy action is {np.abs(actions).max():.3g}"
 
 
@@ -96,7 +96,7 @@ def _annotations(cell: Cell) -> str:
             return "update returns no td_error"
         for name, array in annotations.items():
             if array.shape[:2] != shape or not np.isfinite(array).all():
-                return f"update returns {name} of shape {array.shape}, finite numbers of shape {shape} are needed"
+                return f"update returns {name} of shape {array.shape}; finite numbers of shape {shape} are needed"
     return ""
 
 
@@ -106,52 +106,52 @@ def _explores_again(cell: Cell) -> str:
         return {name: np.array(array) for name, array in named.items()}
 
     with contextlib.closing(CellRun(cell)) as run:
-        agent, everyone = run.agent, np.ones(cell.members, np.bool_)
+        agent, active = run.agent, np.ones(cell.members, np.bool_)
         observation = np.full((cell.members, agent.task.observation_size), 0.1, np.float32)
-        agent.start_episode(0, everyone)
-        first = copied(agent.explore(observation, everyone))
+        agent.start_episode(0, active)
+        first = copied(agent.explore(observation, active))
         before = {name: np.array(array) for name, array in agent.state_dict().items()}
         agent.perturb(-observation)
         again = copied(agent.perturb(observation))
         if wrong := difference(before, agent.state_dict()):
-            return f"{wrong}: perturb drew"
+            return f"{wrong}: perturb draws random numbers"
         stored = {**agent.fields, **dict.fromkeys(agent.traces.names if agent.traces else (), 1)}
         widths = {name: array.shape for name, array in first.items() if name != "deviation"}
         needed = {name: (cell.members, stored.get(name, agent.task.action_size)) for name in widths}
         if widths != needed or first["deviation"].shape != (cell.members,):
-            return f"explore returns shapes {widths}, {needed} are needed"
-        return "" if not difference(first, again) else "perturb returns another action than explore did"
+            return f"explore returns shapes {widths}; {needed} are needed"
+        return "" if not difference(first, again) else "perturb and explore return different actions"
 
 
 def _waits(cell: Cell) -> str:
-    """Check that waiting for other members' episodes does not change later exploration."""
+    """Check that a member's exploration does not change if it first waits for the episodes of other members."""
     with contextlib.closing(CellRun(cell)) as run, contextlib.closing(CellRun(cell)) as straight:
-        everyone = np.ones(cell.members, np.bool_)
-        others = everyone.copy()
-        others[1] = False
+        active = np.ones(cell.members, np.bool_)
+        without_one = active.copy()
+        without_one[1] = False
         observation = np.full((cell.members, run.agent.task.observation_size), 0.1, np.float32)
         for agent in (run.agent, straight.agent):
-            agent.start_episode(0, everyone)
+            agent.start_episode(0, active)
         for _ in range(_STEPS):
-            run.agent.explore(observation, others)
-        for _ in range(_STEPS):  # one would not do where most exploration is clipped
-            waited, expected = (agent.explore(observation, everyone).action[1] for agent in (run.agent, straight.agent))
+            run.agent.explore(observation, without_one)
+        for _ in range(_STEPS):  # several steps, because some learners clip most exploration
+            waited, expected = (agent.explore(observation, active).action[1] for agent in (run.agent, straight.agent))
             if not np.array_equal(waited, expected):
-                return "explore drew for a member that was not active"
+                return "explore draws random numbers for an inactive member"
         return ""
 
 
 def _equal_in_any_population(cell: Cell) -> str:
     with _advanced(cell) as run, _advanced(dataclasses.replace(cell, first_member=2, members=1)) as single:
-        mine, alone = ({**each.agent.weights(), **each.history()} for each in (run, single))
-        return difference(rows(mine, [2]), alone)
+        together, alone = ({**each.agent.weights(), **each.history()} for each in (run, single))
+        return difference(rows(together, [2]), alone)
 
 
 def _resumed(cell: Cell) -> str:
     def arrays(folder: Path) -> dict[str, Any]:
         files = {name: read_record(folder / f"{name}.h5")[1] for name in ("scores", "buffer", "snapshots")}
         files["policy"] = read_policy(folder / "policy.safetensors")[1]
-        return {f"{file}/{name}": array for file, found in files.items() for name, array in found.items()}
+        return {f"{file}/{name}": array for file, content in files.items() for name, array in content.items()}
 
     with tempfile.TemporaryDirectory() as place:
         whole, parts = Path(place) / "whole", Path(place) / "parts"
@@ -168,7 +168,7 @@ def _fails_alone(cell: Cell) -> str:
             return f"{wrong} in other members"
         failed = np.isnan(ill.agent.policy(_states(ill.agent, cell))).all(axis=(1, 2))
         if not np.isnan(ill.reward[1, -1]) or failed.tolist() != [False, True, False]:
-            return "a member whose weights are NaN goes on as if nothing had happened"
+            return "a member whose weights are NaN does not fail"
     return ""
 
 
@@ -179,8 +179,9 @@ def _policy_file(cell: Cell) -> str:
         fresh.agent.load_weights(read_policy(path)[1])
         states = _states(run.agent, cell)
         expected, loaded = run.agent.policy(states), fresh.agent.policy(states)
-        found = load_policy(path, 1, learner=cell.learner).predict(states[1])[0]
-    return "" if np.array_equal(expected, loaded) and np.array_equal(expected[1], found) else "it acts otherwise"
+        single = load_policy(path, 1, learner=cell.learner).predict(states[1])[0]
+    same = np.array_equal(expected, loaded) and np.array_equal(expected[1], single)
+    return "" if same else "the loaded policy returns other actions"
 
 
 LEARNER: Final[Promises[Cell]] = {
@@ -197,7 +198,7 @@ LEARNER: Final[Promises[Cell]] = {
 
 
 _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
-"""A class in a user's file, with its parameters if it is a part of a strategy."""
+"""A class in a user's file, with optional parameters of a strategy's part."""
 
 
 def show_check(console: Console, name: str) -> int:
@@ -210,7 +211,7 @@ def show_check(console: Console, name: str) -> int:
     elif _is_in(LEARNERS, algorithm_of(name)):
         kind, results = "learner", checked(LEARNER, learner_cell(name))
     elif in_file(name):
-        raise UserError(f"{name} is no plant, learner, or retention, sampling or weighting of a strategy")
+        raise UserError(f"{name} is no plant, no learner, and no retention, sampling or weighting of a strategy")
     elif name.endswith(".py"):
         raise without_class(name, "class")
     else:
@@ -226,7 +227,7 @@ def show_check(console: Console, name: str) -> int:
 
 
 def _part(name: str) -> str:
-    """Return a strategy with a part and the simplest other parts; empty if the name is not that of a part."""
+    """Return the simplest strategy with the part `name`; empty if no part has this name."""
     own = _OWN.match(name)
     bare = own[1] if own else name.partition("(")[0]
     wholes = ((RETENTIONS, "{}[Uniform]"), (SAMPLINGS, "FIFO[{}]"), (WEIGHTINGS, "FIFO[PER+{}]"))
@@ -234,16 +235,15 @@ def _part(name: str) -> str:
 
 
 def _is_in(registry: Registry, name: str) -> bool:
-    """Return whether a registry has a name."""
     if (place := in_file(name)) is None:
         return name in registry
-    module = import_file(place.path, "Python", name)  # of any category
-    found = vars(module)
-    if place.class_name not in found:
-        classes = {each: value for each, value in found.items() if isinstance(value, type)}
-        mine = [each for each, value in classes.items() if value.__module__ == module.__name__]
-        if not mine:
-            raise UserError(f"{place.path} defines no class; {place.class_name} must be one in it")
-        raise unknown(f"class in {place.path}", place.class_name, mine)
-    kind = found[place.class_name]
-    return isinstance(kind, type) and issubclass(kind, registry.base_class)
+    module = import_file(place.path, "Python", name)  # "Python": the class may be of any category
+    contents = vars(module)
+    if place.class_name not in contents:
+        classes = {each: value for each, value in contents.items() if isinstance(value, type)}
+        own = [each for each, value in classes.items() if value.__module__ == module.__name__]
+        if not own:
+            raise UserError(f"{place.path} defines no class; it must define {place.class_name}")
+        raise unknown(f"class in {place.path}", place.class_name, own)
+    named = contents[place.class_name]
+    return isinstance(named, type) and issubclass(named, registry.base_class)

@@ -30,11 +30,11 @@ from replaybench.runtime.user_file import error_text, line_of
 S = TypeVar("S")
 
 Promises = Mapping[str, Callable[[S], str]]
-"""Promises in words; each function returns a problem, or an empty text."""
+"""Promises as text, each with a function that checks it and returns a problem, or an empty text."""
 
 
 def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
-    """Yield every check with its problem; an exception is one, with the last line in a user's file."""
+    """Yield every promise with its problem; an exception is a problem, reported with the last line in a user's file."""
     for promise, problem in promises.items():
         try:
             yield promise, problem(subject)
@@ -44,11 +44,11 @@ def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
             yield promise, f"{error_text(error)}{place}"
 
 
-def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """Return which arrays are not equal bit for bit, by name; empty if all are. NaN equals NaN."""
+def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """Return the names of arrays that are not equal bit for bit, as text; empty if all are. NaN equals NaN."""
     differ = [
-        name for name in {**mine, **theirs}
-        if name not in mine or name not in theirs or not np.array_equal(mine[name], theirs[name], equal_nan=True)
+        name for name in {**first, **second}
+        if name not in first or name not in second or not np.array_equal(first[name], second[name], equal_nan=True)
     ]  # fmt: skip
     return f"{', '.join(differ)} differ" if differ else ""
 
@@ -60,7 +60,7 @@ def rows(run: Mapping[str, NDArray[Any]], members: list[int]) -> dict[str, NDArr
 
 _CAPACITY, _BATCH, _STEPS, _EPISODES, _UPDATES = 64, 8, 20, 12, 2
 _FIELDS: Final = {**step_fields(2, 1), "exploration": 1, "label": 1}
-"""`label` is the serial number of a step; synthetic steps have none."""
+"""`label` is the serial number of a step, 0 for synthetic steps."""
 _FALSE_ALARM: Final = 1e-6
 _DRAWS: Final = 600
 _DRAWN: Final = ("idx", "serial", "probability", "weight", "actor_weight", "rate_factor")
@@ -74,7 +74,7 @@ class Case(NamedTuple):
 
 
 class _Model:
-    """A plant and a policy, for `Synth`."""
+    """A simple plant model and policy, for `Synth`."""
 
     def possible(self, action: Any) -> Any:
         return action
@@ -90,7 +90,7 @@ class _Model:
 
 
 class _Rule(TraceRule):
-    """A learner's traces: 0 or 1, set again by each annotation."""
+    """A learner's traces, each 0 or 1, which every annotation overwrites."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -101,12 +101,12 @@ class _Rule(TraceRule):
 
 
 class Run:
-    """A buffer in use: episodes are collected, and after each a few batches are sampled and annotated."""
+    """A buffer in use: after each collected episode, a few batches are sampled and annotated."""
 
     def __init__(self, case: Case, members: Sequence[int]) -> None:
         strategy, unit = case
         capacity = strategy.capacity_or(_CAPACITY)
-        if not strategy.retention.bounded:  # as many units as there can be, each of the full length
+        if not strategy.retention.bounded:  # room for the largest possible number of whole units
             capacity = _EPISODES * -(-_STEPS // unit.steps) * unit.steps
         traces = strategy.retention.traces
         rule: Any = _Rule(traces) if traces else None
@@ -114,7 +114,7 @@ class Run:
         self.traces, self.number = traces, 0
 
     def random(self, number: int, *shape: int) -> NDArray[np.float32]:
-        """Return numbers of every member that depend on the member and on `number` only."""
+        """Return random numbers of every member that depend on the member and on `number` only."""
         seeds = [[member, number] for member in self.replay.members]
         return np.stack([np.random.Generator(np.random.PCG64(seed)).random(shape, np.float32) for seed in seeds])
 
@@ -132,19 +132,19 @@ class Run:
         self.number += 1
 
     def sample(self, update: int = 0) -> ReplayBatch:
-        """Sample the batch of an update of the current phase."""
+        """Sample the batch of one update of the current phase."""
         state = self.random(1000 * self.number + 500 + update, 2)
         return self.replay.sample(Context(update, _UPDATES, self.number / _EPISODES, state))
 
     def batches(self) -> Iterator[ReplayBatch]:
-        """Yield the sampled batches of a phase; each is annotated before the next is sampled."""
+        """Yield the sampled batches of a phase, and annotate each before the next is sampled."""
         for update in range(_UPDATES):
             at = 1000 * self.number + 500 + update
             yield (batch := self.sample(update))
             self.replay.annotate(batch, {"td_error": self.random(at, _BATCH)})
 
     def history(self, episodes: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Continue for a number of episodes; yield copies of each update's samples."""
+        """Continue for a number of episodes; yield a copy of each update's batch."""
         for _ in range(episodes):
             self.collect()
             for batch in self.batches():
@@ -176,11 +176,11 @@ def _stored_only(case: Case) -> str:
 
 
 def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
-    """Return how a batch differs from its slots, or from the experiences collected under its serial numbers."""
+    """Return how a batch differs from its slots or from the collected experiences with its serial numbers, or ""."""
     if (batch.idx < 0).any() or (batch.idx >= replay.count[:, None]).any():
-        return f"slots {batch.idx.min()} to {batch.idx.max()} were drawn, {replay.count.min()} are stored"
+        return f"slots {batch.idx.min()} to {batch.idx.max()} were drawn, but {replay.count.min()} are stored"
     if not np.array_equal(batch.serial, replay.columns.serial[np.arange(len(batch.idx))[:, None], batch.idx]):
-        return "a batch does not hold what its slots hold"
+        return "a batch holds other experiences than its slots"
     label, length = batch.columns["label"][..., 0], batch.length
     if length is None:
         sound = (label == batch.serial) | ((label == 0) & (replay.strategy.synth is not None))
@@ -192,9 +192,9 @@ def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
             if not np.array_equal(*ends):
                 return "a sample holds steps of two episodes"
     if not sound.all():
-        return "a sample holds other steps than its serial number says"
+        return "a sample holds other steps than those of its serial number"
     if not np.isfinite(batch.weight).all() or (batch.weight < 0).any():
-        return "a weight is not finite, or negative"
+        return "a weight is negative or not finite"
     if (batch.rate_factor < 1).any():
         return "a factor of the learning rate is below 1"
     known = batch.probability[~np.isnan(batch.probability)]
@@ -202,7 +202,7 @@ def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
 
 
 def _probabilities(case: Case) -> str:
-    """Compare counts with the probabilities of a batch, where these stay the same from batch to batch."""
+    """Compare counts of drawn experiences with the returned probabilities, if these are equal in all batches."""
     run = Run(case, (0,))
     for _ in run.history(_EPISODES // 2):
         pass
@@ -217,19 +217,19 @@ def _probabilities(case: Case) -> str:
             return f"a probability of {chance.min():g} to {chance.max():g} is returned"
         if (~np.isnan(chances[idx]) & ~np.isclose(chances[idx], chance, rtol=1e-6)).any():
             by_phase = "phase" in case.strategy.sampling.feedback
-            return "" if by_phase else "probabilities change from batch to batch, and nothing else did"
+            return "" if by_phase else "probabilities change from batch to batch, although the buffer does not"
         np.add.at(counts, idx, 1)
         chances[idx] = chance
-    seen = ~np.isnan(chances)
-    if (total := chances[seen].sum()) > 1 + 1e-6:
-        return f"the probabilities of {seen.sum()} experiences sum to {total:.4g}"
-    expected = np.append(chances[seen], max(0.0, 1 - total)) * _DRAWS * _BATCH
-    found, frequent = np.append(counts[seen], 0.0), expected >= 5
-    if not frequent.all():  # rare ones are counted together
-        found, expected = (np.append(each[frequent], each[~frequent].sum()) for each in (found, expected))
-    there = expected > 1e-6
-    statistic = float(((found - expected)[there] ** 2 / expected[there]).sum())
-    limit = float(stats.chi2.isf(_FALSE_ALARM, max(1, there.sum() - 1)))
+    drawn = ~np.isnan(chances)
+    if (total := chances[drawn].sum()) > 1 + 1e-6:
+        return f"the probabilities of {drawn.sum()} experiences sum to {total:.4g}"
+    expected = np.append(chances[drawn], max(0.0, 1 - total)) * _DRAWS * _BATCH
+    observed, frequent = np.append(counts[drawn], 0.0), expected >= 5
+    if not frequent.all():  # rare experiences are counted together
+        observed, expected = (np.append(each[frequent], each[~frequent].sum()) for each in (observed, expected))
+    possible = expected > 1e-6
+    statistic = float(((observed - expected)[possible] ** 2 / expected[possible]).sum())
+    limit = float(stats.chi2.isf(_FALSE_ALARM, max(1, possible.sum() - 1)))
     return f"counts do not fit the probabilities (χ² = {statistic:.0f} > {limit:.0f})" if statistic > limit else ""
 
 
@@ -248,8 +248,8 @@ def _strategy_saved(case: Case) -> str:
     other.replay.load_state_dict(run.saved())
     other.number = run.number
     rest = _EPISODES - run.number
-    for mine, theirs in zip(run.history(rest), other.history(rest), strict=True):
-        if wrong := difference(mine, theirs):
+    for expected, restored in zip(run.history(rest), other.history(rest), strict=True):
+        if wrong := difference(expected, restored):
             return wrong
     return difference(run.saved(), other.saved())
 
@@ -265,7 +265,7 @@ STRATEGY: Final[Promises[Case]] = {
 
 _NOISE: Final[dict[str, Any]] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 _FLOAT32: Final = 1e-5
-"""Relative error of states that were observed."""
+"""Relative rounding error of observations, which are float32."""
 
 
 @contextlib.contextmanager
@@ -280,10 +280,10 @@ def _actions(env: PopulationEnv, steps: int, members: int) -> NDArray[np.float32
 
 
 def rollout(env: PopulationEnv, actions: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-    """Step whether episodes end or not; return observations, rewards, flags and infos by name, `[M, T, …]`."""
+    """Take all steps, even after episodes end; return observations, rewards, flags and infos by name, `[M, T, …]`."""
     names = ("observation", "reward", "terminated", "truncated")
     steps: list[dict[str, Any]] = [
-        dict(zip(names, found[:4], strict=True)) | found[4] for found in map(env.step, actions)
+        dict(zip(names, results[:4], strict=True)) | results[4] for results in map(env.step, actions)
     ]
     return {name: np.stack([step[name] for step in steps], axis=1) for name in steps[0]}
 
@@ -335,7 +335,7 @@ def _finite(plant: Plant) -> str:
                 env.reset(options={"reset_mask": ended})
         limits = env.single_observation_space.high
     problems = [
-        f"{name} gets {far:.3g} times its scale away from its center, beyond its observation_limit of {limit:g}"
+        f"{name} is {far:.3g} times its scale away from its center, beyond its observation_limit of {limit:g}"
         for name, far, limit in zip(plant.state_names, furthest, limits, strict=True)
         if far > limit
     ]
@@ -343,14 +343,14 @@ def _finite(plant: Plant) -> str:
 
 
 def _angles(plant: Plant) -> str:
-    """Return which angles leave [−π, π): from a state just outside, if there are equations, and along a rollout."""
+    """Return which angles leave [−π, π) along a rollout or, with equations, after a step from just outside."""
     angles = np.flatnonzero(plant.periodic)
     with _population(plant, 3) as env:
         actions = _actions(env, min(100, env.steps_per_episode), 3)
         actions[:, 1] = np.sign(actions[0, 1])
         first, _ = env.reset()
-        seen = plant.denormalise_state(np.concatenate([first[:, None], rollout(env, actions)["observation"]], axis=1))
-    states = [seen.reshape(-1, len(plant.state_names))]
+        observed = np.concatenate([first[:, None], rollout(env, actions)["observation"]], axis=1)
+    states = [plant.denormalise_state(observed).reshape(-1, len(plant.state_names))]
     if isinstance(plant, OdePlant):
         for angle, beyond in itertools.product(angles, (-np.pi - 0.1, np.pi + 0.1)):
             state = np.array(plant.initial_state, np.float64)
@@ -410,17 +410,17 @@ def _noise(plant: Plant) -> str:
 def _held_action(plant: Plant) -> str:
     try:
         slow = PopulationEnv(plant, 2, frequency=plant.frequency / 2)
-    except UserError:  # a plant of a fixed rate
+    except UserError:  # the plant has a fixed rate
         return ""
-    with contextlib.closing(slow), _population(plant, 2, frequency=plant.frequency) as quick:
+    with contextlib.closing(slow), _population(plant, 2, frequency=plant.frequency) as fast:
         actions = 0.3 * _actions(slow, 4, 2)
-        for each in (slow, quick):
+        for each in (slow, fast):
             each.reset(seed=1)
-        here, there = rollout(slow, actions), rollout(quick, np.repeat(actions, 2, axis=0))
-    alive = ~(here["terminated"] | there["terminated"][:, 1::2])
-    after, twice = here["observation"][alive], there["observation"][:, 1::2][alive]
+        once, twice = rollout(slow, actions), rollout(fast, np.repeat(actions, 2, axis=0))
+    running = ~(once["terminated"] | twice["terminated"][:, 1::2])
     with np.errstate(invalid="ignore"):
-        worst = float(np.abs(after - twice).max(initial=0.0))
+        differences = once["observation"][running] - twice["observation"][:, 1::2][running]
+        worst = float(np.abs(differences).max(initial=0.0))
     return f"observations differ by {worst:.2g}" if worst > 2e-3 or math.isnan(worst) else ""
 
 

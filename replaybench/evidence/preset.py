@@ -1,8 +1,8 @@
 """Presets: published figures and tables as studies, at three scales.
 
-Presets lie in folders next to this file, one a paper. `paper.toml` holds the keys that its studies share and that each
-scale changes, every other file one figure. A file that is `like` another of its paper takes missing values from it;
-files whose names begin with `_` are only for that.
+`presets/` holds a folder for each paper. Its `paper.toml` holds the keys that all its studies share and those that each
+scale changes; every other file is one figure. A file with the key `like` takes missing values from the file of that
+name. Files whose names begin with `_` only serve as such templates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.quantities import duration, gigabytes
 
 Scale = Literal["quick", "standard", "paper"]
-"""Scales of a figure: enough to see that it works, enough to decide claims, or the paper's numbers."""
+"""Scales of a figure: a short trial, enough runs to decide claims, or the paper's numbers of seeds and episodes."""
 
 FOLDER: Final = Path(__file__).parent / "presets"
 _PAPER: Final = "paper.toml"
@@ -49,9 +49,9 @@ class Paper:
 
     Attributes:
         title: authors, year, title and journal.
-        seeds: learners of each cell in the paper.
-        scales, study: study keys that each scale sets and that all figures share.
-        reduced, reduced_on: reductions of every study at any scale, and of those on a plant, by its name.
+        seeds: number of seeds of each cell in the paper.
+        scales, study: study keys that each scale sets, and those that all figures share.
+        reduced, reduced_on: differences from the paper at any scale, in all studies, and in those on a plant by name.
     """
 
     title: str
@@ -64,13 +64,13 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure or table; its study keys, those of a scale too, take precedence over its paper's.
+    """One figure or table; its keys in `study` and `scales` take precedence over those of its paper.
 
     Attributes:
         figure: name in the paper.
-        shows: what is compared, in a line.
-        seeds: learners of each cell in the paper, if not `Paper.seeds`.
-        reduced: further reductions at any scale.
+        shows: line that describes the comparison.
+        seeds: number of seeds of each cell in the paper, if not `Paper.seeds`.
+        reduced: further differences from the paper at any scale.
     """
 
     figure: str
@@ -97,27 +97,27 @@ class Preset:
 
     @property
     def missing(self) -> str:
-        """The command that installs missing libraries of its plants; empty if none is missing."""
+        """The command that installs a missing library of one of its plants; empty if none is missing."""
         plants = (plant for grid in self.study("paper").grids() for plant in grid.plants)
         return next((command for plant in plants if (command := missing(plant))), "")
 
     def reductions(self, scale: Scale) -> list[str]:
         """Return how the study at a scale differs from the paper's, in sentences."""
         here, there = self.study(scale), self.study("paper")
-        said = []
-        for key, unit in (("seeds", "seeds"), ("episodes", "episodes")):
+        sentences = []
+        for key in ("seeds", "episodes"):
             if getattr(here, key) < getattr(there, key):
-                said.append(f"{getattr(here, key)} {unit} instead of {getattr(there, key)}")
-        said += _schedules(here, there)
+                sentences.append(f"{getattr(here, key)} {key} instead of {getattr(there, key)}")
+        sentences += _schedules(here, there)
         if there.seeds < (printed := self.figure.seeds or self.paper.seeds):
-            said.append(f"{there.seeds} seeds at paper scale, where the paper has {printed}")
+            sentences.append(f"{there.seeds} seeds at paper scale, where the paper has {printed}")
         plants = {plant for grid in there.grids() for plant in grid.plants}
         own = [text for plant, texts in self.paper.reduced_on.items() if plant in plants for text in texts]
-        return list(dict.fromkeys((*said, *self.paper.reduced, *own, *self.figure.reduced)))
+        return list(dict.fromkeys((*sentences, *self.paper.reduced, *own, *self.figure.reduced)))
 
 
 def _schedules(here: Study, there: Study) -> Iterator[str]:
-    """Yield how schedules (λ of AER, η of ERE, β of IS) change in shorter runs."""
+    """Yield sentences about how schedules (λ of AER, η of ERE, β of IS) differ in shorter runs."""
     cells = here.cells()
     steps = here.episodes * max(cell.steps_per_episode for cell in cells)
     horizon = max(cell.horizon_steps for cell in cells)
@@ -128,7 +128,7 @@ def _schedules(here: Study, there: Study) -> Iterator[str]:
 
 
 def preset_names() -> list[str]:
-    """Return the names of all presets, papers by name, figures by number."""
+    """Return the names of all presets, sorted by paper and number of the figure."""
 
     def order(path: Path) -> tuple[str, str, int]:
         stem = path.stem.rstrip("0123456789")
@@ -139,7 +139,7 @@ def preset_names() -> list[str]:
 
 
 def read_preset(name: str) -> Preset:
-    """Read a preset by its name."""
+    """Read a preset by its name, in upper or lower case."""
     known = {each.casefold(): each for each in preset_names()}
     if name.casefold() not in known:
         raise _no_preset(name, list(known.values()))
@@ -157,8 +157,8 @@ def _figure_table(path: Path) -> dict[str, Any]:
 
 def _no_preset(name: str, known: list[str]) -> UserError:
     paper, _, asked = name.casefold().rpartition("/")
-    if of_it := [each for each in known if each.startswith(f"{asked}/")]:
-        return UserError(f"{name} is a paper; name one of its presets: {', '.join(of_it)}")
+    if of_paper := [each for each in known if each.startswith(f"{asked}/")]:
+        return UserError(f"{name} is a paper; name one of its presets: {', '.join(of_paper)}")
     if not paper and (same := [each for each in known if each.endswith(f"/{asked}")]):
         return UserError(f"no preset {name!r}; name its paper, too: {' or '.join(same)}")
     same_paper = [each for each in known if paper and each.startswith(f"{paper}/")]
@@ -180,7 +180,7 @@ def presets() -> Iterator[Preset]:
     return map(read_preset, preset_names())
 
 
-_TIMING: Final = "timing kinds of cells that are new here"
+_TIMING: Final = "timing types of cells that are new here"
 _UNTIMED: Final = (
     "time ?: never timed on this machine; reproduce NAME --dry-run times one, --list --time all (it takes some minutes)"
 )
@@ -192,10 +192,10 @@ def folder_of(preset: Preset, scale: Scale) -> Path:
 
 
 def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> None:
-    """Print all presets with their cells, memory and, where known on this machine, time.
+    """Print all presets with their cells, memory and, if it is known for this machine, time.
 
     Args:
-        time: first measure classes of cells that are new on this machine, for some seconds each.
+        time: first measure the speed of classes of cells that are new on this machine, for some seconds each.
     """
     plans = [(preset, preset.study(scale)) for preset in presets()]
     watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
@@ -214,14 +214,14 @@ def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> No
         if needed is None:
             table.add_row(preset.name, figure.figure, figure.shows, f"needs {escape(preset.missing)}", "?", "?")
             continue
-        points = {cell.grid_point for cell in needed.cells}  # blocks of seeds are no cells of their own here
-        what = f"{len(points)} of {study.seeds} seeds"
+        points = {cell.grid_point for cell in needed.cells}  # blocks of seeds are not counted separately
+        size = f"{len(points)} of {study.seeds} seeds"
         takes = _duration(needed.cells, workers, study.reference)
-        table.add_row(preset.name, figure.figure, figure.shows, what, takes or "?", gigabytes(needed.memory_bytes))
+        table.add_row(preset.name, figure.figure, figure.shows, size, takes or "?", gigabytes(needed.memory_bytes))
     papers = {preset.name.partition("/")[0]: preset.paper.title for preset, _ in plans}
     total = _duration(list(cells.values()), workers, None)
-    kinds = len({cell.id for cell in cells.values() if not cell.first_member})
-    shared = f"cells that figures share are run once: {kinds} in all" + (f", {total}" if total else "")
+    count = len({cell.id for cell in cells.values() if not cell.first_member})
+    shared = f"cells that figures share are run once: {count} in all" + (f", {total}" if total else "")
     lines = [*(f"{name}: {title}" for name, title in papers.items()), shared, *[_UNTIMED] * (not total)]
     table.caption = "\n".join(lines)
     table.caption_justify = "left"
@@ -252,28 +252,28 @@ def announce(console: Console, preset: Preset, scale: Scale) -> None:
     """Print the name of a preset's study and its reductions."""
     console.print(f"[bold]{preset.name}[/]: {preset.figure.figure} of {preset.paper.title}", highlight=False)
     console.print(preset.figure.shows, markup=False, highlight=False)
-    for said in preset.reductions(scale):
-        console.print(f"reduced: {said}", markup=False, highlight=False)
+    for reduction in preset.reductions(scale):
+        console.print(f"reduced: {reduction}", markup=False, highlight=False)
 
 
 def take_over(study: Study, folder: Path) -> int:
-    """Copy finished cells of a study, by their ids, from run folders next to its own; return how many."""
+    """Copy finished cells of a study from neighbouring run folders, by their ids; return their number."""
 
     def finished(neighbour: RunFolder) -> bool:
-        with contextlib.suppress(OSError):  # a folder that is somebody else's
+        with contextlib.suppress(OSError):  # e.g. no permission to read the folder
             return (neighbour.cell(cell.id) / "scores.h5").is_file()
         return False
 
     neighbours = [RunFolder(other) for other in sorted(folder.parent.glob("*")) if other != folder]
-    taken = 0
+    copied = 0
     for cell in study.cells():
-        mine = RunFolder(folder).cell(cell.id)
-        there = None if mine.exists() else next(filter(finished, neighbours), None)
-        if there is None:
+        target = RunFolder(folder).cell(cell.id)
+        source = None if target.exists() else next(filter(finished, neighbours), None)
+        if source is None:
             continue
-        with atomic_folder(mine) as temporary:
-            for path in there.cell(cell.id).iterdir():
+        with atomic_folder(target) as temporary:
+            for path in source.cell(cell.id).iterdir():
                 if path.is_file() and path.name != "buffer.h5":
                     shutil.copyfile(path, temporary / path.name)
-        taken += 1
-    return taken
+        copied += 1
+    return copied

@@ -1,6 +1,6 @@
-"""A plant of your own: swing a pole up on a cart. Run `python examples/cart_pole.py`.
+"""An own plant: swing a pole up on a cart. Run `python examples/cart_pole.py`.
 
-Studies take it by its file: `examples/cart_pole.py:CartPole`.
+Studies name it by its file: `examples/cart_pole.py:CartPole`.
 """
 
 import math
@@ -57,7 +57,7 @@ class CartPole(OdePlant):
 
 
 def main() -> None:
-    """Swing up 1000 cart-poles with noisy sensors at once, by pumping energy until it suffices."""
+    """Swing up 1000 cart-poles with noisy sensors by adding energy until it is enough for the upright position."""
     from replaybench.envs.population import PopulationEnv
 
     plant = CartPole()

@@ -1,4 +1,4 @@
-"""The same parts from Python: a population learns, one line per ten episodes. Run: python examples/from_python.py"""
+"""Train a population of learners from Python; print a line every ten episodes. Run: python examples/from_python.py"""
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.interface.agent import LearnerSetting, Task
@@ -15,11 +15,11 @@ def main(episodes: int = 100, members: int = 8) -> float:
     agent = DDPG(DDPGConfig(), LearnerSetting(task, root=1, members=range(members)))
     replay = Replay(parse("Resv[PER+IS]"), step_fields(2, 1), 10_000, 1, range(members), agent.batch_size)
     for episode in range(episodes):
-        seen = training_episode(env, agent, replay, episode)
-        update_phase(agent, replay, 100, episode / episodes, seen)
+        ended = training_episode(env, agent, replay, episode)
+        update_phase(agent, replay, 100, episode / episodes, ended)
         if episode % 10 == 9:
-            print(f"episode {episode + 1:3d}: {seen.reward.mean():7.2f} per step, best {seen.reward.max():7.2f}")
-    return float(seen.reward.mean())
+            print(f"episode {episode + 1:3d}: {ended.reward.mean():7.2f} per step, best {ended.reward.max():7.2f}")
+    return float(ended.reward.mean())
 
 
 if __name__ == "__main__":

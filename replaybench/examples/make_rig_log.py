@@ -1,7 +1,7 @@
-"""Write `rig_log.csv`: what a pendulum rig's logger might record, as an example for `replaybench import`.
+"""Write `rig_log.csv`, a simulated log of a pendulum test rig, as an example for `replaybench import`.
 
-A person at the rig pumps the pendulum with spells of voltage and lets it swing out; the logger drops out once.
-The angle comes from an encoder of 2048 counts, the velocity is filtered and noisy, and the clock jitters a little.
+An operator swings the pendulum up with pulses of voltage and lets it swing out. The logger fails once for two seconds.
+The angle comes from an encoder of 2048 counts, the velocity is noisy, and the clock jitters a little.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FREQUENCY = 50.0  # Hz
 SECONDS = 22.0
 DROPOUT = (9.0, 11.0)  # s
 PUMPING = ((1.0, 4.0, 1.5, 0.9), (5.5, 9.0, 2.5, 2.0), (12.0, 14.5, 2.0, 1.4), (15.5, 20.5, 3.0, 2.9))
-"""Spells: from [s], to [s], voltage [V], and the amplitude that is enough [rad]."""
+"""Intervals with voltage: start [s], end [s], voltage [V], and the amplitude [rad] from which none is applied."""
 COUNT = 2 * math.pi / 2048  # rad
 
 
 def swing(plant: Pendulum, state: NDArray[np.float64]) -> float:
-    """Return the amplitude [rad] that a pendulum's energy will carry it to; π where that is over the top."""
+    """Return the amplitude [rad] that the pendulum reaches with its present energy; π if it passes the top."""
     stiffness = plant.mass * plant.gravity * plant.length
     return math.acos(max(-1.0, math.cos(state[0]) - plant.inertia * state[1] ** 2 / (2 * stiffness)))
 

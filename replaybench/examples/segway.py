@@ -1,6 +1,6 @@
-"""A plant of your own by its equations: a two-wheeled robot that must not fall. Run `python examples/segway.py`.
+"""An own plant, given by equations: a two-wheeled robot that must not fall. Run `python examples/segway.py`.
 
-Studies take it by its file: `examples/segway.py:Segway`.
+Studies name it by its file: `examples/segway.py:Segway`.
 """
 
 import math
@@ -57,7 +57,7 @@ class Segway(OdePlant):
 
 
 def main() -> float:
-    """Balance 1000 robots with noisy sensors by feedback of all states, and return how many stand."""
+    """Balance 1000 robots with noisy sensors by state feedback, and return the share that stands at the end."""
     from replaybench.envs.population import PopulationEnv
 
     plant = Segway()

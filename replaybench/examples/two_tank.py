@@ -1,6 +1,6 @@
-"""A plant of your own by a Python function: the level of the second of two tanks. Run `python examples/two_tank.py`.
+"""An own plant, given by a Python function: the level of the second of two tanks. Run `python examples/two_tank.py`.
 
-Studies take it by its file: `examples/two_tank.py:TwoTank`.
+Studies name it by its file: `examples/two_tank.py:TwoTank`.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""Stable-Baselines3 learns from our buffers, on our pendulum and on Gymnasium's. Run: python examples/with_sb3.py
+"""Train Stable-Baselines3 with replaybench's buffers, on two pendulums. Run: python examples/with_sb3.py
 
-Seconds by default; Pendulum-v1 is learned in about `--steps 10000`. Needs `pip install "replaybench[sb3]"`.
+By default it takes seconds. Pendulum-v1 needs about `--steps 10000`. Install `pip install "replaybench[sb3]"` first.
 """
 
 import argparse
@@ -17,11 +17,11 @@ from replaybench.replay.sb3.buffer import StrategyReplayBuffer
 from replaybench.replay.sb3.learners import StrategyTD3
 
 PLANTS = {"replaybench/PendulumDCSC-v0": (0.95, 0.01), "Pendulum-v1": (0.99, 1.0)}
-"""Discount, and factor on the reward that the learner sees."""
+"""Discount, and factor on the learner's reward."""
 
 
 def learn(plant: str, strategy: str, steps: int, seed: int = 1) -> float:
-    """Train for that many steps and return the mean return of three greedy episodes."""
+    """Train for `steps` steps; return the mean return of three greedy episodes."""
     discount, scale = PLANTS[plant]
     env = gymnasium.wrappers.TransformReward(gymnasium.make(plant), lambda reward: scale * float(reward))
     common = {
@@ -36,11 +36,11 @@ def learn(plant: str, strategy: str, steps: int, seed: int = 1) -> float:
     }
     model: TD3
     if strategy == "Resv[Uniform]":
-        # Draws that ask nothing of the learner: the buffer is all that changes.
+        # Sampling needs nothing from the learner, so only the buffer class changes.
         buffer = {"strategy": strategy, "seed": seed}
         model = TD3("MlpPolicy", env, replay_buffer_class=StrategyReplayBuffer, replay_buffer_kwargs=buffer, **common)  # type: ignore[arg-type]
     else:
-        # TD errors come back and weights enter the loss: a learner that knows how.
+        # Sampling needs TD errors, and weights enter the loss, so the learner's class changes, too.
         model = StrategyTD3("MlpPolicy", env, replay_buffer_kwargs={"strategy": strategy}, **common)  # type: ignore[arg-type]
     model.learn(steps)
     return float(np.mean(evaluate_policy(model, gymnasium.make(plant), n_eval_episodes=3, warn=False)[0]))

@@ -1,7 +1,7 @@
 """Advantage of the best of several strategies over a baseline, without selection bias.
 
-The best strategy is chosen on one half of the seeds and measured on the other, both ways. Significance is corrected for
-the number of strategies (Holm 1979). The same is done for the worst strategy.
+The best strategy is chosen on one half of the seeds and measured on the other; then the halves swap roles. p values are
+corrected for the number of strategies (Holm 1979). The worst strategy is treated in the same way.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Advantage(NamedTuple):
     """Differences of the best and of the worst strategy from a baseline.
 
     Attributes:
-        size: mean difference of the best on seeds on which it was not chosen.
+        size: mean difference of the best strategy, on seeds that did not serve to choose it.
         best: the strategy chosen on all seeds.
         certain: whether any strategy is significantly more than `MATTERS` better.
-        loss, worst, harmful: the same of the worst; its difference is negative.
+        loss, worst, harmful: the same three values of the worst strategy.
         seeds: number of paired seeds.
     """
 
@@ -49,39 +49,40 @@ class Advantage(NamedTuple):
 
 
 def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
-    """Compare the best and the worst strategy with a baseline, by scores `[S]` of shared seeds; None with too few.
+    """Compare the best and the worst strategy with a baseline by their scores `[S]`; return None with too few seeds.
 
-    Failed runs (NaN) count as 0, the random controller; without them few seeds would be left.
+    A failed run (NaN) counts as 0, the score of random control, because dropping such seeds would leave few.
     """
     names = list(scores)
     table = np.stack([np.where(np.isfinite(scores[name]), scores[name], 0.0) for name in names])
     if table.shape[1] < _LEAST_SEEDS or len(names) < 2 or baseline not in names:
         return None
-    size, best, certain = _furthest(table, names.index(baseline))
-    loss, worst, harmful = _furthest(-table, names.index(baseline))
+    size, best, certain = _best_row(table, names.index(baseline))
+    loss, worst, harmful = _best_row(-table, names.index(baseline))
     return Advantage(size, names[best], certain, -loss, names[worst], harmful, table.shape[1])
 
 
-def _furthest(table: Floats, baseline: int) -> tuple[float, int, bool]:
+def _best_row(table: Floats, baseline: int) -> tuple[float, int, bool]:
     """Find the best row of `table` `[names, S]`.
 
     Returns:
-        Its lead over the row `baseline`, without the bias of selection; its index; whether some row is significantly
-        better than the baseline by more than the smallest effect of interest.
+        Its mean difference from the row `baseline`, without selection bias; its index; whether some row is better than
+        the baseline by significantly more than the smallest effect of interest.
     """
-    beyond = table - table[baseline]
+    differences = table - table[baseline]
     halves = np.arange(table.shape[1]) % 2
-    sizes = [beyond[int(table[:, halves == half].mean(axis=1).argmax()), halves != half].mean() for half in (0, 1)]
-    further = np.delete(beyond, baseline, axis=0) - MATTERS
-    chances = np.where(further.mean(axis=1) > 0, flipped(further) / 2, 1.0)
+    sizes = [differences[int(table[:, halves == half].mean(axis=1).argmax()), halves != half].mean() for half in (0, 1)]
+    excess = np.delete(differences, baseline, axis=0) - MATTERS
+    chances = np.where(excess.mean(axis=1) > 0, flipped(excess) / 2, 1.0)
     best = int(table.mean(axis=1).argmax())
     return float(np.mean(sizes)), best, bool(min(holm(list(chances))) < SIGNIFICANT)
 
 
 def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:
-    """Return, by capacity (None: the study's), strategies' names without and with it; `FULL` is in every group.
+    """Group strategies by capacity (None: the study's): names without the capacity, mapped to their full names.
 
-    Unknown strategies and those of users' files are left out: results do not run code that only they name.
+    `FULL` is in every group. Unknown strategies and those in users' files are left out, so that no file of results
+    makes this process run code.
     """
     parsed = {}
     for name in strategies:
@@ -107,19 +108,19 @@ def advantages(data: xr.Dataset, baseline: str) -> dict[tuple[str, int | None, f
     run = runs_there(data).transpose(*scores.dims)
     groups = by_capacity([str(name) for name in data["strategy"].values])
     has_scores = scaled(data)
-    found = {}
+    results = {}
     for learner, capacity, noise, rate in itertools.product(
         data["learner"].values, groups, data["noise"].values, data["frequency"].values
     ):
         if not has_scores.sel(noise=noise, frequency=rate):  # rewards have other units
             continue
         here = {"learner": learner, "noise": noise, "frequency": rate}
-        there = {plain: run.sel({**here, "strategy": name}).values for plain, name in groups[capacity].items()}
-        there = {plain: mask for plain, mask in there.items() if mask.any()}
-        if not there:
+        masks = {plain: run.sel({**here, "strategy": name}).values for plain, name in groups[capacity].items()}
+        masks = {plain: mask for plain, mask in masks.items() if mask.any()}
+        if not masks:
             continue
-        shared = np.all(list(there.values()), axis=0)
-        of = {plain: scores.sel({**here, "strategy": groups[capacity][plain]}).values[shared] for plain in there}
-        if one := advantage(of, baseline):
-            found[str(learner), capacity, float(noise), float(rate)] = one
-    return found
+        shared = np.all(list(masks.values()), axis=0)
+        values = {plain: scores.sel({**here, "strategy": groups[capacity][plain]}).values[shared] for plain in masks}
+        if result := advantage(values, baseline):
+            results[str(learner), capacity, float(noise), float(rate)] = result
+    return results

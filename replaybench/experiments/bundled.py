@@ -14,7 +14,7 @@ EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 
 
 def study_file(path: Path) -> Path:
-    """Return the study file at `path`, or else the package's study of this name, in any case."""
+    """Return the study file at `path`, or else the package's study of this name (upper and lower case are equal)."""
     if path.is_file():
         return path
     names = sorted(file.stem for file in STUDIES.glob("*.toml"))

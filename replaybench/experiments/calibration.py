@@ -1,7 +1,7 @@
 """Estimate how long a study takes on this machine: cells, references, and compilation.
 
-Each class of cells is tried for some seconds, and its speed is stored. Time is proportional to episodes, so cells that
-differ in length, noise or seeds are of one class.
+Cells that differ only in noise, seeds and number of episodes are one class, because their steps take equally long. One
+cell of each class runs for some seconds, and its speed is stored.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from replaybench.runtime.quantities import duration
 from replaybench.runtime.version import NUMERICS_VERSION, VERSION
 
 TRIAL_SECONDS: Final = 5.0
-"""Longest trial of a class of cells, apart from a single step, update or episode that takes longer."""
+"""Longest trial of a class of cells; only a single step, update or episode may take longer."""
 _ENOUGH: Final = 0.5
-"""Seconds after which the speed of a part of a run is known."""
+"""Seconds of acting, and of updates, after which a measured speed is accurate enough."""
 _STEPS: Final = 200
 """Least number of timed steps of a member, so that short episodes do not dominate."""
 _COMPILING: Final = 25.0, 5.0, 10.0
-"""Processor seconds of compilation: of a learner, of any further class of cells, and of references."""
+"""Assumed processor seconds of compilation: of a learner, of each further class of its cells, and of references."""
 _FLOPS: Final = 2e10
-"""Assumed floating-point operations a second of a core in updates of small networks."""
+"""Assumed floating-point operations per second of one core in updates of small networks."""
 _STEP: Final = 2e-6, 1e-4
-"""Assumed seconds of a step of one member: of plants given by equations, and of others."""
+"""Assumed seconds of one member's step: of plants given by equations, and of other plants."""
 _ON_DEVICE: Final = 5e12, 1e-8
-"""The same two on a GPU, as one H200 had them with 1,024 members; cells on a device are not tried."""
+"""Operations per second and seconds of a step on a GPU (H200, 1,024 members); cells for a device are not tried."""
 
 
 class Estimate(NamedTuple):
     """Duration of a study [s].
 
     Attributes:
-        seconds: from begin to end.
+        seconds: elapsed time.
         parts: processor seconds of cells, references and compilation, by name.
         guessed: classes of cells that were not tried; their time is a guess from the size of their networks.
     """
@@ -65,9 +65,9 @@ class Estimate(NamedTuple):
         """Return the durations of cells, references and compilation as text, with a note if some are guesses."""
         text = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.parts.items() if seconds >= 0.05)
         if self.guessed:
-            kinds = f"{self.guessed} kind{'s' * (self.guessed != 1)} of cells"
-            text += f"; a guess for {kinds} whose speed was not measured, or whose kernels are not compiled here yet"
-        return f"in processor time: {text}" if text else "all is there"
+            types = f"{self.guessed} type{'s' * (self.guessed != 1)} of cells"
+            text += f"; a guess for {types} whose speed was not measured, or whose kernels are not compiled here yet"
+        return f"in processor time: {text}" if text else "nothing is left to compute"
 
 
 def estimate(
@@ -79,17 +79,17 @@ def estimate(
     compiles: bool = False,
     progress: Callable[[int, int], object] = lambda done, due: None,
 ) -> Estimate:
-    """Estimate the duration of cells and of the references of `everyone`.
+    """Estimate the duration of `cells`, and of the references for `everyone`: all cells of the study.
 
-    If `measure`, classes of cells without a stored speed are tried, except those with missing kernels, unless it
-    `compiles` these, too. `progress` is called with the number of classes tried so far, and of all.
+    With `measure`, classes of cells without a stored speed are tried. Classes whose kernels are not compiled yet are
+    skipped, unless `compiles`. `progress` is called with the number of finished classes and of all classes.
     """
     classes = {_class(cell): cell for cell in cells}
     tried: dict[str, float | None] = {}
     with contextlib.nullcontext() if compiles else stored_kernels_only():
         for done, (key, cell) in enumerate(classes.items()):
             progress(done, len(classes))
-            tried[key] = _kept(key) or (_measured(key, cell) if measure and cell.device == "cpu" else None)
+            tried[key] = _stored_speed(key) or (_measured(key, cell) if measure and cell.device == "cpu" else None)
     new = [cell for key, cell in classes.items() if tried[key] is None]
     per_step = {key: tried[key] or _guess(cell) for key, cell in classes.items()}
     references = []
@@ -113,12 +113,12 @@ def estimate(
 
 
 def untried(cells: Sequence[Cell]) -> int:
-    """Return how many classes of cells were not tried here before, and can be."""
-    return sum(_kept(key) is None for key in {_class(cell) for cell in cells if cell.device == "cpu"})
+    """Count the classes of CPU cells without a stored speed on this machine."""
+    return sum(_stored_speed(key) is None for key in {_class(cell) for cell in cells if cell.device == "cpu"})
 
 
 def _class(cell: Cell) -> str:
-    """Return a key of cells whose steps cost the same on this machine, with this version."""
+    """Return the key of a cell's class: equal if steps take equally long on this machine, with this version."""
     same: dict[str, Any] = {"noise": 0.0, "root_seed": 0, "first_member": 0, "episodes": 0, "greedy_every": 0}
     code = this_code()
     about = [dataclasses.asdict(dataclasses.replace(cell, **same)), VERSION, NUMERICS_VERSION, code.commit]
@@ -126,20 +126,20 @@ def _class(cell: Cell) -> str:
 
 
 def _measured(key: str, cell: Cell) -> float | None:
-    """Measure and store the time of a step of one member, updates included; None if that would compile something."""
+    """Measure and store the seconds of one member's step, updates included; None if that needs compilation."""
     try:
-        found = _tried(cell)
+        seconds = _time_cell(cell)
     except NotCompiledError:
         return None
-    store_text(_path(key), json.dumps({"cell": cell.label, "seconds_per_step": found}) + "\n")
-    return found
+    store_text(_path(key), json.dumps({"cell": cell.label, "seconds_per_step": seconds}) + "\n")
+    return seconds
 
 
-def _kept(key: str) -> float | None:
+def _stored_speed(key: str) -> float | None:
     with contextlib.suppress(UserError):
-        kept: Any = read_json(_path(key)).get("seconds_per_step")
-        if isinstance(kept, float) and kept > 0:
-            return kept
+        stored: Any = read_json(_path(key)).get("seconds_per_step")
+        if isinstance(stored, float) and stored > 0:
+            return stored
     return None
 
 
@@ -147,8 +147,8 @@ def _path(key: str) -> Path:
     return cache_dir() / "calibration" / f"{key}.json"
 
 
-def _tried(cell: Cell) -> float:
-    """Time the steps and some updates of the beginning of a cell; learners learn at once."""
+def _time_cell(cell: Cell) -> float:
+    """Time the first steps and some updates of a cell, without warm-up; return the seconds of one member's step."""
     # Process time excludes other processes, but counts all threads, so it is used with one thread only.
     clock = time.process_time if thread_count() == 1 else time.perf_counter
     eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
@@ -156,16 +156,16 @@ def _tried(cell: Cell) -> float:
     episodes = 2 + 2 * steps // cell.steps_per_episode
     short = dataclasses.replace(cell, episodes=episodes, settings={**cell.settings, **eager})
     with contextlib.closing(CellRun(short)) as run:
-        acting = _seconds_each(run.act, clock, steps, 2 * steps)
-        learning = _seconds_each(run.learn, clock)
+        acting = _seconds_per_item(run.act, clock, steps, 2 * steps)
+        learning = _seconds_per_item(run.learn, clock)
         learning *= run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
     return (acting + learning) / cell.members
 
 
-def _seconds_each(
+def _seconds_per_item(
     do: Callable[[int], int], clock: Callable[[], float], at_least: int = 1, at_most: float = math.inf
 ) -> float:
-    """Return the time of one item of `do`, which does a number of items and returns how many it did.
+    """Return the seconds of one item of `do`, which does about the given number of items and returns their number.
 
     The first item, which loads or compiles kernels, is not timed; `at_least` items are done if there is time.
     """
@@ -188,7 +188,7 @@ def _guess(cell: Cell) -> float:
         weights = sum(array.size for array in run.agent.weights().values())
         samples = run.agent.batch_size * run.agent.segment
         updates = run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
-    # Per weight and sample: two operations forwards, four backwards, two of targets; some forty for the step.
+    # Per weight: two operations forwards, four backwards and two of targets a sample; some forty of the optimiser.
     equations, per_update = isinstance(cell.make_plant(), OdePlant), weights * (4 * samples + 40)
     if cell.device != "cpu":
         flops, step = _ON_DEVICE

@@ -71,7 +71,7 @@ class CellRun:
         episode_steps: float64 `[M, E]`, their mean length.
         reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, scores of the greedy episodes.
         reward_evaluation: float64 `[M, V]`, mean over the episodes of each evaluation; V = 0 without evaluations.
-        metrics: the learner's metrics after the greedy episodes, by name, float64 of the same shape.
+        metrics: the learner's metrics after the greedy episodes, by name, of the shape of `reward_greedy`.
         device: computes the rounds if the cell is for a device, else None.
     """
 
@@ -127,7 +127,7 @@ class CellRun:
             return
         cell, episode = self.cell, self.episode
         self.agent.warming_up = episode < self.agent.warmup_episodes
-        if every := cell.update_every:  # phases of updates go on across rounds
+        if every := cell.update_every:  # update phases continue across rounds
             steps = self.env.steps_per_episode
             done, end = episode * steps, (episode + 1) * steps
             while done < end:
@@ -145,21 +145,21 @@ class CellRun:
             point = episode // cell.greedy_every
             self.reward_greedy[:, point] = run_episode(self.agent.greedy().act, self.evaluation)
             if self.metrics:
-                found = self.agent.metrics(spread_sample(self.replay, SAMPLE))
+                measured = self.agent.metrics(spread_sample(self.replay, SAMPLE))
                 for name, values in self.metrics.items():
-                    values[:, point] = found[name]
+                    values[:, point] = measured[name]
         self.episode += 1
         self._evaluate()
         self.snapshots.take(self.episode, self.agent, self.replay)
 
     def _advance_on_device(self, device: DeviceCell) -> None:
         """Run some rounds on the device, with the greedy episodes, metrics and snapshots that are due after them."""
-        found, first, every = device.advance(), self.episode, self.cell.greedy_every
-        self.episode += found.reward.shape[1]
-        self.reward[:, first : self.episode], self.episode_steps[:, first : self.episode] = found.reward, found.steps
+        rounds, first, every = device.advance(), self.episode, self.cell.greedy_every
+        self.episode += rounds.reward.shape[1]
+        self.reward[:, first : self.episode], self.episode_steps[:, first : self.episode] = rounds.reward, rounds.steps
         points = range(first // every, self.episode // every)
         for point in points:
-            self.reward_greedy[:, point] = found.reward_greedy[:, (point + 1) * every - 1 - first]
+            self.reward_greedy[:, point] = rounds.reward_greedy[:, (point + 1) * every - 1 - first]
         if self.metrics and points:  # the CPU computes metrics: a launch ends where they are due
             measured = self.agent.metrics({})
             for name, values in self.metrics.items():
@@ -175,7 +175,7 @@ class CellRun:
             self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
     def act(self, steps: int) -> int:
-        """Time trials: act for `steps` steps, or for an episode with updates after each; return the steps."""
+        """For calibration: act for `steps` steps, or for an episode if updates follow episodes; return the steps."""
         if self.cell.update_every:
             training_steps(self.agent, self.replay, self.episodes, steps, self.episode)
             return steps
@@ -183,7 +183,7 @@ class CellRun:
         return self.env.steps_per_episode
 
     def learn(self, updates: int) -> int:
-        """Time trials: do `updates` updates, in whole phases if they are more than one; return the updates."""
+        """For calibration: do `updates` updates, in whole phases if they are more than one; return their number."""
         at_once = min(updates, max(1, int(self.updates_per_phase)))
         for _ in range(updates // at_once):
             update_phase(self.agent, self.replay, at_once, 0.0, self.episodes)
@@ -227,12 +227,12 @@ class CellRun:
         else:
             parts |= {"agent": self.agent.state_dict(), "replay": self.replay.state_dict(lazy=True)}
             parts |= {"env": self.env.get_state(), "evaluation": self.evaluation.get_state()}
-            if self.cell.update_every:  # else every episode is over
+            if self.cell.update_every:  # else no episode runs between rounds
                 parts["episodes"] = self.episodes.state_dict()
         return {name: array for part, arrays in parts.items() for name, array in _prefixed(f"{part}.", arrays).items()}
 
     def load_state_dict(self, record: Record, episode: int) -> None:
-        """Continue after `episode` rounds; the buffer is read array by array into existing memory."""
+        """Restore the state after `episode` rounds; the buffer is read array by array into existing memory."""
         if self.device is not None:
             self.device.load_state_dict(RecordArrays(record, "device."))
         else:
@@ -267,7 +267,7 @@ def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()) -> dict[str, int]:
-    """Return the widths of the stored fields of an experience, with `noise` those of the noise too."""
+    """Return the width of each stored field of an experience; `noise` adds the fields of noise."""
     states, actions = len(observe or plant.state_names), len(plant.action_names)
     measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
     return {**step_fields(states, actions), "exploration": 1, **measured}
@@ -280,7 +280,7 @@ def make_agent(cell: Cell, plant: Plant) -> Learner:
     settings = build(config, cell.settings, f"settings of {cell.learner}")
     strategy = parse(cell.strategy)
     if made_of(learner, *map(type, strategy.terms)) != cell.sources:
-        raise UserError(f"{cell.learner} or {strategy} is not what this cell was made for; its source has changed")
+        raise UserError(f"the source of {cell.learner} or {strategy} has changed since this cell was planned")
     setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer)
     agent: Learner = learner(settings, setting)
     if cell.start is not None:

@@ -35,10 +35,10 @@ def cells_of(folder: RunFolder) -> list[Cell]:
         raise no_run_folder(folder.path)
     table = read_json(folder.provenance).get("cells")
     if not isinstance(table, dict):
-        raise UserError(f"{folder.provenance} does not say which cells there are; run the sweep again to write it anew")
+        raise UserError(f"{folder.provenance} does not say which cells there are; run the sweep again to rewrite it")
     cells = [each.get("cell") if isinstance(each, dict) else None for each in table.values()]
     if not all(isinstance(cell, dict) for cell in cells):
-        raise UserError(f"{folder.provenance} does not describe each cell; run the sweep again to write it anew")
+        raise UserError(f"{folder.provenance} does not describe each cell; run the sweep again to rewrite it")
     return [build(Cell, cell, f"{folder.provenance}: cell") for cell in cells if cell is not None]
 
 
@@ -54,20 +54,20 @@ def no_run_folder(path: Path) -> UserError:
 def find_file(
     path: Path, member: int | None, names: Sequence[str], options: Mapping[str, str] | None = None, **chosen: Any
 ) -> tuple[Path, int | None]:
-    """Return the file of the only cell of a run folder with the `chosen` values, and the place of a member in it.
+    """Find the only cell of a run folder with the `chosen` values; return its file and a member's index in it.
 
-    Any other path is the file itself.
+    A path that is no folder is returned unchanged.
 
     Args:
         names: acceptable files of a cell, the preferred one first.
-        options: names of the caller's options, if they are not `--` and the axis's name.
-        chosen: by `AXES`; None leaves an axis open.
+        options: the caller's names of options by axis, for errors; `--AXIS` by default.
+        chosen: values by axis (`AXES`); None accepts every value.
     """
     options = {axis: f"--{axis}" for axis in AXES} | dict(options or {})
     given = {axis: chosen[axis] for axis in AXES if chosen.get(axis) is not None}
     if not path.is_dir():
         for axis in (axis for axis in given if axis != "plant"):
-            raise UserError(f"{options[axis]} chooses among the cells of a run folder; {path} is none, leave it out")
+            raise UserError(f"{path} is no run folder; leave out {options[axis]}, which chooses among its cells")
         return path, member
     folder = RunFolder(path)
     cells = cells_of(folder)
@@ -100,17 +100,17 @@ def find_file(
 
 
 def find_recording(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Return a buffer file and the place of a member, as `find_file`."""
+    """Find a buffer file and a member's index in it, as `find_file` does."""
     return find_file(path, member, ("buffer",), **chosen)
 
 
 def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Return a policy file and the place of a member, as `find_file`."""
+    """Find a policy file and a member's index in it, as `find_file` does."""
     return find_file(path, member, ("policy",), **chosen)
 
 
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Return the file for `inspect`: the run folder, or the chosen cell's buffer, else its scores or checkpoint."""
+    """Find what `inspect` shows: the run folder, or the chosen cell's buffer, else its scores or checkpoint."""
     if path.is_dir() and all(value is None for value in chosen.values()):
         return path, member
     file, place = find_file(path, member, ("buffer", "scores", "checkpoint"), **chosen)
@@ -118,16 +118,16 @@ def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path,
 
 
 def _fitting(path: Path, cells: Sequence[Cell], given: Mapping[str, Any]) -> list[Cell]:
-    """Return the cells that fit a choice; the error names the first axis on which none does."""
+    """Return the cells with the `given` values; an error names the first axis on which no cell fits."""
     left = list(cells)
     for axis, wanted in given.items():
         before = left
         left = [cell for cell in before if _fits(cell, axis, wanted)]
-        if not left and axis in _NAMED:  # the same Python file, named from another folder
+        if not left and axis in _NAMED:  # the same Python file under a path from another folder
             left = [cell for cell in before if same_class_name(getattr(cell, axis), wanted)]
         if not left:
-            there = _written(before, axis)
-            listed = f"there {'is' if len(there) == 1 else 'are'} {', '.join(there) or 'none at all'}"
+            values = _written(before, axis)
+            listed = f"there {'is' if len(values) == 1 else 'are'} {', '.join(values) or 'none at all'}"
             raise UserError(f"{path} has no cell of {axis} {shown(wanted)}; {listed}")
     return left
 
@@ -139,7 +139,7 @@ def _fits(cell: Cell, axis: str, wanted: Any) -> bool:
     if axis in ("noise", "frequency"):
         return math.isclose(own, wanted, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
     if axis == "strategy":
-        with contextlib.suppress(UserError):  # a part in a user's own file, which is not executed for this
+        with contextlib.suppress(UserError):  # a strategy in a user's file, which is not executed here
             return bool(own == wanted or own == str(parse(wanted)))
         return bool(own == wanted)
     return bool(own == canonical((PLANTS.spelled if axis == "plant" else spelled)(wanted)))
@@ -168,15 +168,15 @@ def load_policy(
 
     Args:
         path: a policy file (`.safetensors`), or a run folder, in which the last arguments choose a cell.
-        member: place of the member in the file, from 0; 0 if not given.
-        learner: learner of the cell of a run folder; of a file, its learner in a Python file
-            (`path/to/file.py:ClassName`), because opening a file never executes code that it names.
-        plant, strategy, noise, frequency: of the cell.
+        member: index of the member in the file, from 0; 0 if not given.
+        learner: in a run folder, the cell's learner; for a file, a learner's Python file (`path/to/file.py:ClassName`),
+            because opening a file never executes code that it names.
+        plant, strategy, noise, frequency: values of the cell.
         seed: a seed of the cell, instead of a member.
 
     Raises:
-        UserError: the file is missing, damaged or foreign, has no such member, or its learner is in a Python file that
-            was not named; or several cells fit.
+        UserError: the file is missing, damaged, of another program, or has no such member; its learner is in a Python
+            file that `learner` does not name; or several cells fit.
     """
     path = Path(path)
     named = learner if path.is_dir() else None

@@ -45,13 +45,13 @@ LABELS: Final = {
 """Names of references in tables. Under noise, μ_r = 1 is the best of many episodes of dynamic programming."""
 
 _TOO_SHORT, _TOO_FAR = 0.05, 1.0
-"""Discounts with a horizon outside these shares of an episode are suspect."""
+"""A discount is reported as suspect if its horizon is outside these shares of an episode."""
 _MOST_CONDITIONS: Final = 3
 """Conditions that a headline names."""
 
 
 class ReferenceRow(NamedTuple):
-    """A reference at one noise and rate: its name in results and in tables, its reward, and its μ_r (NaN without)."""
+    """A reference at one noise and rate: its names in results and in tables, its reward, and its μ_r or NaN."""
 
     name: str
     label: str
@@ -77,12 +77,12 @@ def why_same(data: xr.Dataset) -> str:
 
 def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
     """Return the known references of one plant at one noise and rate, without duplicates of dynamic programming."""
-    best, found = float(here["reference_dp"]), []
+    best, rows = float(here["reference_dp"]), []
     for name, label in LABELS.items():
         reward = float(here[name]) if name in here else np.nan
         if np.isfinite(reward) and not (label.startswith("DP") and reward == best):
-            found.append(ReferenceRow(name, label, reward, float(mu_r(here, here[name]))))
-    return found
+            rows.append(ReferenceRow(name, label, reward, float(mu_r(here, here[name]))))
+    return rows
 
 
 def final_rewards(data: xr.Dataset) -> xr.DataArray:
@@ -92,20 +92,20 @@ def final_rewards(data: xr.Dataset) -> xr.DataArray:
 
 
 def unbeaten(data: xr.Dataset) -> NDArray[np.bool_]:
-    """Return where no learner of one plant beats random control, though some run has a score, `[noise, frequency]`."""
+    """Return where no learner of one plant beats random control and some run has a score, bool `[noise, frequency]`."""
     final = final_rewards(data).transpose("noise", "frequency", "learner", "strategy", "seed").values
     random = data["reference_random"].transpose("noise", "frequency").values
-    found = np.zeros(random.shape, np.bool_)
+    mask = np.zeros(random.shape, np.bool_)
     for place in np.ndindex(random.shape):
         series = final[place].reshape(-1, final.shape[-1])
-        found[place] = np.isfinite(series).any() and not any(beats_random(one, float(random[place])) for one in series)
-    return found
+        mask[place] = np.isfinite(series).any() and not any(beats_random(one, float(random[place])) for one in series)
+    return mask
 
 
 def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
-    """Return a headline and likely causes, in order, where no learner of one plant beats random control.
+    """Return a headline and ordered likely causes if no learner of one plant beats random control.
 
-    The headline names the conditions unless they are all; both are empty if some learner is better everywhere.
+    The headline names the conditions, unless it holds for all. Both are empty if some learner is better in each one.
     """
     places = np.argwhere(unbeaten(data))
     if not len(places):
@@ -124,7 +124,7 @@ def _discounts(data: xr.Dataset) -> Iterator[str]:
     if "discount" not in data or "episode_steps" not in data:
         yield "the discount, which may look too far or not far enough (these results do not hold it)"
         return
-    found: dict[str, list[str]] = {}
+    by_text: dict[str, list[str]] = {}
     for learner, rate in itertools.product(data["learner"].values, data["frequency"].values):
         cell = data.sel(learner=learner, frequency=rate)
         gamma, episode = float(cell["discount"]), float(cell["episode_steps"].max()) / rate
@@ -135,8 +135,8 @@ def _discounts(data: xr.Dataset) -> Iterator[str]:
         verdict = "perhaps not far enough" if part < _TOO_SHORT else "too far" if part > _TOO_FAR else "plausible"
         looks = "to its end and beyond" if np.isinf(ahead) else f"{duration(ahead)} ahead"
         text = f"γ = {gamma:g} at {rate:g} Hz looks {looks}, an episode takes {duration(episode)}: {verdict}"
-        found.setdefault(text, []).append(str(learner))
-    for text, learners in found.items():
+        by_text.setdefault(text, []).append(str(learner))
+    for text, learners in by_text.items():
         whose = f" of {', '.join(learners)}" if len(learners) < data.sizes["learner"] else ""
         yield f"the discount{whose}: {text}"
 
@@ -181,8 +181,8 @@ class Comparison(NamedTuple):
         scores: final scores `[S]` of the seeds that were run, NaN where a run failed.
         effect: paired differences from the baseline; None for the baseline itself, and if there is none.
         chance: p value of the sign-flip test, corrected within its family (Holm 1979).
-        better: probability that a run is better than one of the baseline.
-        same: whether all rewards equal the baseline's, as if buffers never fill; no test then.
+        better: probability that a run is better than a run of the baseline.
+        same: whether all rewards equal the baseline's, as with buffers that never fill; then there is no test.
         on_scale: whether scores are μ_final, not rewards.
     """
 
@@ -242,8 +242,8 @@ def _name(value: Any) -> str:
 def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[Comparison]:
     """Compare the cells of one plant, or of all, with those that have the baseline's value on one axis.
 
-    Differences are taken seed by seed, over seeds on which neither failed. Tests of one noise and rate are one family;
-    of one noise where rates are compared, and so on. Rewards without μ_r are comparable within a plant and rate only.
+    Differences are taken seed by seed, over seeds on which neither failed. Tests at one noise and rate are one family;
+    if rates are compared, those at one noise. Rewards without μ_r are comparable within a plant and rate only.
     """
     plants = _plants(data)
     cells = ("noise", "frequency", "learner", "strategy")
@@ -259,17 +259,17 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
         there, base = run[place], (*place[:along], first, *place[along + 1 :])
         if not there.any():
             continue
-        found, better, same = None, None, False
+        effect, better, same = None, None, False
         one_scale = known[place[:3]] or (place[0] == base[0] and place[2] == base[2])
         if place != base and one_scale and known[place[:3]] == known[base[:3]]:
-            effect = paired([scores[place]], [scores[base]])
-            if effect.n:
-                found, better = effect, improvement(scores[place], scores[base])
+            differences = paired([scores[place]], [scores[base]])
+            if differences.n:
+                effect, better = differences, improvement(scores[place], scores[base])
                 same = np.array_equal(rewards[place], rewards[base], equal_nan=True)
         plant, noise, frequency, learner, strategy = (each[i] for each, i in zip(values, place, strict=True))
         point = str(learner), str(strategy), float(noise), float(frequency)
         scale = bool(known[place[:3]])
-        row = Comparison(*point, scores[place][there], found, 1.0, better, same, str(plant), scale)
+        row = Comparison(*point, scores[place][there], effect, 1.0, better, same, str(plant), scale)
         families.setdefault(base[:3], []).append(row)
     for family in families.values():  # equal runs are not tested
         tested = {i: row.effect for i, row in enumerate(family) if row.effect is not None and not row.same}
@@ -280,7 +280,7 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
 
 
 def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis | None = None) -> list[FittedTable]:
-    """Return a table per plant that compares its cells along one axis, seed by seed; of plants, one table.
+    """Return a table per plant that compares its cells along one axis, seed by seed; one table if plants are compared.
 
     By default the baseline is the first value that was run, and the axis the first of `COMPARED` that varies.
     """
@@ -290,21 +290,21 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
     parts = [(data.sel(plant=plant), (axis,) if axis else COMPARED[:-1]) for plant in data["plant"].values]
     if axis == "plant":
         parts = [(data, ("plant",))]
-    found = [(part, first_comparison(part, axes, baseline)) for part, axes in parts]
-    if axis is None and not any(each for _, each in found):
-        found = [(data, first_comparison(data, ("plant",)))]
-    tables = [_table(part, *each) for part, each in found if each is not None]
+    comparisons = [(part, first_comparison(part, axes, baseline)) for part, axes in parts]
+    if axis is None and not any(each for _, each in comparisons):
+        comparisons = [(data, first_comparison(data, ("plant",)))]
+    tables = [_table(part, *each) for part, each in comparisons if each is not None]
     if axis is not None and not tables:
         value = baseline or baseline_of(data, None, axis)
         varied = ", ".join(name for name in COMPARED if data[name].size > 1) or "nothing"
-        raise UserError(f"no other {axis} was run with which {value} could be compared; what varies there: {varied}")
+        raise UserError(f"no other {axis} was run with which {value} could be compared; axes that vary there: {varied}")
     return tables
 
 
 def first_comparison(
     data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
 ) -> tuple[list[Comparison], str, Axis] | None:
-    """Return the comparisons along the first of these axes that has any, the baseline and the axis; else None."""
+    """Return the comparisons along the first of these axes that has any, with the baseline and the axis, or None."""
     for axis in axes:
         run = runs_there(data)
         here = data[axis].values[np.atleast_1d(run.any([other for other in run.dims if other != axis]).values)]
@@ -333,16 +333,16 @@ def verdict(data: xr.Dataset, baseline: str | None = None) -> str:
     scores = scores.reshape(data.sizes[axis], -1, data.sizes["seed"])
     names = [str(name) for name in data[axis].values]
     first = scores[names.index(base)]
-    found: list[tuple[str, Effect, int]] = []
-    for name, mine in zip(names, scores, strict=True):
-        both = np.isfinite(mine).any(axis=1) & np.isfinite(first).any(axis=1)
-        effect = paired([(mine - first)[both].mean(axis=0)], []) if both.any() else None
+    effects: list[tuple[str, Effect, int]] = []
+    for name, own in zip(names, scores, strict=True):
+        both = np.isfinite(own).any(axis=1) & np.isfinite(first).any(axis=1)
+        effect = paired([(own - first)[both].mean(axis=0)], []) if both.any() else None
         if name != base and effect is not None and effect.n:
-            found.append((name, effect, int(both.sum())))
-    if not found:
+            effects.append((name, effect, int(both.sum())))
+    if not effects:
         return f"No verdict: no other {axis} was run under the same conditions as {base}."
-    chances = holm([float(flipped(effect.differences)) for _, effect, _ in found])
-    (name, effect, count), chance = max(zip(found, chances, strict=True), key=lambda each: each[0][1].estimate)
+    chances = holm([float(flipped(effect.differences)) for _, effect, _ in effects])
+    (name, effect, count), chance = max(zip(effects, chances, strict=True), key=lambda each: each[0][1].estimate)
     low, high = effect.interval()
     ends = f" [{low:+.3g}, {high:+.3g}]" if np.isfinite(low) else ""
     measure = "μ_final" if on_scale else f"final {episode_metric(plants[0])}"

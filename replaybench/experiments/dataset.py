@@ -59,7 +59,7 @@ ORIGINS: Final = {
 
 
 def label_axes(data: xr.Dataset) -> None:
-    """Add the meaning and unit of each axis, and the units of variables."""
+    """Add attributes: the meaning and unit of each axis, and the units of variables."""
     for name, (meaning, unit) in _AXIS_LABELS.items():
         if name in data.coords:
             data.coords[name].attrs.update({"long_name": meaning, "units": unit} if unit else {"long_name": meaning})
@@ -69,7 +69,7 @@ def label_axes(data: xr.Dataset) -> None:
 
 
 def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str, Path]) -> xr.Dataset:
-    """Build the dataset from the score files in the `folders` of the cells (by id); cells without one stay NaN."""
+    """Build the dataset from the score files in the `folders` of the cells, by id; a cell without a file stays NaN."""
     data = _blank_dataset(cells)
     places = {name: {v: place for place, v in enumerate(data[name].values.tolist())} for name in (*AXES, "block")}
     for cell in cells:  # xarray's own lookup takes longer than a small cell
@@ -159,7 +159,7 @@ def _add_arrays(
 
 
 def _add_origin(data: xr.Dataset, block: tuple[int, ...], sessions: Sequence[ComputeSession], shared: str) -> None:
-    """Add the origin of a cell; time and memory only if it was computed, not for `shared` runs."""
+    """Add the origin of a cell, with its time and memory unless its runs were copied from cell `shared`."""
     data.variables["shared_from"].values[block] = shared
     if not shared:
         data.variables["seconds"].values[block] = sum(session.seconds for session in sessions)
@@ -194,7 +194,7 @@ _REFERENCES: Final = {
 
 
 def add_references(data: xr.Dataset, references: References) -> None:
-    """Add the references of scores, and the grids of dynamic programming; replace those that are there."""
+    """Add, or replace, the references of scores and the grids of dynamic programming."""
     axes = ("plant", "noise", "frequency")
     for field, whose in _REFERENCES.items():
         _blank(data, f"reference_{field}", axes, f"mean reward per step, or return, {whose}")
@@ -217,7 +217,7 @@ def add_references(data: xr.Dataset, references: References) -> None:
 
 
 def episode_metric(data: xr.Dataset) -> str:
-    """Return the score of one plant's episodes: "mean reward" or "return"."""
+    """Return how one plant scores episodes: "mean reward" or "return"."""
     return str(data["episode_metric"].item()) if "episode_metric" in data.coords else "mean reward"
 
 
@@ -228,12 +228,12 @@ def rule_of(data: xr.Dataset) -> Rule | None:
 
 
 def in_iterations(data: xr.Dataset) -> bool:
-    """Return whether one plant's episodes are iterations, in which several may have ended."""
+    """Return whether one plant's "episodes" are iterations, in which several episodes may end."""
     return "update_every" in data.coords and int(data["update_every"].item()) > 0
 
 
 def counted_in(data: xr.Dataset) -> str:
-    """Return "iterations" or "episodes", whichever one plant's runs are counted in."""
+    """Return the unit in which one plant's runs are counted: "iterations" or "episodes"."""
     return "iterations" if in_iterations(data) else "episodes"
 
 
@@ -250,10 +250,10 @@ def last_of(data: xr.Dataset) -> int:
 
 
 def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDArray[np.float64]:
-    """Return the mean steps of a member after 0, 1, … training episodes, or iterations, of runs `where`, `[E + 1]`."""
+    """Return a member's mean number of steps after 0, 1, … episodes or iterations `[E + 1]`, in the runs `where`."""
     if in_iterations(data):
         if "whole_steps" not in data:
-            raise UserError("these results do not say how long iterations are; run the sweep again to write them anew")
+            raise UserError("these results do not say how long iterations are; run the sweep again to rewrite them")
         each = np.full(data.sizes["episode"], float(data["whole_steps"].item()))
     else:
         runs = data["episode_steps"].sel(where or {}).transpose(..., "episode").values
@@ -274,7 +274,7 @@ def lengths_vary(data: xr.Dataset) -> bool:
 def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     """Normalise rewards: 0 = random controller, 1 = dynamic programming, under the same noise and rate.
 
-    NaN where the two references differ by less than a fifth of the random controller's reward.
+    Return NaN where the two references differ by less than a fifth of the random controller's reward.
     """
     span = data["reference_dp"] - data["reference_random"]
     usable = span >= SMALLEST_SPAN * abs(data["reference_random"])
@@ -282,7 +282,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
 
 
 def runs_there(data: xr.Dataset) -> xr.DataArray:
-    """Return which runs of a dataset exist, by all axes but episodes, including those that failed at once."""
+    """Return a mask of the runs of a dataset, without the axis of episodes; it includes runs that failed at once."""
     there = data["reward"].notnull().any("episode")
     if "episode_steps" in data:
         there = there | data["episode_steps"].notnull().any("episode")
@@ -294,7 +294,7 @@ def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
     if runs_there(data).any():
         why = "failed before its first reward was a number; replaybench table counts such runs"
         return UserError(f"every run of {path} {why}, and {needed} others")
-    return UserError(f"{path} holds no finished cell yet; {needed} one at least")
+    return UserError(f"{path} holds no finished cell yet; {needed} at least one")
 
 
 def add_scores(data: xr.Dataset) -> None:
@@ -317,9 +317,9 @@ def add_scores(data: xr.Dataset) -> None:
         for name in SCORES:
             values = getattr(scores, name)
             data[score_key(name)].values[place][present] = values
-            found = interval(values)
+            ends = interval(values)
             for bound in ("mean", "low", "high"):
-                data[f"{score_key(name)}_{bound}"].values[place] = getattr(found, bound)
+                data[f"{score_key(name)}_{bound}"].values[place] = getattr(ends, bound)
         for name in ("failed", "dead", "censored"):
             data[name].values[place] = getattr(scores, name).sum()
 
@@ -332,7 +332,7 @@ _MEANINGS: Final = {
 
 
 def score_key(name: str) -> str:
-    """Return the variable of one of the `SCORES`."""
+    """Return the name of the dataset's variable for one of the `SCORES`."""
     return {"final": "mu_final", "best": "mu_max", "rise": "rise_time"}[name]
 
 

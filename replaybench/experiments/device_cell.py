@@ -1,7 +1,7 @@
 """The part of a running cell that a device computes: plant, exploration, replay and updates of all members.
 
-Several rounds pass in one launch. Between launches a member is one piece of memory; learner and buffers of the run are
-filled from it when a file or a snapshot needs them.
+One launch computes several rounds. A member's whole state is one block of the device's memory. It is copied to the
+learner and buffers on the host when a file or a snapshot needs them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from replaybench.replay.storage.traces import NONE
 from replaybench.runtime.errors import UserError
 
 LAUNCH_SECONDS: Final = 1.0
-"""A launch takes about so long, so that progress is shown and a sweep can be stopped."""
+"""Approximate duration of a launch; after each, progress is shown and the sweep can stop."""
 
 DEVICE_CELLS: Final = 8
-"""Cells that run on a device at once, in worker processes: the processor's part of one and the device's of another."""
+"""Cells that share a device, each in a worker process: one computes on the CPU while another uses the device."""
 
 
 class Parts(NamedTuple):
-    """What a cell's run consists of; `updates` is their mean number in a phase, `phases` those of schedules."""
+    """The parts of a cell's run; `updates` is the mean number of updates a phase, `phases` the length of schedules."""
 
     plant: Plant
     agent: Learner
@@ -48,7 +48,7 @@ def device_program(cell: Cell, parts: Parts) -> Program:
     """Return the program of a cell for a device.
 
     Raises:
-        UserError: no device supports this cell; the message names what is possible.
+        UserError: no device supports this cell; the message names the alternatives.
     """
     plant, agent, replay, updates, phases = parts
     check_learner(type(agent), agent.config, agent.setting.refer is not None)
@@ -71,11 +71,11 @@ class DeviceCell:
 
     Args:
         cell: the cell.
-        parts: of its run; their buffers become views of the members' memory.
+        parts: the parts of its run; their buffers become views of the members' memory.
         shown: a learner of the cell's first members, for snapshots.
 
     Attributes:
-        name: of the device.
+        name: the device's name.
     """
 
     def __init__(self, cell: Cell, parts: Parts, shown: Learner) -> None:
@@ -90,13 +90,13 @@ class DeviceCell:
         self._at_once = 1
 
     def advance(self) -> Rounds:
-        """Run the next rounds: at most until something is due that the CPU does."""
+        """Run the next rounds, at most up to a snapshot, metrics or the end, which the CPU computes."""
         done = self.program.rounds
         ends = [end for end in self._ends if end > done]
         if self.parts.agent.metric_names:
             ends.append((done // self.cell.greedy_every + 1) * self.cell.greedy_every)
         count, began = min(self._at_once, min(ends) - done), time.perf_counter()
-        found = self._runner.advance(count)
+        results = self._runner.advance(count)
         each = (time.perf_counter() - began) / count
         self._at_once = int(min(2 * count, max(1.0, LAUNCH_SECONDS / each)))
         if done + count in self._ends:
@@ -104,10 +104,10 @@ class DeviceCell:
         if done + count in ends and (self.parts.agent.metric_names or done + count == self.cell.episodes):
             self._runner.fetch(*map(self.program.place, ("hot", "cold")))
             self.program.fetch()
-        return found
+        return results
 
     def _fetch_shown(self, rounds: int) -> None:
-        """Fill what a snapshot shows: the first members' networks, and the stored experiences."""
+        """Copy from the device what a snapshot needs: the first members' networks, and the stored experiences."""
         members, start = len(self.shown.setting.members), self.program.place("replay").start
         self._runner.fetch(*map(self.program.place, ("hot", "cold")), members=members)
         self.program.fetch(self.shown)
@@ -128,7 +128,7 @@ class DeviceCell:
         self._count()
 
     def complete_buffers(self, lengths: NDArray[np.float64]) -> None:
-        """Fill the buffers for a file, with orders, priorities, and episodes of the mean `lengths` `[M, E]`."""
+        """Copy everything that a buffer file needs; episodes have the mean `lengths` `[M, E]` in each round."""
         self.fetch()
         replay, counters = self.parts.replay, self._buffers.state(self._memory)
         stored = int(replay.count.max())
@@ -152,31 +152,31 @@ class DeviceCell:
         replay.episodes.load_state_dict({"episode_starts": starts, "episode_begins": begins})
 
     def _starts(self, lengths: NDArray[np.float64]) -> NDArray[np.uint32]:
-        """Return the serial numbers at which episodes begin, `[M, E]`; of those stored if rounds are not episodes."""
+        """Return the serial numbers at which episodes begin, `[M, E]`; of stored ones only if rounds are iterations."""
         if not self.cell.update_every or (lengths == self.cell.steps_per_episode).all():
             before = np.cumsum(lengths, axis=1) - lengths
             return (1 + before).astype(np.uint32)
-        replay, found = self.parts.replay, []
+        replay, begins = self.parts.replay, []
         observation, successor = (replay.columns.column(name) for name in ("observation", "next_observation"))
         for m, count in enumerate(replay.count):
             serial = replay.columns.serial[m, :count]
             order = np.argsort(serial)
             cut = (successor[m, order[:-1]] != observation[m, order[1:]]).any(axis=1) | (np.diff(serial[order]) > 1)
-            found.append(serial[order][np.concatenate([[True], cut])[:count]])
-        starts = np.full((len(found), max(map(len, found))), NONE, np.uint32)
-        for row, own in zip(starts, found, strict=True):
+            begins.append(serial[order][np.concatenate([[True], cut])[:count]])
+        starts = np.full((len(begins), max(map(len, begins))), NONE, np.uint32)
+        for row, own in zip(starts, begins, strict=True):
             row[: len(own)] = own
         return starts
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the members' memory, after `fetch`."""
+        """Return the members' memory; call `fetch` first."""
         return self.program.state()
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`, bit for bit.
+        """Restore `state_dict`; the run continues with equal numbers.
 
         Raises:
-            ValueError: its counters do not fit the buffers; a device does not check bounds.
+            ValueError: its counters do not fit the buffers. A device would not check them.
         """
         self.program.load_state(dict(state))
         counters = self._buffers.state(self._memory)

@@ -41,16 +41,17 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import duration
 
 _SILENT_SECONDS: Final = 120.0
-"""A sweep on another machine counts as ended after so long without an event: four times the interval of touches."""
+"""A sweep on another machine counts as ended if its journal is untouched for so long: four times `PULSE_SECONDS`."""
 _POINTS: Final = 200
 """Points of the curve of a cell whose rounds are not in the journal."""
 
 
 @dataclass
 class CellHistory:
-    """Progress of a cell: finished rounds, each with the mean reward since the point before, and times of events.
+    """Progress of a cell.
 
-    `first` is the time of its first event in the current sweep, and the rounds finished then.
+    `points` are numbers of finished rounds, each with the mean reward since the previous point. `first` is the time of
+    the first event in the current sweep, and the number of rounds finished then; `last` is the time of the last event.
     """
 
     cell: Cell
@@ -71,7 +72,7 @@ class History:
 
     Attributes:
         cells: by id, in the study's order.
-        references: by plant, rate and noise, the rewards where μ_r is 0 and 1, None if it is not defined.
+        references: by plant, rate and noise, the rewards at which μ_r is 0 and 1; None if μ_r is not defined.
     """
 
     def __init__(self, cells: Iterable[Cell], workers: int | None, length: Callable[[Cell], float]) -> None:
@@ -125,14 +126,15 @@ class History:
         return done, sum(each.cell.members * each.cell.episodes for each in known)
 
     def seconds_left(self) -> float | None:
-        """Estimate the remaining time [s]; None before anything is known."""
-        seen = [
+        """Estimate the remaining time [s]; None before the first rounds are finished."""
+        observed = [
             (known.cell, known.last - known.first[0], known.done - known.first[1])
             for known in self.cells.values()
             if known.first is not None and known.last > known.first[0]
         ]
-        still = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
-        return seconds_left(seen, still, self._at_once if self._workers is None else self._workers, self._length)
+        incomplete = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
+        processes = self._at_once if self._workers is None else self._workers
+        return seconds_left(observed, incomplete, processes, self._length)
 
     def in_words(self) -> str:
         """Describe the progress of a running sweep."""
@@ -150,7 +152,7 @@ class RunHistory(History):
     """State of the sweep of a run folder, which may be running."""
 
     def __init__(self, folder: RunFolder) -> None:
-        # Episodes count in proportion to the rate; no plant is made, because its code may be from a file of others.
+        # The rate stands for an episode's length: no plant is built, because its code may be from another user's file.
         super().__init__(cells_of(folder), None, attrgetter("frequency"))
         self._folder, self._reader = folder, JournalReader(folder.progress)
         for known in self.cells.values():
@@ -170,7 +172,7 @@ class RunHistory(History):
                 known.points = [(int(b), float(curve[a:b].mean())) for a, b in itertools.pairwise(ends)]
 
     def update(self) -> None:
-        """Read new events."""
+        """Read new events from the journal."""
         for new in self._reader.news():
             self.take(new)
 
@@ -221,32 +223,32 @@ def seconds_left(
     processes: int,
     length: Callable[[Cell], float],
 ) -> float | None:
-    """Estimate the remaining time [s]: a step costs what it has cost in the most similar cells; None without any.
+    """Estimate the remaining time [s] from the duration of a step in the most similar cells; None without any.
 
     Args:
-        seen: of observed cells, the time [s] and the rounds done in it.
-        still: of incomplete cells, the finished rounds.
-        processes: cells that run at once.
-        length: of an episode of a cell, in steps or in proportion to them.
+        seen: observed cells, each with a time [s] and the rounds finished in it.
+        still: incomplete cells, each with its finished rounds.
+        processes: number of cells that run at once.
+        length: returns the length of a cell's episode, in steps or proportional to them.
     """
 
-    def kinds(cell: Cell) -> list[tuple[str | float, ...]]:
-        """Return ever fewer of the properties that decide the cost of a step, down to none."""
-        kind = cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
-        return [kind[:count] for count in range(len(kind), -1, -1)]
+    def keys(cell: Cell) -> list[tuple[str | float, ...]]:
+        """Return keys for similar cells: all properties that decide the duration of a step, then ever fewer."""
+        key = cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
+        return [key[:count] for count in range(len(key), -1, -1)]
 
     spent: dict[tuple[str | float, ...], tuple[float, float]] = {}
     for cell, seconds, rounds in seen:
         steps = rounds * cell.members * length(cell)
         if seconds > 0 and steps > 0:
-            for kind in kinds(cell):
-                before, done = spent.get(kind, (0.0, 0.0))
-                spent[kind] = before + seconds, done + steps
+            for key in keys(cell):
+                before, done = spent.get(key, (0.0, 0.0))
+                spent[key] = before + seconds, done + steps
     if not spent or not processes:
         return None
     rest = []
     for cell, finished in still:
-        seconds, steps = next(spent[kind] for kind in kinds(cell) if kind in spent)
+        seconds, steps = next(spent[key] for key in keys(cell) if key in spent)
         rest.append(seconds / steps * cell.members * length(cell) * (cell.episodes - finished))
     return max(sum(rest) / processes, max(rest, default=0.0))
 
@@ -289,7 +291,7 @@ class TensorBoard:
 
 
 PULSE_SECONDS: Final = 30.0
-"""Interval of touches of the journal, a sign of life for other machines: cells on a cluster are silent for hours."""
+"""Interval at which the journal's time stamp is set, so that other machines see a sweep run during silent hours."""
 
 
 class Display:
@@ -353,10 +355,10 @@ class Display:
             if self._board is not None:
                 self._board.write(key, state, new["reward"])
 
-    def reference(self, cell: Cell, found: Reference) -> None:
-        """Report the references of a cell's plant, rate and noise."""
+    def reference(self, cell: Cell, ends: Reference) -> None:
+        """Report the reference for a cell's plant, rate and noise."""
         point = {"plant": cell.plant, "frequency": cell.frequency, "noise": cell.noise}
-        self._write(event("reference", **point, random=float(found.random), dp=float(found.dp), usable=found.usable))
+        self._write(event("reference", **point, random=float(ends.random), dp=float(ends.dp), usable=ends.usable))
 
     def complete(self, key: str) -> None:
         """Report that a cell is complete."""

@@ -24,7 +24,7 @@ _DRAWN: Final = 10_000
 
 
 def flipped(differences: Floats) -> Floats:
-    """Return the two-sided p value of no difference, for differences `[..., n]`; 1 without seeds.
+    """Return the two-sided p value of the sign-flip test for differences `[..., n]`; 1 without seeds.
 
     With up to 13 seeds all sign patterns are counted, else the observed one and 10,000 random ones.
     """
@@ -34,22 +34,22 @@ def flipped(differences: Floats) -> Floats:
 def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
     """Return the one-sided p value of "the statistic is at most 0", for differences `[..., n]`; 1 without seeds.
 
-    It is exact for symmetric differences, else approximate; see benchmarks/evidence/interval_coverage.py.
+    The test is exact for symmetric differences, else approximate; see benchmarks/evidence/interval_coverage.py.
     """
     if statistic == "mean":
         return _p(differences.sum(axis=-1, keepdims=True), _all_flips(differences))
     size = differences.shape[-1]
-    found, others = (np.sort(way, axis=-1) for way in (differences, differences[..., None, :] * _signs(size)))
+    observed, flips = (np.sort(each, axis=-1) for each in (differences, differences[..., None, :] * _signs(size)))
     weighing = weights(size, statistic)
-    return _p((found @ weighing)[..., None], others @ weighing)
+    return _p((observed @ weighing)[..., None], flips @ weighing)
 
 
-def _p(found: Floats, others: Floats) -> Floats:
-    """Return the share of flips `[..., ways]` at least as large as the observed `[..., 1]`, which is counted."""
-    as_far = (others >= found - 1e-12 * np.abs(found)).sum(axis=-1)
-    drawn = others.shape[-1] == _DRAWN
-    chances: Floats = (1 + as_far) / (1 + _DRAWN) if drawn else as_far / others.shape[-1]
-    return chances
+def _p(observed: Floats, flips: Floats) -> Floats:
+    """Return the share of `flips` `[..., patterns]`, the observed one included, at least as large as `observed`."""
+    as_large = (flips >= observed - 1e-12 * np.abs(observed)).sum(axis=-1)
+    drawn = flips.shape[-1] == _DRAWN
+    p_values: Floats = (1 + as_large) / (1 + _DRAWN) if drawn else as_large / flips.shape[-1]
+    return p_values
 
 
 def _all_flips(differences: Floats) -> Floats:
@@ -58,7 +58,7 @@ def _all_flips(differences: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _signs(size: int) -> Floats:
-    """Return all or 10,000 random patterns of `size` signs, ±1 `[ways, size]`."""
+    """Return patterns of `size` signs, ±1 `[patterns, size]`: all of them, or 10,000 random ones."""
     if size <= _MOST_ENUMERATED:
         return np.array(list(itertools.product((-1.0, 1.0), repeat=size)))
     drawn = np.random.Generator(np.random.PCG64(0)).integers(2, size=(_DRAWN, size))
@@ -69,32 +69,31 @@ def _signs(size: int) -> Floats:
 def improvement(sample: Floats, other: Floats) -> Interval:
     """Return the probability that a run of one sample `[S]` is better than one of the other, ties counted half.
 
-    All pairs of runs count (Mann and Whitney 1947). The 95 % interval is of percentiles of resampled shared seeds;
-    seeds on which either failed are left out.
+    All pairs of runs count (Mann and Whitney 1947). The 95 % interval consists of percentiles over resamples of the
+    shared seeds. Seeds on which either run failed are left out.
     """
     both = np.isfinite(sample) & np.isfinite(other)
-    mine, theirs = sample[both], other[both]
-    if not mine.size:
+    if not both.any():
         return Interval(np.nan, np.nan, np.nan, True)
-    better = (np.sign(mine[:, None] - theirs[None, :]) + 1) / 2
+    better = (np.sign(sample[both][:, None] - other[both][None, :]) + 1) / 2
     chance = float(better.mean())
-    if np.ptp(better) == 0 or mine.size < 2:
+    if np.ptp(better) == 0 or len(better) < 2:
         return Interval(chance, chance, chance, True)
     low, high = np.quantile(improvements(better), [0.025, 0.975])
     return Interval(chance, float(low), float(high), False)
 
 
 def improvements(better: Floats) -> Floats:
-    """Return the probabilities in resamples `[..., RESAMPLES]` of comparisons `[..., n, n]` (1, ½ or 0)."""
+    """Return the mean of comparisons `[..., n, n]` (1, ½ or 0) in each resample, `[..., RESAMPLES]`."""
     counts = drawn(better.shape[-1])
-    found: Floats = np.einsum("...bi,bi->...b", counts @ better, counts) / better.shape[-1] ** 2
-    return found
+    means: Floats = np.einsum("...bi,bi->...b", counts @ better, counts) / better.shape[-1] ** 2
+    return means
 
 
 def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> float:
     """Return the score that `share` of further runs reach with `confidence`: a lower tolerance bound (Wilks 1941).
 
-    It is an order statistic, valid for every distribution; −∞ if the sample is too small.
+    The bound is an order statistic, valid for every distribution; −∞ if the sample is too small.
     """
     from scipy.stats import binom
 
@@ -110,7 +109,7 @@ def assured_share(runs: int, confidence: float = 0.95) -> float:
 
 
 def profile(sample: Floats, levels: Floats) -> Floats:
-    """Return the performance profile: the share `[L]` of scores `[runs]` above each of `levels`; NaN is below all."""
+    """Return the performance profile: the share `[L]` of scores `[runs]` above each of `levels`; NaN is never above."""
     above: Floats = (sample[:, None] > levels).mean(axis=0)
     return above
 
@@ -143,7 +142,7 @@ class Effect:
     With fewer than two seeds, or without spread, the interval is unbounded.
 
     Attributes:
-        statistic: the mean, or the interquartile mean where a few differences depend on the length of the runs.
+        statistic: the mean, or the interquartile mean where the length of the runs decides a few large differences.
     """
 
     differences: Floats
@@ -161,7 +160,7 @@ class Effect:
 
     @property
     def sd(self) -> float:
-        """Standard deviation of the differences, or √n times the standard error of another statistic than the mean."""
+        """Standard deviation of the differences; for the interquartile mean, √n times its standard error."""
         if self.statistic == "mean" or not self._spread:
             return float(self.differences.std(ddof=1)) if self.n > 1 else np.nan
         return math.sqrt(self.n) * float(bootstrap(self.differences, self.statistic).resampled.std())
@@ -192,11 +191,11 @@ def p_text(p: float) -> str:
 
 
 def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
-    """Return the number of seeds for which a difference at this distance is significant with a power of 0.8.
+    """Return the number of seeds for which a test detects a difference of size `distance` with a power of 0.8.
 
-    The power is that of Student's t test at the level that a sign-flip test of so few seeds can reach: with seven
-    differences there is no p value between 1/128 and 2/128. None for more than 9,999 seeds, or an unknown spread `sd`.
-    Of several `tests`, this one may be the strictest (Holm 1979).
+    The power is that of Student's t test at a level that a sign-flip test of so few seeds can reach: with seven
+    differences there is no p value between 1/128 and 2/128. Return None for more than 9,999 seeds, or an unknown
+    standard deviation `sd`. With several `tests`, the level is the strictest of Holm's procedure (1979).
     """
     strictest = SIGNIFICANT / (2 * tests)
     errors = NormalDist().inv_cdf(1 - strictest) + NormalDist().inv_cdf(_POWER)
@@ -225,7 +224,7 @@ def paired(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p values that control the family-wise error (Holm 1979)."""
+    """Adjust p values to control the family-wise error rate (Holm 1979)."""
     order = np.argsort(p_values, kind="stable")
     scaled = np.asarray(p_values, float)[order] * np.arange(len(order), 0, -1)
     adjusted = np.empty(len(order))

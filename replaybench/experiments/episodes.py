@@ -20,21 +20,21 @@ from replaybench.runtime.kernel import kernel
 class LiveEpisodes:
     """The running episodes of a population: state between steps, and mean scores of ended episodes.
 
-    With `keep_observations`, the observations since the last update phase are kept for sampling that compares stored
-    states with the agent's own (`Sampling.needs_state`).
+    `keep_observations` stores the observations since the last update phase, for sampling that compares stored states
+    with the agent's current ones (`Sampling.needs_state`).
 
     Attributes:
         observation: float32 `[M, S]`.
-        sensor_noise: the noise in it, float32 `[M, S]`.
+        sensor_noise: the noise in `observation`, float32 `[M, S]`.
         active: members that are in an episode, bool `[M]`; none at first.
-        total: float64 `[M]`, the rewards of the current episode so far.
-        length: int64 `[M]`, its steps so far.
+        total: float64 `[M]`, sum of the rewards of the current episode.
+        length: int64 `[M]`, number of its steps.
     """
 
     def __init__(self, env: PopulationEnv, keep_observations: bool = True) -> None:
-        m, seen = env.num_envs, env.single_observation_space.shape or (0,)
+        m, shape = env.num_envs, env.single_observation_space.shape or (0,)
         self.env, self._keep_observations = env, keep_observations
-        self.observation, self.sensor_noise = (np.zeros((m, *seen), np.float32) for _ in range(2))
+        self.observation, self.sensor_noise = (np.zeros((m, *shape), np.float32) for _ in range(2))
         self.active, self._over = np.zeros(m, np.bool_), np.zeros(m, np.bool_)
         self.total, self.length, self._collected = np.zeros(m), np.zeros(m, np.int64), np.zeros(m, np.int64)
         self._observations: list[Floats32] = []
@@ -61,7 +61,7 @@ class LiveEpisodes:
         self.total[chosen], self.length[chosen] = 0, 0
 
     def record(self, reward: NDArray[np.float64], successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
-        """Record a step of the active members, `[M]` each, successor `[M, S]`."""
+        """Record a step of the active members from arrays `[M]`, and `[M, S]` of observations and noise."""
         if self._keep_observations:
             self._observations.append(self.observation)
         _count_step(self.active, ended, reward, self._collected, self.total, self.length, self._over)
@@ -75,26 +75,26 @@ class LiveEpisodes:
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def states_for(self, updates: int) -> Iterator[Floats32]:
-        """Yield for each update j of U a state of each member, `[M, S]`, with which sampling compares stored states.
+        """Yield, for each update j of U, a state of each member, `[M, S]`, with which sampling compares stored states.
 
-        Of the T observations since the last update phase it is number ⌊jT/U⌋, so that the updates follow the episode.
+        It is observation ⌊jT/U⌋ of the T since the last update phase, so updates pass through the episode in order.
         """
-        seen, everyone = np.stack(self._observations), np.arange(len(self._collected))
+        observations, members = np.stack(self._observations), np.arange(len(self._collected))
         for update in range(updates):
-            yield seen[update * self._collected // updates, everyone]
+            yield observations[update * self._collected // updates, members]
 
     def forget_observations(self) -> None:
-        """Forget the observations before an update phase."""
+        """Delete the stored observations, after an update phase."""
         self._observations.clear()
         self._collected[:] = 0
 
     def forget_scores(self) -> None:
-        """Forget the scores and lengths of ended episodes."""
+        """Delete the scores and lengths of ended episodes."""
         for array in (self._scores, self._lengths, self._ended):
             array[:] = 0
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the state between rounds, arrays `[M, …]`; `env` has a state of its own."""
+        """Return the state between rounds, arrays `[M, …]`, without that of `env`."""
         none_yet = np.zeros((len(self.total), 0, self.observation.shape[1]), np.float32)
         return {
             "observation": self.observation,
@@ -124,7 +124,7 @@ def _count_step(
     length: NDArray[np.int64],
     over: Bools,
 ) -> None:
-    """Count a step of the active members `[M]`; mark those whose episode is `over`."""
+    """Count a step of the active members `[M]`; mark in `over` those whose episode has ended."""
     for m in range(active.size):
         over[m] = active[m] and ended[m]
         if active[m]:
@@ -140,11 +140,11 @@ class PlantModel:
         self.env, self.agent = env, agent
 
     def possible(self, action: Floats32) -> Floats32:
-        """Map uniformly drawn actions `[M, A]` to the learner's levels, each with equal chance.
+        """Map uniformly drawn actions `[M, A]` to a discrete learner's action levels, all equally likely.
 
-        Without levels they are returned unchanged. Rounding to the nearest level would make both ends half as likely.
+        Actions of other learners are returned unchanged. Rounding would make the first and last level half as likely.
         """
-        # Other learners may have no policy head.
+        # Only discrete learners are sure to have a policy head.
         table = self.agent.policy_head().table if self.agent.discrete else None
         if table is None:
             return action
@@ -164,7 +164,7 @@ class PlantModel:
         return plant.normalise_state(after), reward, terminated
 
     def explore(self, observation: Floats32) -> Explored:
-        """Return the action that the agent would try at this observation in the current step; see `Model`."""
+        """Return the action that the agent would try at this observation in the current step."""
         return self.agent.perturb(observation)
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:

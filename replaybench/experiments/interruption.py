@@ -18,7 +18,7 @@ from typing import Final
 from replaybench.runtime.errors import UserError
 
 _LEAST_BYTES: Final = 3 << 30
-"""Address space of a process with all libraries and compiled kernels; it uses a tenth of that."""
+"""Address space of a process with all libraries and compiled kernels; a tenth of it is used memory."""
 
 
 def check_address_space() -> None:
@@ -35,7 +35,7 @@ STOPPED_AT_ONCE = "stopped at once; finished cells and checkpoints are kept, run
 _AGAIN: Final = 0.02
 """Seconds after which a lost interruption is raised again."""
 _ONE: Final = 0.1
-"""Seconds within which two Ctrl-C count as one: `timeout --signal INT` signals its child and the child's group."""
+"""Two Ctrl-C within so many seconds count as one: `timeout --signal INT` signals a process and then its group."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -57,10 +57,10 @@ def exit_status(cause: KeyboardInterrupt) -> int:
 
 @contextlib.contextmanager
 def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
-    """Raise Ctrl-C and the first SIGTERM in the main thread; `to_the_end` ignores both after the block.
+    """Raise Ctrl-C and the first SIGTERM as exceptions in the main thread; with `to_the_end`, ignore both afterwards.
 
-    An error that a library makes of the interruption, as Matplotlib does while it draws, is raised as the interruption.
-    An interruption that a callback of a C library swallows, as LLVM does, is raised again a moment later.
+    If a library turns the interruption into another error (Matplotlib does while it draws), the interruption is raised.
+    If a callback of a C library discards it (LLVM's do), it is raised again a moment later.
     """
     seen: list[KeyboardInterrupt] = []
     lost: list[KeyboardInterrupt] = []
@@ -112,7 +112,7 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptions() -> Iterator[list[KeyboardInterrupt]]:
-    """Yield a list of the Ctrl-C and the first SIGTERM that arrive during the block; they are not raised."""
+    """Yield a list that receives each Ctrl-C and the first SIGTERM during the block, instead of raising them."""
     seen: list[KeyboardInterrupt] = []
     repeated = _Repeated()
 
@@ -128,7 +128,7 @@ def interruptions() -> Iterator[list[KeyboardInterrupt]]:
 
 
 class _Repeated:
-    """Returns whether a Ctrl-C follows the last one within a moment."""
+    """A callable that returns whether this Ctrl-C follows the last one within `_ONE` seconds."""
 
     last = -math.inf
 
@@ -141,7 +141,7 @@ class _Repeated:
 def _handlers(
     wanted: dict[signal.Signals, Callable[[int, FrameType | None], None]], ignore_after: bool = False
 ) -> Iterator[None]:
-    """Handle signals during the block; ignored ones, as in a shell's background, stay ignored."""
+    """Install signal handlers during the block; signals that are ignored, as in a shell's background, stay ignored."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in wanted}

@@ -1,8 +1,8 @@
 """The training loop of plants, learners and replay: act, step, add; then sample, update, annotate.
 
-Members act for an episode each (`training_episode`) or for a number of steps (`training_steps`). In the first case,
-members that have finished their episode wait and store nothing; in the second, they begin another episode. A phase of
-updates follows (`update_phase`).
+Each member acts for one episode (`training_episode`) or for a number of steps (`training_steps`). In the first case,
+members that have finished their episode wait and store nothing; in the second, they begin another episode. Then follows
+an update phase (`update_phase`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from replaybench.replay.strategies.interface import Context
 
 
 def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode: int) -> LiveEpisodes:
-    """Run one episode of every member, exploration included, into the buffers; return its summary."""
+    """Run one exploring episode of every member and store its experiences; return the finished episodes."""
     episodes = LiveEpisodes(env, replay.strategy.sampling.needs_state)
     begin(agent, episodes, ~episodes.active, episode)
     while episodes.active.any():
@@ -30,7 +30,7 @@ def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode
 
 
 def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
-    """Run `steps` steps of every member; after an episode, the next begins, which the learner counts as `episode`."""
+    """Run `steps` steps of every member; a new episode, number `episode` for the learner, follows each ended one."""
     for _ in range(steps):
         if not episodes.active.all():
             begin(agent, episodes, ~episodes.active, episode)
@@ -44,7 +44,7 @@ def begin(agent: Learner, episodes: LiveEpisodes, chosen: NDArray[np.bool_], epi
 
 
 def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
-    """Act, step and add, for every member that is in an episode."""
+    """Act, step the plant, and store the experience, for every member that is in an episode."""
     observation, active = episodes.observation, episodes.active
     tried = agent.explore(observation, active)
     successor, reward, terminated, truncated, info = episodes.env.step(tried.action)
@@ -77,7 +77,7 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
     if agent.on_policy:
         agent.update(newest_batch(replay))
     chunks = max(1, -(-updates // (replay.max_chunk if agent.supports_chunks else 1)))
-    chunk = max(1, -(-updates // chunks))  # so that chunks are about equally long
+    chunk = max(1, -(-updates // chunks))  # chunks of about equal length
     states = episodes.states_for(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None)
     batches = (
         replay.sample(Context(first, updates, progress, state), min(chunk, updates - first))
@@ -91,6 +91,6 @@ def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, 
 
 
 def update_once(agent: Learner, replay: Replay | BufferStream, context: Context) -> None:
-    """Sample, update, annotate."""
+    """Sample a batch, update the learner, and annotate the batch's experiences."""
     batch = replay.sample(context)
     replay.annotate(batch, agent.update(batch))

@@ -50,10 +50,10 @@ class Plan:
 
     Attributes:
         cells: all cells of the study.
-        open: those that are still to be computed.
-        shared: by id of each unfinished cell with the same runs as another, that other cell; its results are copied.
+        open: cells that are still to be computed.
+        shared: maps the id of an unfinished cell to another cell with the same runs, whose results are copied.
         memory_bytes: largest memory of all workers together.
-        disk_bytes, most_disk_bytes: disk at the end, and the largest while cells run, with checkpoints.
+        disk_bytes, most_disk_bytes: disk use at the end, and the largest while cells run and write checkpoints.
     """
 
     cells: list[Cell]
@@ -65,7 +65,7 @@ class Plan:
 
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    """Cut the study into cells and estimate memory (the largest cells and references at once) and disk."""
+    """List a study's cells; estimate memory, as if the largest cells and references ran at once, and disk."""
     workers = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
     with names_from(study.folder):
         cells = study.cells()
@@ -97,9 +97,9 @@ def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
 
 
 def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[int, int]:
-    """Return the bytes of a cell's buffer and of its other files, from a small run of its parts, cached in `built`.
+    """Return the bytes of a cell's buffer and of its other files, measured on a small cell that is cached in `built`.
 
-    Parts that do not fit together are refused. Scores count twice, because results contain them, too.
+    Parts that do not fit together raise `UserError`. Scores count twice, because results contain them, too.
     """
     parts = (cell.plant, cell.parameters, cell.learner, cell.settings, cell.strategy, cell.observe, cell.replayed_noise)
     key = json.dumps(parts)
@@ -110,9 +110,9 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
             files = run.agent.weights(), run.snapshots.arrays()
             policy, snapshot = (sum(array.nbytes for array in each.values()) for each in files)
             built[key] = run.replay, policy, snapshot, len(run.metrics)
-            run.replay.state_dict()  # raises an error if files cannot hold it
+            run.replay.state_dict()  # raises an error if a file cannot hold the buffer
             if cell.device != "cpu":
-                device_program(small, run.parts())  # and this one if no device supports it
+                device_program(small, run.parts())  # raises an error if no device supports the cell
     buffer, policy, snapshot, metrics = built[key]
     unit, steps = buffer.unit.steps, cell.steps_per_episode
     slots = (steps if cell.update_every else -(-steps // unit)) * cell.episodes  # an episode may be as short as a step
@@ -126,25 +126,25 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
-    """Return, by id of each unfinished cell with the same runs as another, that other, a finished one if possible."""
-    found: dict[str, Cell] = {}
+    """Map the id of each unfinished cell to another cell with the same runs, to a finished one if possible."""
+    sources: dict[str, Cell] = {}
     for group in same_runs(cells):
         finished = {cell.id: (folder.cell(cell.id) / "scores.h5").is_file() for cell in group}
         first = max(group, key=lambda c: 2 * finished[c.id] + (folder.cell(c.id) / "checkpoint.h5").is_file())
-        found |= {cell.id: first for cell in group if cell is not first and not finished[cell.id]}
-    return found
+        sources |= {cell.id: first for cell in group if cell is not first and not finished[cell.id]}
+    return sources
 
 
 def never_fills(cell: Cell) -> bool:
     """Return whether a cell's buffers can store every experience of its run."""
     segment = int(cell.settings.get("segment", 1))
-    episode = cell.steps_per_episode  # of rounds, in which an episode may be as short as a step
-    units = (episode if cell.update_every else -(-episode // segment)) * cell.episodes
+    steps = cell.steps_per_episode  # of a round; in an iteration, an episode may be as short as a step
+    units = (steps if cell.update_every else -(-steps // segment)) * cell.episodes
     return not parse(cell.strategy).retention.bounded or cell.capacity // segment >= units
 
 
 def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[Cell]]:
-    """Group the cells of one study that have equal numbers; with `contents_only`, equal contents of buffers."""
+    """Group the cells of one study that compute equal runs; with `contents_only`, those with equal buffer contents."""
     groups: dict[str, list[Cell]] = {}
     changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
     for cell in cells:
@@ -155,7 +155,7 @@ def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[C
 
 
 def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
-    """Return the changes that remove a retention without effect from a cell."""
+    """Return the changes to a cell that replace a retention without effect by `FULL`."""
     strategy = parse(cell.strategy)
     if any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms) or not never_fills(cell):
         return {}
@@ -167,7 +167,7 @@ def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
-    """Raise `UserError` for a sweep that needs more disk than there is, or more memory where cells are local."""
+    """Raise `UserError` if a sweep needs more disk than is free, or, for local cells, more memory."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     disk, memory = shutil.disk_usage(existing).free, available_memory()
     if plan.most_disk_bytes > disk:
@@ -183,7 +183,7 @@ def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
 
 
 def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
-    """Return a value of each cell, computed once for cells that differ in their seeds only."""
+    """Return `value` of each cell, computed once for all cells that differ in their seeds only."""
     known: dict[Any, T] = {}
     for cell in cells:
         if cell.configuration not in known:
@@ -192,38 +192,38 @@ def for_each(cells: Sequence[Cell], value: Callable[[Cell], T]) -> list[T]:
 
 
 _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"), ("first_random", "last_random"))
-"""Settings of exploration at the beginning and at the end of its decay."""
+"""Names of settings of exploration: their value at the beginning, and at the end of the decay."""
 
 
 def plan_warnings(cells: Sequence[Cell]) -> list[str]:
-    """Return a line for each reason why cells of a study are pointless."""
+    """Return a line for each reason why some cells of a study waste their time."""
     points = list({cell.grid_point: cell for cell in cells}.values())
-    found = [line for cell in points for line in _in_vain(cell) or _unfaded(cell)]
-    found += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]
-    found = list(dict.fromkeys(found))
+    lines = [line for cell in points for line in _no_learning(cell) or _constant_exploration(cell)]
+    lines += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]
+    lines = list(dict.fromkeys(lines))
     noise = max((cell.noise for cell in cells), default=0.0)
     if noise > 1:
-        found.append(f"noise {noise:g}: that is more than half the range of every signal, which drowns in it")
+        lines.append(f"noise {noise:g}: that is more than half the range of every signal, which drowns in it")
     if uncached := why_not_kept():
-        found.append(uncached)
-    return found
+        lines.append(uncached)
+    return lines
 
 
 def _never_full(group: Sequence[Cell]) -> list[str]:
-    """Warn of strategies that are equal because buffers never fill, or of a retention without effect."""
+    """Return a warning if buffers never fill, so that strategies are equal or retention has no effect."""
     retentions = {cell.strategy: parse(cell.strategy).retention for cell in group}
     names, first = list(retentions), group[0]
     if len(names) < 2 and (retentions[first.strategy].in_turn or not never_fills(first)):
         return []
-    rooms = dict.fromkeys(f"{cell.capacity:,}" for cell in group if retentions[cell.strategy].bounded)
+    capacities = dict.fromkeys(f"{cell.capacity:,}" for cell in group if retentions[cell.strategy].bounded)
     steps = first.steps_per_episode * first.episodes
     same = f"{names[0]} keeps every experience, as FULL does"
     if len(names) > 1:
         same = f"{', '.join(names[:-1])} and {names[-1]} keep the same experiences"
         same += ": they are the same runs, and computed once" if len(same_runs(group)) == 1 else ""
     return [
-        f"buffers never fill: a run has {steps:,} steps, buffers have room for {' and '.join(rooms)}, so {same}; raise "
-        f"episodes, or set a capacity below {steps:,}"
+        f"buffers never fill: a run has {steps:,} steps, buffers have room for {' and '.join(capacities)}, so {same}; "
+        f"raise episodes, or set a capacity below {steps:,}"
     ]
 
 
@@ -233,7 +233,7 @@ def _table(cell: Cell, part: str = "") -> str:
     return f"[learner.{cell.learner if bare else json.dumps(cell.learner, ensure_ascii=False)}{part}]"
 
 
-def _in_vain(cell: Cell) -> list[str]:
+def _no_learning(cell: Cell) -> list[str]:
     learner, config = load_learner(cell.learner)
     settings: Any = build(config, cell.settings, f"settings of {cell.learner}")
     counted = "iterations" if cell.update_every else "episodes"
@@ -261,7 +261,7 @@ def _in_vain(cell: Cell) -> list[str]:
     return []
 
 
-def _unfaded(cell: Cell) -> list[str]:
+def _constant_exploration(cell: Cell) -> list[str]:
     noise, part = cell.settings.get("exploration"), ".exploration"
     if not isinstance(noise, Mapping):
         noise, part = cell.settings, ""

@@ -1,7 +1,4 @@
-"""Progress of a sweep: journal, failed runs, and remaining time.
-
-Equal lines are not repeated: times are in minutes after ten minutes, and in hours after a day.
-"""
+"""Progress of a sweep: the rounds of cells, the journal of events, and printed lines."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ Event = dict[str, Any]
 
 _LEAST_SECONDS: Final = 1.0
 _SHARE: Final = 0.005
-"""Least time between two lines of a cell, as a share of its time so far."""
+"""Least time between two events of a cell, as a share of its time so far."""
 
 
 class Journal:
@@ -60,7 +57,7 @@ class Journal:
         self._rewards: dict[str, list[float]] = {}
 
     def round(self, key: str, state: Round, of: int) -> Event | None:
-        """Return the event of a cell's round, its reward the mean since the last event; None if that was too recent."""
+        """Return a cell's event with the mean reward since its last one; None if the last one is too recent."""
         now = time.monotonic()
         began = self._began.setdefault(key, now)
         rewards = self._rewards.setdefault(key, [])
@@ -75,13 +72,13 @@ class Journal:
 
 
 def begin(study: str, cells: int, todo: int) -> Event:
-    """Return the event of a sweep's begin, with its host and process."""
+    """Return the event for the beginning of a sweep, with its host and process."""
     return event("begin", study=study, cells=cells, open=todo, host=socket.gethostname(), pid=os.getpid())
 
 
-def event(kind: str, **facts: Any) -> Event:
+def event(name: str, **facts: Any) -> Event:
     """Return an event with the current time."""
-    return {"event": kind, "at": round(time.time(), 3), **facts}
+    return {"event": name, "at": round(time.time(), 3), **facts}
 
 
 def line(new: Event) -> str:
@@ -94,12 +91,12 @@ class JournalFile:
     """The journal file of a sweep, open for appending events."""
 
     def __init__(self, path: Path) -> None:
-        # A link is not followed: the folder may come from a stranger.
+        # Symbolic links are not followed, because the folder may come from another user.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
         size = self._file.seek(0, os.SEEK_END)
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            self._file.write(b"\n")  # after an unfinished line
+            self._file.write(b"\n")  # ends a line that a killed process left unfinished
 
     def write(self, new: Event) -> None:
         """Append an event."""
@@ -133,15 +130,15 @@ class JournalReader:
         self._offset += len(whole) + bool(whole)
         for text in whole.splitlines():
             try:
-                found = json.loads(text)
+                new = json.loads(text)
             except (ValueError, RecursionError):  # an unfinished line
                 continue
-            if isinstance(found, dict) and isinstance(found.get("event"), str):
-                yield found
+            if isinstance(new, dict) and isinstance(new.get("event"), str):
+                yield new
 
 
 def number(new: Mapping[str, Any], name: str, default: float = math.nan) -> float:
-    """Return a finite number of an event from any file, or the default."""
+    """Return a finite number of an event, which may come from an untrusted file, or the default."""
     value = new.get(name)
     plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
     return float(value) if plain and value is not None else default
@@ -152,7 +149,7 @@ LINE_SECONDS: Final = 30.0
 
 @contextlib.contextmanager
 def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
-    """Call an action at an interval in seconds during the block, from another thread."""
+    """Call `action` every `seconds` during the block, in another thread."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -169,7 +166,7 @@ def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
 
 
 def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-    """Print lines during the block, except on a terminal, which shows progress by itself, or on a quiet console."""
+    """Print lines during the block, unless the console is quiet or a terminal, where a progress bar runs instead."""
     return (
         contextlib.nullcontext()
         if console.is_terminal or console.quiet
@@ -180,7 +177,7 @@ def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.Abstra
 def printed_lines(
     console: Console, words: Callable[[], str], seconds: float
 ) -> contextlib.AbstractContextManager[None]:
-    """Print `words()` at an interval in seconds during the block, if it has changed."""
+    """Print the elapsed time and `words()` every `seconds` during the block, if the line has changed."""
     count, last = itertools.count(1), [""]
 
     def print_line() -> None:

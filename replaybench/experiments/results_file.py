@@ -1,7 +1,7 @@
 """Results files: netCDF-4 with a checksum, and new scores from stored rewards.
 
-Checksums detect damage, not forgery. netCDF libraries act on attributes of a file (units, fill values, scale factors,
-links to other files); here only plain arrays are read, checked, and labelled again.
+Checksums detect damage, not forgery. netCDF libraries obey attributes of a file (units, fill values, scale factors,
+links to other files). This reader reads only plain arrays, checks them, and labels them itself.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "reference_grid": (("plant", "frequency"), _TEXT),
     "reference_change": (("plant", "frequency"), _NUMBER),
 }
-"""Axes and type of known arrays. Other arrays must have some of these axes."""
+"""Axes and type of known arrays. Other arrays may have any of these axes."""
 _NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")
 
 _NAMES: Final = {"plant": "plants", "learner": "learners", "strategy": "strategies"}
-"""Attributes with the names along an axis, for other programs."""
+"""Attributes that list the names along an axis, for other programs."""
 
 _COORDINATES: Final = {*_AXIS_KINDS, "episode_metric", "update_every", "reference_rule", *ORIGINS}
 
 _RENAMED: Final = {"told_by": "episode_metric"}
-"""Names of arrays in files of earlier versions."""
+"""Names of arrays in files of earlier versions, mapped to today's."""
 
 Labelled = tuple[tuple[str, ...], NDArray[Any]]
 """Names of an array's axes, and the array."""
@@ -102,10 +102,10 @@ class ResultsFacts:
 
 
 def write_results(path: Path, data: xr.Dataset) -> None:
-    """Write netCDF-4 atomically, with a checksum after its end, where HDF5 does not look.
+    """Write netCDF-4 atomically, with a checksum after its end, where HDF5 ignores it.
 
     The names along text axes are also stored as attributes of fixed length, a line each, because Octave reads no other
-    text. The file is made in memory, because the HDF5 library crashes at exit when a disk is full.
+    text. The file is built in memory, because the HDF5 library crashes at exit when a disk is full.
     """
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
     names = {many: "\n".join(map(str, data[axis].values)) for axis, many in _NAMES.items() if axis in data.coords}
@@ -121,12 +121,12 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def read_results(path: Path | str) -> xr.Dataset:
-    """Read results, a file or a run folder's, after verifying their checksum."""
+    """Read results from a file or a run folder, after verifying their checksum."""
     path = Path(path)
     if path.is_dir():
         if not (path / "results.nc").is_file():
-            wanted = f"{path} holds no results.nc; run `replaybench sweep` into it first, or name another run folder"
-            raise UserError(runs_within(path) or wanted)
+            hint = f"{path} holds no results.nc; run `replaybench sweep` into it first, or name another run folder"
+            raise UserError(runs_within(path) or hint)
         path /= "results.nc"
     if not path.is_file() and path.name != "results.nc":
         raise no_such_file(path)
@@ -143,15 +143,15 @@ def read_results(path: Path | str) -> xr.Dataset:
             )
         raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
     with _one_line(path), h5py.File(io.BytesIO(body), "r") as file:
-        mine = [key for key in file.attrs if not str(key).startswith("_") and key not in _NAMES.values()]
-        facts = {str(key): _plain(attribute(file, key)) for key in mine}
+        keys = [key for key in file.attrs if not str(key).startswith("_") and key not in _NAMES.values()]
+        facts = {str(key): _plain(attribute(file, key)) for key in keys}
         build(ResultsFacts, facts, f"the attributes of {path}", others=True)
         datasets = {_RENAMED.get(name, name): _checked(path, file, name) for name in file}
-        # Without texts; HDF5 unpacks whole chunks, which may be larger than the array.
+        # Texts are checked in `_texts`. HDF5 unpacks whole chunks, which may be larger than the array.
         sizes = [(math.prod(each.shape) + math.prod(each.chunks or (0,)), each) for each in datasets.values()]
-        asked, free = sum(count * max(8, int(each.dtype.itemsize)) for count, each in sizes), available_memory()
-        if asked > free:
-            raise UserError(f"{path} unpacks to {gigabytes(asked)}, {gigabytes(free)} are free")
+        needed, free = sum(count * max(8, int(each.dtype.itemsize)) for count, each in sizes), available_memory()
+        if needed > free:
+            raise UserError(f"{path} unpacks to {gigabytes(needed)}, {gigabytes(free)} are free")
         arrays = {name: _array(path, dataset, len(body)) for name, dataset in datasets.items()}
         meanings = {
             name: {"long_name": str(_plain(attribute(dataset, "long_name")))}
@@ -163,7 +163,7 @@ def read_results(path: Path | str) -> xr.Dataset:
 
 @contextmanager
 def _one_line(path: Path) -> Iterator[None]:
-    """Turn errors of libraries over a file's content into one line about the file."""
+    """Turn errors that libraries raise over a file's content into one line that names the file."""
     try:
         yield
     except UserError:
@@ -204,9 +204,9 @@ def _array(path: Path, dataset: Any, length: int) -> Labelled:
 
 
 def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
-    """Read texts; a file may store a long text once and refer to it often."""
+    """Read texts within a limit of memory, because a file may store a long text once and refer to it often."""
     texts, most = dataset.asstr(), 0
-    if dataset.size * length > _MOST_TEXT:  # else all fit
+    if dataset.size * length > _MOST_TEXT:  # else even the longest texts fit
         for place in np.ndindex(dataset.shape):
             most = max(most, len(texts[place]))
             if 4 * most * dataset.size > _MOST_TEXT:
@@ -270,12 +270,12 @@ def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> No
 def rescore(
     data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
 ) -> xr.Dataset:
-    """Return results of any version with new references and scores, and the same rewards.
+    """Return results of any version with the same rewards, and with new references and scores.
 
-    `parameters` are a study's `[plant.NAME]` tables. Plants in Python files must be among them: a name in a results
-    file does not run code.
+    `parameters` are a study's `[plant.NAME]` tables. Plants in Python files must be among them, because a name in a
+    results file alone must not run code.
     """
-    found = {}
+    references = {}
     for plant in data["plant"].values.tolist():
         with imports_only(*(parameters or {})):
             made = make_plant(plant, **(parameters or {}).get(plant, {}))
@@ -283,8 +283,8 @@ def rescore(
         for noise in data["noise"].values.tolist():
             for frequency in data["frequency"].values.tolist():
                 if there.sel(noise=noise, frequency=frequency):
-                    found[plant, frequency, noise] = reference(made, frequency, noise, rule)
+                    references[plant, frequency, noise] = reference(made, frequency, noise, rule)
     data = data.copy()
-    add_references(data, found)
+    add_references(data, references)
     add_scores(data)
     return data

@@ -1,7 +1,7 @@
 """Number of updates per step, phases of strategies, and facts of the plant that a learner needs.
 
-With updates after each episode, the updates of an episode are a phase (Wang & Ross 2019). With updates every so many
-steps, a phase covers the steps of the longest episode, and the next phase follows at once.
+If updates follow each episode, the updates after an episode are a phase (Wang & Ross 2019). If updates follow a number
+of steps, a phase covers as many steps as the longest episode has, and the next phase follows at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from replaybench.runtime.quantities import duration
 def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
     """Return the task of a plant at a control rate `frequency` [Hz].
 
-    With `discount = "horizon"`, the discount and the factor on rewards are those for an equal horizon in seconds at
-    every rate (de Bruin et al. 2018, section 6.4); else they are the plant's own.
+    With `discount = "horizon"`, discount and reward scale are adapted so that the horizon in seconds is equal at every
+    rate (de Bruin et al. 2018, section 6.4); else they are the plant's own.
     """
     ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
@@ -45,17 +45,17 @@ def horizon(discount: float, frequency: float) -> str:
 
 
 def updates_after(steps: int, episode: int, strategy: Strategy, learner: Any) -> float:
-    """Return the mean updates of a learner, or its settings, after `steps`; no episode is longer than `episode`."""
+    """Return the mean updates of a learner, given itself or its settings, after `steps` with episodes of `episode`."""
     uses = steps * strategy.entry_share * learner.replays_per_experience
     segments = math.ceil(episode / getattr(learner, "segment", 1))
     return float(uses / (learner.batch_size * episode / segments))
 
 
 def with_phases(strategy: Strategy, learner: Any, steps: int, every: int) -> Strategy:
-    """Return the strategy with an explicit length of ERE's phases, where the schedule does not give it.
+    """Return the strategy; with ERE, with an explicit length of phases where the schedule does not give it.
 
-    Updates follow `every` so many steps (0: each episode); the longest episode has `steps`. A phase of a single update
-    raises `UserError`.
+    Updates follow `every` so many steps (0: each episode); the longest episode has `steps` steps. A phase of fewer than
+    two updates raises `UserError`.
     """
     if not strategy.sampling.needs_phase:
         return strategy

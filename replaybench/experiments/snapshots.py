@@ -1,6 +1,6 @@
 """Snapshots of a running cell: buffer contents, and policies over the state space.
 
-They do not influence learning: no random number is drawn for them.
+Snapshots draw no random numbers, so they do not change a run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EARLY: Final = (0.01, 0.03, 0.06)
 
 
 def snapshot_rounds(rounds: int) -> list[int]:
-    """Return the rounds, counted from 1, after which a snapshot is taken; the last is always one."""
+    """Return the rounds, counted from 1, after which a snapshot is taken; the last round is always among them."""
     return sorted({math.ceil(share * rounds - 1e-9) for share in _EARLY} | set(tenth_ends(rounds)))
 
 
@@ -41,14 +41,14 @@ def tenth_ends(rounds: int) -> list[int]:
 
 PIXELS: Final = 41
 MOST_MEMBERS: Final = 50
-"""Members of a cell whose policies are recorded; the median one is stored at the end."""
+"""Number of members whose policies are recorded; at the end, that of the median run is stored."""
 
 
 class Paths(NamedTuple):
     """Episodes without noise, one of each member.
 
     Attributes:
-        states: physical, float64 `[M, T + 1, S]`; after its end a member's last state is repeated.
+        states: physical, float64 `[M, T + 1, S]`; after the end of an episode, its last state is repeated.
         reward: mean per step, float64 `[M]`.
     """
 
@@ -72,7 +72,7 @@ def pixel_states(plant: OdePlant, pixels: int) -> Floats:
 def follow(
     plant: OdePlant, frequency: float, members: int, policy: Callable[[NDArray[np.float32]], NDArray[Any]]
 ) -> Paths:
-    """Follow a policy (observations `[M, S]` → actions `[M, A]`) through one episode without noise."""
+    """Run one episode without noise with a policy (observations `[M, S]` → actions `[M, A]`)."""
     env = PopulationEnv(plant, members, frequency=frequency, nan_actions="fail")
     observation, infos = env.reset()
     states, total = [infos["true_state"].copy()], np.zeros(members)
@@ -87,16 +87,15 @@ def follow(
 
 
 class Snapshots:
-    """K snapshots of buffers and policies in a run of `rounds` rounds, taken after those of `snapshot_rounds`.
+    """K snapshots of buffers and policies in a run of `rounds` rounds, taken after the rounds of `snapshot_rounds`.
 
-    Policies are stored for plants of two states that are both observed, in their order (`observe`, all if empty), and
-    for learners that have values and whose greedy action depends on the state only. A resumed run writes into the same
-    arrays.
+    Policies are stored if the plant has two states, both observed in their order (`observe`; all if empty), and if the
+    learner has values and a greedy action that depends on the state only. A resumed run writes into the same arrays.
 
     Attributes:
         contents: `collected` int64 `[M, 10]`, experiences collected by the end of each tenth of the run; `origin` int64
-            `[M, K, 10]`, how many of those stored at a snapshot come from each tenth; `exploration` float64 `[M, K]`,
-            mean stored exploration (see `Explored.deviation`), NaN if nothing is stored.
+            `[M, K, 10]`, number of stored experiences from each tenth; `exploration` float64 `[M, K]`, mean stored
+            exploration (see `Explored.deviation`), NaN if nothing is stored.
         policies: of the first m members: `value` float32 `[m, K, X, Y]`, (1 − γ) times the value, which is the
             discounted mean reward per step, unscaled; `action` float32 `[m, K, X, Y, A]`, physical; `path` float32
             `[m, K, T + 1, 2]`, physical, NaN after the end; `greedy` float64 `[m, K]`, mean reward per step of these
@@ -125,7 +124,7 @@ class Snapshots:
             self.policies["greedy"] = np.full(run, np.nan)
 
     def take(self, done: int, agent: Learner, replay: Replay) -> None:
-        """Take a snapshot after `done` rounds, if one is due; `agent` may have only the members that are recorded."""
+        """Take a snapshot after `done` rounds, if one is due; `agent` may hold the first members only."""
         for tenth, end in enumerate(self._ends):
             if end >= done:
                 self.contents["collected"][:, tenth] = replay.collected
@@ -148,22 +147,22 @@ class Snapshots:
 
     def _describe_policies(self, place: int, agent: Learner) -> None:
         assert self.plant is not None
-        found, kept, members = self.policies, len(self.policies["value"]), len(agent.setting.members)
+        policies, kept, members = self.policies, len(self.policies["value"]), len(agent.setting.members)
         states = np.repeat(self._states, members, axis=0)
         value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[:kept]
-        found["value"][:, place] = value.reshape(kept, PIXELS, PIXELS)
+        policies["value"][:, place] = value.reshape(kept, PIXELS, PIXELS)
         action = self.plant.denormalise_action(np.clip(agent.policy(states)[:kept], -1, 1))
-        found["action"][:, place] = action.reshape(kept, PIXELS, PIXELS, -1)
+        policies["action"][:, place] = action.reshape(kept, PIXELS, PIXELS, -1)
         paths = follow(self.plant, self._frequency, members, agent.act)
-        found["path"][:, place, : paths.states.shape[1]] = paths.states[:kept]
-        found["greedy"][:, place] = paths.reward[:kept]
+        policies["path"][:, place, : paths.states.shape[1]] = paths.states[:kept]
+        policies["greedy"][:, place] = paths.reward[:kept]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, for a checkpoint."""
         return self.contents | self.policies
 
     def write(self, path: Path, facts: Mapping[str, Any], reward: NDArray[np.float64], first: int) -> None:
-        """Write the snapshots; policies only of the run with the median final reward, of rewards `[M, E]`."""
+        """Write the snapshots, with the policies of the run whose final reward is the median, from rewards `[M, E]`."""
         header, arrays = {**facts, "rounds": self._rounds}, dict(self.contents)
         if self.policies and self.plant is not None:
             chosen = median_seed(reward[: len(self.policies["value"])])
@@ -174,7 +173,7 @@ class Snapshots:
 
 
 def _axes_facts(plant: OdePlant) -> dict[str, Any]:
-    """Return the axes of surfaces as plain values."""
+    """Return the axes of surfaces as values for JSON."""
     states = zip(
         plant.state_names, plant.state_units, plant.grid_low, plant.grid_high,
         plant.periodic, plant.initial_state, plant.reference_state, strict=True,
@@ -195,7 +194,7 @@ def _axes_facts(plant: OdePlant) -> dict[str, Any]:
 
 
 def median_seed(rewards: NDArray[np.float64]) -> int | None:
-    """Return the run of median final reward among `[seeds, E]`, the lower of two; None if all have failed."""
+    """Return the index of the run with the median final reward, of rewards `[seeds, E]`; None if all have failed."""
     final = rewards[:, -FINAL_EPISODES:].mean(axis=1)
     ranked = np.argsort(final)[: np.isfinite(final).sum()]  # NaN is sorted to the end
     return int(ranked[(len(ranked) - 1) // 2]) if len(ranked) else None
@@ -211,7 +210,7 @@ class Solved(NamedTuple):
         value: (1 − γ) times the value, `[X, Y]`.
         action: physical, `[X, Y, A]`.
         path: physical states of an episode without noise `[T + 1, 2]`.
-        reward: its mean per step.
+        reward: mean reward per step of this episode.
     """
 
     value: Floats
@@ -221,7 +220,7 @@ class Solved(NamedTuple):
 
 
 def solved_surfaces(plant: Plant, frequency: float, rule: Rule | None, pixels: int = PIXELS) -> Solved | None:
-    """Solve a plant, or read the cached solution; return None for plants without surfaces."""
+    """Solve a plant by dynamic programming, or read the cached solution; return None for plants without surfaces."""
     if not isinstance(plant, OdePlant) or not has_surfaces(plant):
         return None
     solution = reference_solution(plant, frequency, rule).solution
@@ -248,7 +247,7 @@ def read_solved(folder: RunFolder, fingerprint: str, frequency: float) -> Solved
         path_shape, action_shape = shapes.get("path", ()), shapes.get("action", ())
         due = {"value": (PIXELS, PIXELS), "action": (PIXELS, PIXELS, *action_shape[2:3]), "path": (*path_shape[:1], 2)}
         if not isinstance(reward, float) or shapes != due or not all(map(all, due.values())):
-            raise UserError(f"{path} does not hold a policy over two states; the same sweep again writes it")
+            raise UserError(f"{path} does not hold a policy over two states; run the sweep again to rewrite it")
         value, action, path_states = (record.read(name).astype(np.float64) for name in ("value", "action", "path"))
     return Solved(value, action, path_states, reward)
 

@@ -26,20 +26,20 @@ Weights = dict[str, NDArray[np.generic]]
 
 _MOST_DIFFERENCES: Final = 4
 _OF_REWARDS: Final = ("discount", "reward_scale")
-"""These may differ: values adapt."""
+"""Settings that may differ between the stored policy and the learner, because its values adapt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A `[start.NAME]` table of a study: the policy file whose weights learner NAME begins with.
+    """A `[start.NAME]` table of a study: the policy file with the initial weights of learner NAME.
 
-    All networks are loaded, critics and normalisation too. Optimisers and buffers begin again.
+    All networks are loaded, critics and normalisation too. Optimisers and buffers start empty.
 
     Attributes:
         policy: path of a file that `sweep` or `replay` wrote, or of its folder; or of a run with one grid point, whose
             blocks of seeds are joined.
-        member: the member that all seeds begin with; if not given, seeds take the members in turn.
-        content: required checksum of the weights, as runs store it in their `study.toml`; any if not given.
+        member: the member from which all seeds start; if not given, seeds take the members in turn.
+        content: required checksum of the weights, as a run's `study.toml` stores it; not checked if empty.
     """
 
     policy: str
@@ -62,14 +62,14 @@ class Start:
         return take_members(path, stored, [seed % members if self.member is None else self.member for seed in seeds])
 
     def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float, seeds: int) -> Start:
-        """Return a copy with its checksum, after a trial with a learner of class `kind`."""
+        """Load the policy into a trial learner of class `kind`; return a copy with the checksum."""
         self.load_into(kind(settings, LearnerSetting(task, 0, [0], frequency)), [0])
         stored = self._read()[1]
         self._take(stored, range(seeds))
         return dataclasses.replace(self, content=digest("", stored))
 
     def _read(self) -> tuple[dict[str, Any], Weights]:
-        """Return the facts of the first file, and the weights of all."""
+        """Return the facts of the first file, and the joined weights of all files."""
         path = located(Path(self.policy))
         path = own if (own := path / "policy.safetensors").is_file() else path
         parts = _blocks(path) if path.is_dir() else [read_policy(path)]
@@ -84,7 +84,7 @@ class Start:
 
 @dataclass(frozen=True)
 class CellFacts:
-    """What distinguishes the grid points and blocks of seeds of policy files."""
+    """The grid point and the block of seeds of a policy file."""
 
     plant: Name
     learner: Name
@@ -103,12 +103,12 @@ class BlockFacts:
 
 def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
     """Return the facts and weights of a run's policy files in the order of their seeds."""
-    found = []
+    files = []
     for path in sorted(run.glob("cells/*/policy.safetensors")):
         facts, weights = read_policy(path)
         cell = build(BlockFacts, facts, f"the facts of {path}", others=True).cell
-        found.append((cell.first_member, dataclasses.replace(cell, first_member=0), path, facts, weights))
-    points = {point: path for _, point, path, *_ in found}
+        files.append((cell.first_member, dataclasses.replace(cell, first_member=0), path, facts, weights))
+    points = {point: path for _, point, path, *_ in files}
     if not points:
         raise UserError(f"{run} holds no policies (cells/*/policy.safetensors); name a finished run, or a file")
     if len(points) > 1:
@@ -117,13 +117,13 @@ def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
             f"{run} holds policies of {len(points)} grid points; name the file of one, as {points[one]} for "
             f"{one.plant} {one.learner} {one.strategy}"
         )
-    return [(facts, weights) for *_, facts, weights in sorted(found, key=operator.itemgetter(0))]
+    return [(facts, weights) for *_, facts, weights in sorted(files, key=operator.itemgetter(0))]
 
 
 def _differences(known: StoredPolicy, agent: Learner) -> str:
-    theirs = {"learner": algorithm_of(known.learner), **known.task._asdict(), **known.settings}
-    mine = {"learner": name_of(type(agent)), **agent.task._asdict(), **dataclasses.asdict(agent.config)}
-    there, here = ({key: json.dumps(each.get(key), sort_keys=True) for key in mine} for each in (theirs, mine))
-    unlike = [key for key in mine if key not in _OF_REWARDS and there[key] != here[key]][:_MOST_DIFFERENCES]
+    stored = {"learner": algorithm_of(known.learner), **known.task._asdict(), **known.settings}
+    own = {"learner": name_of(type(agent)), **agent.task._asdict(), **dataclasses.asdict(agent.config)}
+    there, here = ({key: json.dumps(each.get(key), sort_keys=True) for key in own} for each in (stored, own))
+    unlike = [key for key in own if key not in _OF_REWARDS and there[key] != here[key]][:_MOST_DIFFERENCES]
     listed = "; ".join(f"{key} = {there[key]} there, {here[key]} here" for key in unlike)
     return f" ({listed})" if listed else ""

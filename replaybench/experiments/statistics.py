@@ -1,8 +1,8 @@
 """Scores of runs with bootstrap intervals (BCa, Efron 1987; de Bruin et al. 2018, section 5.1).
 
-Runs are resampled, never episodes. Failed runs (a reward is not finite) have no score and are counted. Collapsed runs
-(`dead`, with a final score below μ_r = 0.2) have scores, and are counted too. Intervals equal those of
-`scipy.stats.bootstrap` to 6e-15, in a fifth of its time.
+Runs are resampled, never episodes. Failed runs (a reward is not finite) are counted and have no score. Collapsed runs
+(`dead`, with a final score below μ_r = 0.2) are counted, too, and have scores. Intervals equal those of
+`scipy.stats.bootstrap` to 6e-15 and take a fifth of its time.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _ROUNDING: Final = 1e-11  # relative
 
 
 def all_equal(values: Floats) -> bool:
-    """Return whether the values of a sample `[n]` differ by rounding at most."""
+    """Return whether the values of a sample `[n]` differ by no more than rounding errors."""
     return float(np.ptp(values)) <= 1e-12 * max(1.0, float(np.abs(values).max()))
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """A statistic of samples `[...]` and of their resamples, ascending, `[..., RESAMPLES]`; acceleration `[...]`."""
+    """A statistic of samples `[...]`, its values in their resamples, ascending `[..., RESAMPLES]`, and acceleration."""
 
     estimate: Floats
     resampled: Floats
@@ -47,7 +47,7 @@ class Bootstrap:
         return low, high
 
     def _share(self, value: Floats) -> Floats:
-        """Return the share of resamples below a value, ties counted half, within (0, 1)."""
+        """Return the share of resamples below a value, ties counted half, limited to the open interval (0, 1)."""
         rounding = _ROUNDING * np.maximum(np.abs(self.resampled[..., 0]), np.abs(self.resampled[..., -1]))
         below = (self.resampled < (value - rounding)[..., None]).mean(axis=-1)
         upto = (self.resampled <= (value + rounding)[..., None]).mean(axis=-1)
@@ -58,12 +58,12 @@ class Bootstrap:
         place = level * (RESAMPLES - 1)
         lower = np.minimum(place.astype(np.int64), RESAMPLES - 2)
         ends = np.take_along_axis(self.resampled, np.stack([lower, lower + 1], axis=-1), axis=-1)
-        found: Floats = ends[..., 0] + (place - lower) * (ends[..., 1] - ends[..., 0])
-        return found
+        quantile: Floats = ends[..., 0] + (place - lower) * (ends[..., 1] - ends[..., 0])
+        return quantile
 
 
 def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
-    """Resample the last axis of `samples` `[..., n]`, of at least two different values."""
+    """Resample the last axis of `samples` `[..., n]`, which must hold at least two different values."""
     size = samples.shape[-1]
     if statistic == "interquartile mean":
         samples = np.sort(samples, axis=-1)
@@ -78,15 +78,15 @@ def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
 
 
 def interquartile_mean(sample: Floats) -> float:
-    """Return the mean of the middle half of a sample, fractions of runs counted (Agarwal et al. 2021)."""
+    """Return the mean of the middle half of a sample; runs at its ends count by fractions (Agarwal et al. 2021)."""
     finite = np.sort(sample[np.isfinite(sample)])
     return float(finite @ weights(finite.size, "interquartile mean")) if finite.size else np.nan
 
 
 def weights(size: int, statistic: Statistic) -> Floats:
-    """Return the weights `[size]` of values in ascending order in a statistic."""
-    found: Floats = _weights(np.ones((1, size)), statistic)[0]
-    return found
+    """Return the weights `[size]` with which a statistic averages values in ascending order."""
+    each: Floats = _weights(np.ones((1, size)), statistic)[0]
+    return each
 
 
 @lru_cache(maxsize=8)
@@ -104,7 +104,7 @@ def _resample_weights(size: int, statistic: Statistic) -> Floats:
 
 
 def _weights(counts: Floats, statistic: Statistic) -> Floats:
-    """Return the weights of values that occur `counts` times `[resample, n]`."""
+    """Return the weights of ascending values in a statistic if they occur `counts` times, `[resample, n]`."""
     ends = counts.cumsum(axis=-1)
     total = ends[:, -1:]
     if statistic == "mean":
@@ -121,7 +121,7 @@ DEAD_LEVEL = 0.2
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over runs with its 95 % bootstrap interval; `degenerate` if the sample has no spread or one member."""
+    """A mean over runs with its 95 % bootstrap interval, `degenerate` if all runs are equal or there is only one."""
 
     mean: float
     low: float
@@ -132,7 +132,7 @@ class Interval:
         return self.text(2)
 
     def text(self, digits: int) -> str:
-        """Return the interval as text with a number of decimals."""
+        """Return mean and interval as text with a number of decimals."""
         if not np.isfinite(self.mean):
             return "–"
         bounds = " (no spread)" if self.degenerate else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"
@@ -156,7 +156,7 @@ class Scores:
     Attributes:
         final: mean μ_r of the last episodes (see `last_episodes`).
         best: μ_r of the best episode.
-        rise: first episode with μ_r ≥ 0.8, the run's length if there is none (`censored`).
+        rise: first episode with μ_r ≥ 0.8; if there is none, the run's length (`censored`).
     """
 
     final: Floats
@@ -170,7 +170,7 @@ class Scores:
 def score(mu_r: Floats, failed: NDArray[np.bool_], final: int = 100) -> Scores:
     """Score learning curves `[M, E]`; the final score is the mean of the last `final` episodes.
 
-    Where μ_r is undefined, curves are NaN: then scores are NaN, and no run is dead or censored.
+    Where μ_r is undefined, curves are NaN; then scores are NaN, and no run is dead or censored.
     """
     measured = np.isfinite(mu_r).all(axis=1) & ~failed
     reached = mu_r >= RISE_LEVEL

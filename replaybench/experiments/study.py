@@ -1,4 +1,4 @@
-"""A study: a grid of settings, read from TOML and cut into cells.
+"""A study: a grid of settings, read from TOML and divided into cells.
 
 A cell is one grid point, run as one population of seeds. Its id is a hash of everything that can change its numbers,
 so a run folder can be continued, extended and compared.
@@ -49,13 +49,13 @@ from replaybench.runtime.user_file import canonical, names_from
 from replaybench.runtime.version import NUMERICS_VERSION
 
 GAMMA: Final = ":discount="
-"""Separates a learner's name from its discount."""
+"""Text between a learner's name and its discount."""
 
 Buffers = Literal["final", "compressed", "none"]
 """How each cell's replay buffer is stored."""
 
 SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episodes": 10}
-"""Keys added since cells were first stored, with the values that older cells have."""
+"""Keys that older stored cells lack, with the values that those cells had."""
 
 FINAL_EPISODES: Final = 100
 
@@ -64,7 +64,7 @@ AXES = ("plants", "learners", "strategies", "noise", "frequency", "discount")
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """One full grid of a study; missing lists are those of the study."""
+    """One full grid of a study; an empty list means the study's list."""
 
     plants: tuple[Name, ...] = ()
     learners: tuple[Name, ...] = ()
@@ -84,29 +84,29 @@ class Study:
 
     - `noise`: standard deviations of sensor and actuator noise, in normalised units.
     - `frequency`: control rates in Hz; each plant's own if empty.
-    - `capacity`: experiences that bounded retentions without a capacity of their own (`FIFO(5000)`) hold.
+    - `capacity`: experiences in a bounded buffer, unless its retention names a capacity (`FIFO(5000)`).
     - `update_every`: steps between updates, 0 for updates after each episode; each plant's own if not given. With a
       number of steps, a member begins another episode when one has ended, and `episodes` counts iterations of as many
       steps as the longest episode has.
-    - `horizon_steps`: steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for those of the run;
-      after them schedules stay at their end.
+    - `horizon_steps`: steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for all steps of the
+      run; afterwards schedules keep their last value.
     - `evaluate_every_steps`: steps of a member between evaluations without exploration, of `evaluation_episodes`
       episodes, at the end of an episode or iteration; 0 for none. Nothing is learned from them.
     - `discount`: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds, and scales rewards
-      likewise (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step, a list of them another axis:
-      learners are then named `DDPG:discount=0.99`. `discount` may also be in the table of a plant or a learner; a
+      likewise (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step. A list of numbers is one more
+      axis: learners are then named `DDPG:discount=0.99`. `discount` may also be in the table of a plant or a learner; a
       learner's takes precedence.
-    - `reference`: grid of the dynamic programming that scores are relative to: "converged" refines the plant's grid
-      until nothing changes, "paper" takes it as declared; each plant's own choice if not given. Learning does not
+    - `reference`: grid of the dynamic programming that defines scores: "converged" refines the plant's grid until
+      results no longer change, "paper" uses it as declared; each plant's own choice if not given. Learning does not
       depend on it.
     - `replayed_noise`: also store the noise in every experience, and measure how much of it is replayed (table 6).
     - `observe`: names of the observed states, all if empty; the references of scores observe all.
-    - `block`: seeds of a cell, which run as one population; on a device these are all.
+    - `block`: seeds of a cell, which run as one population; on a device, a cell holds all seeds.
     - `device`: where cells run: `cpu`, or on a GPU `cuda`, or `cuda:1` for one of several.
     - `folder`: where paths of users' files and policies are looked up first; the study file's if not given.
     - `learner`, `plant`: tables of settings. A learner may be listed several times, as variants (`DDPG:decay`) with
       separate tables.
-    - `start`: by learner, the stored policy that it begins with.
+    - `start`: by learner, the stored policy from which it starts.
     """
 
     name: str
@@ -170,20 +170,20 @@ class Study:
                     parse(strategy)
 
     def grids(self) -> list[Grid]:
-        """Return the grids, completed by the study's lists."""
-        mine = {axis: getattr(self, axis) for axis in AXES}
-        mine["discount"] = () if isinstance(self.discount, str) else self.discount
+        """Return the grids, with the study's lists in place of empty ones."""
+        lists = {axis: getattr(self, axis) for axis in AXES}
+        lists["discount"] = () if isinstance(self.discount, str) else self.discount
         tables = self.grid or (Grid(),)
-        return [Grid(**{axis: getattr(table, axis) or mine[axis] for axis in AXES}) for table in tables]
+        return [Grid(**{axis: getattr(table, axis) or lists[axis] for axis in AXES}) for table in tables]
 
     def cells(self) -> list[Cell]:
-        """Cut the study into cells, each once, in the order of its lists.
+        """Return the study's cells without duplicates, in the order of its lists.
 
         Raises:
-            UserError: a name or value that cannot be run.
+            UserError: a name is unknown, or settings do not fit together.
         """
-        found: dict[str, Cell] = {}
-        plants: dict[Any, tuple[Plant, str]] = {}  # fingerprints are slow
+        cells: dict[str, Cell] = {}
+        plants: dict[Any, tuple[Plant, str]] = {}  # a cache, because fingerprints are slow
         with names_from(self.folder):
             for plant, learner, strategy, noise, frequency, gamma in itertools.chain(*map(_points, self.grids())):
                 discount = self._discount(plant, learner, gamma)
@@ -196,11 +196,11 @@ class Study:
                     cell = dataclasses.replace(
                         point, first_member=first, members=min(point.members, self.seeds - first)
                     )
-                    found.setdefault(cell.id, cell)
-        return list(found.values())
+                    cells.setdefault(cell.id, cell)
+        return list(cells.values())
 
     def _discount(self, plant: str, learner: str, gamma: float | None) -> dict[str, Any]:
-        """Return the plant's changed parameters: the discount of the axis, or of the learner's table."""
+        """Return the plant's discount as a table: from the axis, or from the learner's table; else an empty one."""
         own, _ = _own_discount(load_learner(learner)[1], self.learner.get(learner, {}))
         for key, table in ((f"plant.{plant}", self.plant.get(plant, {})), (f"learner.{learner}", own)):
             if "discount" in table and gamma is not None:
@@ -240,7 +240,7 @@ class Study:
             )
         actions = Actions(made.name, len(made.action_names), made.action_choices)
         kind.check(settings, actions, parsed.refer is not None)
-        self._check_room(parsed, settings, every)
+        self._check_buffers(parsed, settings, every)
         with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
         mode = self.discount if isinstance(self.discount, str) else "fixed"
         start = self.start.get(learner)
@@ -255,7 +255,7 @@ class Study:
             learner=learner if gamma is None else f"{learner}{GAMMA}{gamma:.12g}",
             settings=dataclasses.asdict(settings),
             strategy=str(parsed),
-            noise=abs(float(noise)),  # −0.0 becomes 0.0, and an int a float: they would give another id
+            noise=abs(float(noise)),  # ids differ between −0.0 and 0.0, and between an int and a float
             frequency=float(frequency),
             first_member=0,
             members=min(self.block, self.seeds) if self.device == "cpu" else self.seeds,
@@ -274,14 +274,14 @@ class Study:
             start=start,
         )
 
-    def _check_room(self, strategy: Strategy, settings: Any, every: int) -> None:
-        """Raise `UserError` for buffers smaller than a batch, and strategies that need single steps or all states."""
+    def _check_buffers(self, strategy: Strategy, settings: Any, every: int) -> None:
+        """Raise `UserError` if buffers are smaller than a batch, or a strategy needs single steps or all states."""
         segment = getattr(settings, "segment", 1)
         batch = settings.batch_size * segment
         if every and segment > 1 and not strategy.retention.bounded:
             raise UserError(
-                f"{strategy} keeps everything, and how many segments of {segment} steps that is depends on when "
-                "episodes end; use FIFO with a capacity, or update_every = 0"
+                f"{strategy} keeps everything, but the number of segments of {segment} steps depends on when episodes "
+                "end; use FIFO with a capacity, or update_every = 0"
             )
         if self.replayed_noise and segment > 1:
             raise UserError(
@@ -303,14 +303,14 @@ def _points(grid: Grid) -> Iterable[tuple[Any, ...]]:
 
 
 def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a learner's table into the plant's discount and the learner's settings, which may include a discount."""
+    """Split a learner's table into the plant's discount and the learner's settings, some of which have a discount."""
     if "discount" not in table or "discount" in config.__dataclass_fields__:
         return {}, dict(table)
     return {"discount": table["discount"]}, {key: value for key, value in table.items() if key != "discount"}
 
 
 def _spell(table: Grid | Study, folder: str = "") -> None:
-    """Canonicalise names and paths within `folder`, so that equal cells have equal ids; change the new object."""
+    """Canonicalise, in place, names and paths within `folder`, so that equal cells have equal ids."""
     spell: dict[str, Callable[[str], str]] = {"plants": PLANTS.spelled, "learners": spelled, "strategies": str}
     for axis, known in spell.items():
         object.__setattr__(table, axis, tuple(canonical(known(name), folder) for name in getattr(table, axis)))
@@ -322,11 +322,11 @@ def _spell(table: Grid | Study, folder: str = "") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One grid point for one block of seeds: everything that decides its numbers, in plain values.
+    """One grid point for one block of seeds: everything that decides its numbers, in values for JSON.
 
     Attributes:
-        horizon_steps: steps over which schedules run, 0 for those of the run, or if the strategy has no schedule.
-        sources: digest of the source of users' learners and strategies; empty for the package's own.
+        horizon_steps: steps over which schedules run; 0 for all steps of the run, or if the strategy has no schedule.
+        sources: digest of the source of users' learners and strategies; empty for built-in ones.
     """
 
     plant: Name
@@ -359,7 +359,7 @@ class Cell:
     def id(self) -> str:
         """Hash of the content: equal ids mean equal numbers."""
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        settings["device"] = self.device.partition(":")[0]  # numbers do not depend on which of several
+        settings["device"] = self.device.partition(":")[0]  # numbers do not depend on which GPU computes them
         if not self.sources:
             del settings["sources"]
         for key, before in SINCE.items():
@@ -373,12 +373,12 @@ class Cell:
 
     @property
     def grid_point(self) -> tuple[str | float, ...]:
-        """Place in the study's grid; the blocks of seeds of one point have the same."""
+        """Place in the study's grid, equal for all blocks of seeds of one point."""
         return self.plant, self.learner, self.strategy, self.noise, self.frequency
 
     @property
     def configuration(self) -> tuple[str | float, ...]:
-        """Equal for cells of one study that differ only in their seeds, not in the number of these."""
+        """A key that is equal for cells of one study with the same settings and the same number of seeds."""
         return *self.grid_point, self.members
 
     @property
@@ -422,12 +422,12 @@ class Cell:
         """Return the plant."""
         plant = make_plant(self.plant, **self.parameters)
         if plant.fingerprint() != self.fingerprint:
-            raise UserError(f"plant {self.plant} is not the one this cell was made for; its source has changed")
+            raise UserError(f"the source of plant {self.plant} has changed since this cell was planned")
         return plant
 
 
 def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
-    """Read a study file, or one that comes with the package, by its name; `overrides` change its keys.
+    """Read a study file, or a study of the package by its name; `overrides` change its keys.
 
     Raises:
         UserError: the file is missing, is not TOML, or holds an unknown key or a wrong value.
@@ -441,7 +441,7 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
 
 
 def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a study's table with changed keys, nested tables merged; a changed axis replaces that of all grids."""
+    """Return a study's table with changed keys; nested tables are merged, a changed axis applies to all grids."""
     lists = {
         key: [value]
         for key, value in changes.items()
@@ -455,15 +455,15 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
-    """Return, by plant, rate and noise, the cell whose references all scores there use: of the greatest discount."""
-    found: dict[tuple[str, float, float], Cell] = {}
+    """Return, by plant, rate and noise, the cell of greatest discount, which defines the reference of scores."""
+    chosen: dict[tuple[str, float, float], Cell] = {}
     for cell in cells:
-        other = found.setdefault((cell.plant, cell.frequency, cell.noise), cell)
+        other = chosen.setdefault((cell.plant, cell.frequency, cell.noise), cell)
         if other.parameters != cell.parameters and other.gamma < cell.gamma:
-            found[cell.plant, cell.frequency, cell.noise] = cell
-    return found
+            chosen[cell.plant, cell.frequency, cell.noise] = cell
+    return chosen
 
 
 def last_episodes(count: int, iterations: bool) -> int:
-    """Return how many of a run's episodes make its final score: the last 100, or of iterations the last tenth."""
+    """Return the number of episodes in a run's final score: the last 100, or the last tenth of iterations."""
     return max(1, count // 10) if iterations else min(FINAL_EPISODES, count)

@@ -1,4 +1,4 @@
-"""The study that a run folder contains, the origin of its cells, and changes of a study."""
+"""Records of a run folder: its study, the origin of its cells, and how a new study differs from the stored one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from replaybench.runtime.provenance import ComputeSession, session_facts, this_c
 
 
 def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession, ...]:
-    """Return the sessions in the facts of a cell's file."""
+    """Return the compute sessions in the facts of a cell's file."""
     sessions = facts.get("stints")
     if not isinstance(sessions, list) or not sessions or not all(isinstance(each, dict) for each in sessions):
         raise UserError(f"{path} does not say who computed it")
@@ -31,7 +31,7 @@ def read_sessions(path: Path, facts: Mapping[str, Any]) -> tuple[ComputeSession,
 
 
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
-    """Write the origin of each cell, finished or not, and of the results; seconds are sums over computed cells."""
+    """Write the origin of each cell, finished or not, and of the results; seconds count computed cells only."""
     origins = {cell.id: _origin(folder.cell(cell.id)) for cell in cells}
     sessions = [session for shared, own in origins.values() if not shared for session in own]
     facts = {
@@ -53,13 +53,13 @@ def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], comple
 
 
 def shared_from(facts: Mapping[str, Any]) -> str:
-    """Return the id of the cell that was computed in place of this one, from the facts of a file; empty for most."""
+    """Return, from a file's facts, the id of the cell from which its runs were copied; empty if it was computed."""
     source = facts.get("shared_from")
     return source if isinstance(source, str) and source.isprintable() else ""
 
 
 def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
-    """Return the id of the cell that computed the runs in a folder, if another, and the sessions so far."""
+    """Return the id of the cell from which a cell's runs were copied, or "", and the sessions so far."""
     for name in ("scores", "checkpoint"):
         path = cell / f"{name}.h5"
         with contextlib.suppress(UserError):  # missing; damage is reported where the file is needed
@@ -69,12 +69,12 @@ def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
 
 
 def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
-    """Return the study with all settings of its learners and plants, and paths from `home`; its cells are the same."""
+    """Return a study of the same cells with all settings of learners and plants, and with paths relative to `home`."""
     known = {name for grid in study.grids() for name in grid.learners}
     names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
     learner = {names[cell.id]: dict(cell.settings) for cell in cells}
     start = {names[cell.id]: cell.start for cell in cells if cell.start is not None}
-    # The discount in a cell's parameters may be that of its learner only.
+    # The discount in a cell's parameters may come from its learner's table.
     plant = {cell.plant: {k: v for k, v in cell.parameters.items() if k != "discount"} for cell in cells}
     for tables, given in ((learner, study.learner), (plant, study.plant)):
         for name, table in tables.items():
@@ -95,7 +95,7 @@ def write_toml(study: Study) -> str:
 
 
 def _lines(table: Mapping[str, Any]) -> str:
-    """Return the lines of a table, without None, which TOML does not have."""
+    """Return the lines of a table, without entries that are None, which TOML lacks."""
     return "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
 
 
@@ -113,7 +113,7 @@ _MOST_CHANGES: Final = 4
 
 
 def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | None:
-    """Return a notice of what a sweep replaces in a folder of another study; None if there is no other."""
+    """Return a notice of what a sweep replaces if the folder holds another study, else None."""
     if not folder.study.is_file():
         return None
     try:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Point = tuple[str, float, float]
-"""A plant, a rate and a noise: scores at each have references of their own."""
+"""A plant, a rate and a noise, which together have one reference of scores."""
 
 
 class Outcome(NamedTuple):
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Functions that draw the figures of a run, and remove those of earlier results."""
+    """Functions that draw the figures of a run, and remove the figures of earlier results."""
 
     draw: Callable[[xr.Dataset, RunFolder, Sequence[Cell]], list[Path]]
     remove: Callable[[RunFolder], None]
@@ -73,7 +73,7 @@ def run_sweep(
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
-    """Run a study into a folder, or continue the sweep in it; in local workers, or on a Dask `cluster`, its address."""
+    """Run a study into a folder, or continue it there, in local workers or on the Dask cluster at address `cluster`."""
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
     if study.device != "cpu" and cluster is None and planned.open:
@@ -110,7 +110,7 @@ def run_sweep(
                     run_on_cluster(cluster, jobs, display.advance, store)
             except Interrupted as interruption:
                 status = interruption.status
-            except Exception as error:  # finished cells get their results nevertheless
+            except Exception as error:  # results of the finished cells are written first
                 status, fault = 2 if isinstance(error, UserError) else 1, error
             display.end(status)
         done = sum((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
@@ -125,7 +125,7 @@ def run_sweep(
         try:
             drawn = figures.draw(data, folder, todo.cells) if figures and done else []
         except KeyboardInterrupt as stop:
-            note = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
+            note = f"stopped while drawing; scores are in {folder.results}, run the same command again to draw"
             raise type(stop)(note) from stop
     return Outcome(data, drawn, status)
 
@@ -136,12 +136,11 @@ class _Store:
     def __init__(self, folder: RunFolder, todo: Plan, points: Mapping[Point, Cell], display: Display) -> None:
         self._folder, self._display, self._open = folder, display, {cell.id for cell in todo.open}
         self._points = {f"{point}": cell for point, cell in points.items()}
-        self._twins: dict[
-            str, list[tuple[Cell, Cell]]
-        ] = {}  # by id of a computed cell: it, with each cell of the same runs
+        # By id of a computed cell: pairs of it and a cell with the same runs.
+        self._copies: dict[str, list[tuple[Cell, Cell]]] = {}
         for cell in todo.cells:
             if source := todo.shared.get(cell.id):
-                self._twins.setdefault(source.id, []).append((source, cell))
+                self._copies.setdefault(source.id, []).append((source, cell))
         self.references: dict[str, Reference] = {}
 
     def __call__(self, key: str, result: Any) -> None:
@@ -157,25 +156,25 @@ class _Store:
             write_solved(self._folder, cell.fingerprint, cell.frequency, solved)
 
     def share_finished(self) -> None:
-        """Copy the results of the cells that an earlier sweep finished to the cells with the same runs."""
-        for key in self._twins.keys() - self._open:
+        """Copy the results of cells that an earlier sweep finished to the cells with the same runs."""
+        for key in self._copies.keys() - self._open:
             self._share(key)
 
     def _share(self, key: str) -> None:
-        for source, cell in self._twins.get(key, ()):
+        for source, cell in self._copies.get(key, ()):
             share(source, cell, self._folder)
             self._display.complete(cell.id)
 
 
 def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
-    """Return a cell's references, computed or from the cache, and if `shown` the surfaces of dynamic programming."""
+    """Return a cell's reference, computed or from the cache, and with `shown` the surfaces of dynamic programming."""
     plant = cell.make_plant()
-    found = reference(plant, cell.frequency, cell.noise, rule)
-    return found, solved_surfaces(plant, cell.frequency, rule) if shown else None
+    scores = reference(plant, cell.frequency, cell.noise, rule)
+    return scores, solved_surfaces(plant, cell.frequency, rule) if shown else None
 
 
 def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
-    """Write the results of a finished cell into the folder of a cell with the same runs; the buffer is not copied."""
+    """Copy the results of a finished cell, without its buffer, into the folder of a cell with the same runs."""
     here, there = folder.cell(source.id), folder.cell(cell.id)
     own: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "shared_from": source.id}
     if (here / "policy.safetensors").is_file():
@@ -191,7 +190,7 @@ def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
 def run_cell_task(
     cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float, report: Report
 ) -> dict[str, bytes] | None:
-    """Run a cell in a worker; return its files by name unless they are in `folder`; None if the cell stopped early."""
+    """Run a cell in a worker; without `folder`, return its files by name; return None if the cell stopped early."""
     with one_line_errors(cell.label):
         if folder is not None:
             return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
@@ -201,7 +200,7 @@ def run_cell_task(
 
 
 def in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a task with users' files named relative to `folder`."""
+    """Run a task with paths of users' files relative to `folder`."""
     with names_from(folder):
         return task(*arguments)
 
@@ -220,7 +219,7 @@ def _jobs(
 
     Workers write the files of cells to `home`, or return them if it is None.
     """
-    # Dynamic programming is without noise: one solution of a plant and rate is shown.
+    # Dynamic programming solves without noise, so reports show one solution per plant and rate.
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
     compute_reference, train = (partial(in_folder, study.folder, task) for task in (reference_task, run_cell_task))
     references = [
@@ -250,10 +249,10 @@ def _write_results(
 
     known = {}
     for point, cell in points.items():
-        found = references.get(f"{point}")  # if the sweep was stopped, an earlier one may have computed it
-        found = found or kept_reference(cell.make_plant(), cell.frequency, cell.noise, study.reference)
-        if found is not None:
-            known[point] = found
+        stored = references.get(f"{point}")  # if the sweep was stopped, an earlier one may have computed it
+        stored = stored or kept_reference(cell.make_plant(), cell.frequency, cell.noise, study.reference)
+        if stored is not None:
+            known[point] = stored
     data = assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
     write_results(folder.results, data)
     write_provenance(folder, study.name, cells, complete=complete)

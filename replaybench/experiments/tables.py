@@ -18,7 +18,7 @@ from replaybench.runtime.user_file import shortened
 
 
 def score_tables(data: xr.Dataset) -> list[FittedTable]:
-    """Return a table per plant of all cells with results, each condition's references below its learners."""
+    """Return a table per plant of all cells with results; below the learners of each condition stand its references."""
     return [
         table for plant in data["plant"].values if (table := _score_table(data.sel(plant=plant), _labels(data))).rows
     ]
@@ -41,7 +41,7 @@ def _score_table(data: xr.Dataset, labels: dict[tuple[Any, Any], list[str]]) -> 
             whole = np.isfinite(cell["reward"].values).all(axis=1)  # as for μ_final
             censored = int(cell["censored"])
             mean, low, high = (float(cell[f"mu_final_{bound}"]) for bound in ("mean", "low", "high"))
-            others = [
+            columns = [
                 *([_mean(cell["episode_steps"].values[whole, -last:], 0)] if steps else []),
                 str(Interval(mean, low, high, degenerate=low == high)),
                 _mean(cell["mu_max_mean"].values),
@@ -49,19 +49,19 @@ def _score_table(data: xr.Dataset, labels: dict[tuple[Any, Any], list[str]]) -> 
                 f"{int(cell['dead'])}/{int(cell['failed'])}",
             ]
             final, greedy = cell["reward"].values[whole, -last:], cell["reward_greedy"].values[whole][:, late]
-            rows.append(([*where, *labels[learner, strategy]], _average(final), _average(greedy), others))
+            rows.append(([*where, *labels[learner, strategy]], _average(final), _average(greedy), columns))
         for _, label, reward, mu in reference_rows(here):
-            called = [*where, *[""] * (len(names) - 1), label]
-            rows.append((called, reward, None, [*[""] * steps, "" if np.isnan(mu) else f"{mu:.2f}", *[""] * 3]))
+            leading = [*where, *[""] * (len(names) - 1), label]
+            rows.append((leading, reward, None, [*[""] * steps, "" if np.isnan(mu) else f"{mu:.2f}", *[""] * 3]))
     digits = decimals(value for _, *rewards, _ in rows for value in rewards if value is not None)
-    for called, reward, greedy_reward, others in rows:
+    for leading, reward, greedy_reward, columns in rows:
         greedy_text = "" if greedy_reward is None else _written(greedy_reward, digits)
-        table.add(*called, _written(reward, digits), greedy_text, *others)
+        table.add(*leading, _written(reward, digits), greedy_text, *columns)
     return table
 
 
 def noise_tables(data: xr.Dataset) -> list[FittedTable]:
-    """Return a table per plant of the noise in replayed experiences, where it was measured (table 6)."""
+    """Return a table per plant of the noise in replayed experiences, if it was measured (table 6 of the paper)."""
     tables: dict[str, FittedTable] = {}
     if "replayed_noise" not in data:
         return []
@@ -78,15 +78,15 @@ def noise_tables(data: xr.Dataset) -> list[FittedTable]:
             headings = ("Hz", "noise", *_names(data), *signals)
             tables[plant] = FittedTable(headings, _names(data), ("Hz", "noise", *signals), title=title)
         scale = float(noise) * np.sqrt(2 / np.pi)
-        found = [interval(column / scale if scale else column) for column in present.values.T]
-        shown = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in found]
+        intervals = [interval(column / scale if scale else column) for column in present.values.T]
+        shown = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in intervals]
         tables[plant].add(f"{float(frequency):g}", f"{float(noise):g}", *labels[learner, strategy], *shown)
     return list(tables.values())
 
 
 def _average(values: Any) -> float:
-    there = values[~np.isnan(values)]
-    return float(there.mean()) if there.size else np.nan
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else np.nan
 
 
 def _written(value: float, digits: int) -> str:
@@ -135,7 +135,7 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
 
 
 def _labels(data: xr.Dataset) -> dict[tuple[Any, Any], list[str]]:
-    """Return the short names of rows by learner and strategy, in the columns of `_names`."""
+    """Return the short names of each learner and strategy, one for each column of `_names`."""
     learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
     several = len(learners) > 1
     names = itertools.product(learners, strategies)
@@ -147,7 +147,7 @@ def _names(data: xr.Dataset) -> list[str]:
 
 
 def score_columns(data: xr.Dataset) -> dict[str, list[Any]]:
-    """Return columns by name, with a row for each cell that was run: its place on the axes, scores and references."""
+    """Return columns by name: for each cell that was run, its values on the axes, its scores and its references."""
     there = runs_there(data).any("seed").transpose(*AXES)
     names = [name for name in data.data_vars if set(data[name].dims) == set(AXES)]
     names += [name for name in data.data_vars if str(name).startswith("reference_") and data[name].ndim]

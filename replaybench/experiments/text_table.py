@@ -1,9 +1,8 @@
 """Tables for terminals, and as JSON, CSV, Markdown and HTML.
 
-`FittedTable` fits the width of the terminal in three steps. First, columns in which all rows agree are written once
-above the table. Second, names are written on a separate line above the numbers of each row. Third, columns are left
-out, the last of `droppable` first, and named below. Only a name wider than the terminal is broken, and nothing is
-replaced by an ellipsis.
+`FittedTable` fits the width of the terminal in three steps. First, a column with equal values in all rows is written
+once above the table. Second, names are written on a separate line above the numbers of each row. Third, columns are
+left out, the last of `droppable` first, and listed below the table. Only a name wider than the terminal is broken.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ def plain_table(
 
 @dataclass(frozen=True)
 class FittedTable:
-    """Rows of texts under headings: columns of names, and those aligned to the `right`.
+    """Rows of texts under headings; the columns in `right` are aligned to the right.
 
-    Columns in `droppable` may be left out, the least important last.
+    `names` are columns of names. Columns in `droppable` may be left out; the least important is the last.
     """
 
     headings: Sequence[str]
@@ -74,7 +73,7 @@ class FittedTable:
             yield Text(self.caption, style="italic", overflow="fold")
 
     def lines_a_row(self, width: int) -> int:
-        """Return the number of lines of the longest row in a terminal of this width, if no name is wider."""
+        """Return the number of lines of the longest row in a terminal of this width, if each name fits into a line."""
         shown = self._shown(width)
         if self._width(shown) <= width:
             return 1
@@ -82,7 +81,7 @@ class FittedTable:
         return 1 + max((len(_lines([row[heading] for heading in names], width)) for row in self._cells()), default=1)
 
     def _shown(self, width: int) -> list[str]:
-        """Return the headings of the columns that are not written above the table."""
+        """Return the headings of the columns in the table; the other columns are written above it."""
         if self._width(self.headings) <= width or len(self.rows) < 2:
             return list(self.headings)
         return [heading for heading in self.headings if len(set(map(str, self._column(heading)))) > 1]
@@ -122,7 +121,7 @@ class FittedTable:
 
 
 def _lines(parts: Sequence[Text], width: int) -> list[Text]:
-    """Join texts; lines are broken between two of them."""
+    """Join texts into lines that are broken between texts only."""
     lines: list[Text] = []
     for part in parts:
         if lines and lines[-1].cell_len + len(_GAP) + part.cell_len <= width:
@@ -151,13 +150,13 @@ class Collector(Console):
         self.found: list[str | PlainTable] = []
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Store objects."""
+        """Store the objects instead of printing them."""
         for each in objects:
             table = isinstance(each, Table | FittedTable)
             self.found.append(_plain_table(each) if table else _plain(each, options.get("markup", True)))
 
     def text(self, form: str) -> str:
-        """Return the tables as `md`; or as one table as `json` or `csv`, with a column `table` if they are several."""
+        """Return the tables as `md`, or joined as `json` or `csv`, with a column `table` if there are several."""
         tables = [each for each in self.found if isinstance(each, PlainTable)]
         rows = [[dict(zip(each.headings, row, strict=True)) for row in each.rows] for each in tables]
         if form == "md":
@@ -190,7 +189,7 @@ def _plain(printed: Any, markup: bool = True) -> str:
 
 
 def _plain_table(table: Table | FittedTable) -> PlainTable:
-    """Return a table as plain text; blank first cells get the text above them."""
+    """Return a table as plain text; a blank first cell gets the text of the cell above it."""
     title, caption = _plain(table.title), _plain(table.caption)
     if isinstance(table, FittedTable):
         return PlainTable(title, table.headings, [[str(cell) for cell in row] for row in table.rows], caption)
@@ -202,10 +201,10 @@ def _plain_table(table: Table | FittedTable) -> PlainTable:
 
 
 def _value(cell: str) -> str | int | float:
-    """Return the number that a cell shows, else its text."""
-    for kind in (int, float):
+    """Return a cell's text as a number if it is one, else as text."""
+    for number in (int, float):
         with contextlib.suppress(ValueError):
-            value = kind(cell.replace("−", "-"))
+            value = number(cell.replace("−", "-"))
             return value if math.isfinite(value) else cell
     return cell
 

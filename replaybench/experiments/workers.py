@@ -36,13 +36,13 @@ _PATIENCE: Final = 10.0
 _STOP: Final = "stop"
 _END: Final = "end"
 _UNGUARDED: Final = 77
-"""Exit status of a worker that would have started a sweep while it imported the main script."""
+"""Exit status of a worker whose import of the main script would have started another sweep."""
 _GUARD: Final = 'if __name__ == "__main__":'
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 Watch = Callable[[str, Round], None]
-"""Called with a cell's id after each of its rounds."""
+"""Called in the coordinator with a cell's id after each of its rounds."""
 
 Finish = Callable[[str, Any], None]
 """Called in the coordinator with a task's key and its result."""
@@ -53,8 +53,8 @@ class Job(NamedTuple):
 
     Attributes:
         key: the job's name in reports.
-        function: called with the `arguments` and a `Report`; all of these and the result can be pickled.
-        stops: whether the function ends by itself if the `Report` returns False; other jobs are killed.
+        function: called with the `arguments` and a `Report`; function, arguments and result must support pickling.
+        stops: whether the function returns soon after the `Report` returns False; other jobs are killed.
     """
 
     key: str
@@ -65,24 +65,24 @@ class Job(NamedTuple):
 
 def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
     """Run tasks in `count` processes of one thread each."""
-    with interruptions() as seen, contextlib.closing(_WorkerPool(tasks, watch, finish)) as crew:
+    with interruptions() as seen, contextlib.closing(_WorkerPool(tasks, watch, finish)) as pool:
         fault = None
         try:
-            while crew.unfinished and not seen:
-                crew.hand_out(count)
-                crew.listen()
+            while pool.unfinished and not seen:
+                pool.hand_out(count)
+                pool.listen()
         except Exception as error:
             fault = error
-        if crew.unfinished or fault:
-            if crew.stop() and not fault:
+        if pool.unfinished or fault:
+            if pool.stop() and not fault:
                 print("stopping: running cells write a checkpoint first", file=sys.stderr, flush=True)
-            asked = 0 if fault else 1
-            while crew.busy and len(seen) == asked:
+            expected = 0 if fault else 1  # one more interruption stops at once
+            while pool.busy and len(seen) == expected:
                 try:
-                    crew.listen()
+                    pool.listen()
                 except Exception as error:
                     fault = fault or error
-            if len(seen) > asked:
+            if len(seen) > expected:
                 raise KeyboardInterrupt(STOPPED_AT_ONCE)
             raise fault or Interrupted(seen[0])
     if seen:
@@ -90,7 +90,7 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
 
 
 def leave_if_imported() -> None:
-    """End this process if it is a worker that imports the script of its sweep, and would start another one."""
+    """End this process if it is a worker that is importing the main script, which would start another sweep."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(_UNGUARDED)
 
@@ -111,7 +111,7 @@ class _WorkerPool:
         return [worker for worker in self._workers if worker.task]
 
     def hand_out(self, count: int) -> None:
-        """Give tasks to idle workers, `count` workers in all."""
+        """Give tasks to idle workers, and start workers up to `count`."""
         while self.waiting:
             worker = next((each for each in self._workers if not each.task), None)
             if worker is None:
@@ -153,7 +153,7 @@ class _WorkerPool:
             return
         if not worker.ready and died == f"exit status {_UNGUARDED}":
             raise UserError(
-                "the script calls replaybench.sweep as it is imported, and workers import it; "
+                "the script calls replaybench.sweep when it is imported, and each worker imports it; "
                 f"put the call under {_GUARD!r}"
             )
         self._lost[task.key] += 1
@@ -175,7 +175,7 @@ class _WorkerPool:
         )
 
     def stop(self) -> bool:
-        """Request checkpoints; return whether any will come. Kill workers whose tasks write none."""
+        """Request checkpoints and kill workers whose tasks write none; return whether any worker is left."""
         self.waiting.clear()
         for worker in self.busy:
             if worker.task and worker.task.stops:
@@ -186,7 +186,7 @@ class _WorkerPool:
         return bool(self.busy)
 
     def close(self) -> None:
-        """End all workers; idle ones exit by themselves."""
+        """End all workers: kill busy ones, and ask idle ones to exit."""
         for worker in self._workers:
             if worker.task:
                 worker.kill()
@@ -205,24 +205,24 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.task: Job | None = None
         self.ready = False
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,))
+        self.pipe, worker_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(worker_end,))
         with _signals_blocked():
             self._process.start()
-        theirs.close()
+        worker_end.close()
 
     def send(self, order: Job | str) -> None:
         with contextlib.suppress(OSError):  # `listen` notices that the worker has ended
             self.pipe.send(order)
 
     def kill(self) -> str:
-        """End the process and return how it ended."""
-        self.end(0.5)  # let it end by itself first, for the right exit status
+        """End the process; return the name of the signal that killed it, or its exit status."""
+        self.end(0.5)  # a process that is already ending keeps its exit status
         code = self._process.exitcode or 0
         return signal.Signals(-code).name if code < 0 else f"exit status {code}"
 
     def end(self, patience: float) -> None:
-        """Wait some seconds for the end of the process, then kill it."""
+        """Close the pipe, wait `patience` seconds for the process to end, then kill it."""
         self.pipe.close()
         self._process.join(patience)
         self._process.kill()
@@ -231,8 +231,8 @@ class _Worker:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Let processes that start in this block inherit blocked Ctrl-C and SIGTERM."""
-    resource_tracker.ensure_running()  # if it started within, it would unblock them
+    """Block Ctrl-C and SIGTERM in processes that start in this block; a terminal sends them to all its processes."""
+    resource_tracker.ensure_running()  # if the tracker started in the block, it would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -264,11 +264,11 @@ def _send(pipe: Connection, message: str, content: Any) -> None:
     try:
         pipe.send((message, content))
     except OSError:
-        os._exit(1)  # the coordinator is gone
+        os._exit(1)  # the coordinator has ended
 
 
 def _receive(pipe: Connection, tasks: queue.SimpleQueue[Job | None], stop: threading.Event) -> None:
-    """Receive orders; end this process when the coordinator is gone."""
+    """Receive orders from the coordinator; end this process when the coordinator has ended."""
     while True:
         try:
             order = pipe.recv()
@@ -284,7 +284,7 @@ _CLUSTER_TICK = 0.2
 
 
 def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
-    """Run tasks on the workers of the scheduler at an address; these report no progress."""
+    """Run tasks on the workers of the Dask scheduler at an address; they report no progress."""
     futures: dict[Future[Any], str] = {}
     with _executor(address) as executor:
         try:
@@ -296,7 +296,7 @@ def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Fin
                 faults = []
                 for future in done:
                     try:
-                        # Drop it at once: a cell from a cluster returns its whole buffer.
+                        # Drop the future at once, because its result holds a cell's whole buffer.
                         finish(futures.pop(future), _result(future))
                     except Exception as error:  # results of other tasks are stored first
                         faults.append(error)
@@ -318,7 +318,7 @@ def _result(future: Future[Any]) -> Any:
 
 
 def unwatched(_: Round) -> bool:
-    """Ignore a round, and never ask to stop."""
+    """Ignore a round and let the cell continue."""
     return True
 
 
@@ -351,15 +351,15 @@ def _client(address: str) -> Client:
     except ImportError:
         raise UserError("--cluster needs the extra: pip install 'replaybench[cluster]'") from None
     try:
-        # A client that fails over an address leaves a traceback behind at exit.
+        # The address is checked first, because a client that fails on it prints a traceback at exit.
         scheme, place = parse_address(address)
         get_backend(scheme)
         if scheme in ("tcp", "tls"):
             parse_host_port(place)
         if scheme in ("tls", "wss") and Security().get_connection_args("client").get("ssl_context") is None:
-            raise ValueError("certificates are missing, which Dask's configuration names under distributed.comm.tls")
+            raise ValueError("Dask's configuration names no certificates under distributed.comm.tls")
         client = Client(address, timeout="10s", set_as_default=False)
     except (OSError, ValueError) as error:
         raise UserError(f"no Dask scheduler answers at {address!r}: {error}; give tcp://HOST:PORT") from None
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a loss is reported in one line
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost connection is reported by `_executor`
     return client

@@ -34,7 +34,7 @@ _MOST_ROWS: Final = 1000
 
 
 def cell_table(folder: RunFolder, results: xr.Dataset | None) -> FittedTable:
-    """Return a table of a run's cells; scores over seeds are those of its results, if there are any."""
+    """Return a table of a run's cells; scores over seeds are read from its results, if there are any."""
     cells = cells_of(folder)
     options = f"{folder.path} --strategy … --noise … --seed …"
     title = f"{len(cells)} cell{'s' * (len(cells) != 1)}; export and inspect take one by {options}, "
@@ -57,20 +57,20 @@ def cell_table(folder: RunFolder, results: xr.Dataset | None) -> FittedTable:
 
 
 def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
-    """Return the mean final score over the seeds of each cell and the number of its failed runs, by id."""
+    """Return, by cell id, the mean final score over seeds and the number of failed runs."""
     if "cell" not in data.coords:
         return {}
     blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
-    found = {}
+    finals = {}
     for place in np.ndindex(data["cell"].shape):
         seeds = slice(blocks[place[-1]], blocks[place[-1] + 1])
         scores, runs = (data[name].values[place[:-1]][seeds] for name in ("mu_final", "reward"))
-        there = ~np.isnan(runs).all(axis=-1)
-        if there.any():
+        present = ~np.isnan(runs).all(axis=-1)
+        if present.any():
             sound = scores[np.isfinite(scores)]
-            failed = int((there & ~np.isfinite(runs).all(axis=-1)).sum())
-            found[str(data["cell"].values[place])] = float(sound.mean()) if sound.size else np.nan, failed
-    return found
+            failed = int((present & ~np.isfinite(runs).all(axis=-1)).sum())
+            finals[str(data["cell"].values[place])] = float(sound.mean()) if sound.size else np.nan, failed
+    return finals
 
 
 def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
@@ -97,7 +97,7 @@ def reached(folder: RunFolder, cell: Cell) -> str:
 
 
 def _counted(cell: Cell) -> int:
-    """Return the number of last episodes that make a cell's final reward."""
+    """Return the number of last episodes over which a cell's final reward is the mean."""
     return last_episodes(cell.episodes, cell.update_every > 0)
 
 
@@ -111,12 +111,12 @@ _PLAN_DROPPABLE: Final = ("updates", "cell", "state")
 def show_plan(
     console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None, measure: bool = True
 ) -> None:
-    """Print the grid points of a study, the time, memory and disk of its cells, and what would be replaced.
+    """Print a study's grid points, the time, memory and disk that its cells need, and what a sweep would replace.
 
-    With a cluster, the needs are those of one worker as fast as this machine.
+    With a cluster, the needs are those of a single worker as fast as this machine.
 
     Args:
-        measure: try classes of cells of unknown speed for some seconds each.
+        measure: run classes of cells of unknown speed for some seconds each.
     """
     with names_from(study.folder):
         _show(console, study, folder, workers, cluster, measure)
@@ -131,8 +131,8 @@ def _show(console: Console, study: Study, folder: Path, workers: int, cluster: s
     check_room(todo, folder)
     at_once = min(workers, cores()) if cluster is None else 1
     if measure and (new := untried(todo.open)):
-        kinds = f"{new} kind{'s' * (new != 1)} of cells"
-        print(f"measuring the speed of {kinds}, at most {TRIAL_SECONDS:g} s each; --no-measure skips that", flush=True)
+        types = f"{new} type{'s' * (new != 1)} of cells"
+        print(f"measuring the speed of {types}, at most {TRIAL_SECONDS:g} s each; --no-measure skips that", flush=True)
     needed = estimate(todo.open, todo.cells, study.reference, at_once, measure)
     who = f"{workers} worker(s) of this machine" if cluster is None else f"one worker; those of {cluster} share it"
     if cluster is None and at_once < workers:
@@ -182,13 +182,13 @@ def _cell_table(name: str, todo: Plan, folder: RunFolder) -> FittedTable:
 
 
 def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
-    found: dict[str, set[str]] = {}
+    lines: dict[str, set[str]] = {}
     for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
         words = horizon(cell.gamma, cell.frequency)
-        found.setdefault(f"discount  {cell.plant} at {cell.frequency:g} Hz: {words}", set()).add(cell.learner)
-    everyone = len({cell.learner for cell in cells})
-    for line, learners in found.items():
-        yield line if len(learners) == everyone else f"{line} ({', '.join(sorted(learners))})"
+        lines.setdefault(f"discount  {cell.plant} at {cell.frequency:g} Hz: {words}", set()).add(cell.learner)
+    count = len({cell.learner for cell in cells})
+    for line, learners in lines.items():
+        yield line if len(learners) == count else f"{line} ({', '.join(sorted(learners))})"
 
 
 def _substeps(cells: Sequence[Cell]) -> Iterator[str]:

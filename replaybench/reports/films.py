@@ -1,4 +1,4 @@
-"""The command `show`: a plant in motion, as a film or in a window."""
+"""The command `show`: animate a plant, in a film or in a window."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import called
 
 Predict = Callable[[NDArray[np.float32], Any], tuple[NDArray[np.float32], Any]]
-"""From an observation float32 `[1, S]` and a state to an action float32 `[1, A]` and the next state, None at first."""
+"""Maps an observation float32 `[1, S]` and the policy's state (None at first) to an action `[1, A]` and a new state."""
 
 
 class Scene(NamedTuple):
-    """Conditions of a film, of at most `steps` and at least `least` steps; a new episode begins if one ends before."""
+    """Conditions of a film of at most `steps` steps; another episode begins if one ends before `least` steps."""
 
     plant: Plant
     frequency: float
@@ -41,7 +41,7 @@ class Scene(NamedTuple):
 
 
 class Shot(NamedTuple):
-    """A picture uint8 `[height, width, 3]`, the reward since the one before, and whether it is an episode's last."""
+    """A picture uint8 `[height, width, 3]`, the reward since the previous one, and whether it ends an episode."""
 
     picture: NDArray[np.uint8]
     reward: float
@@ -49,13 +49,13 @@ class Shot(NamedTuple):
 
 
 def random_actions(scene: Scene) -> Predict:
-    """Act at random, from one random stream for all episodes."""
+    """Return a controller that acts at random, with one random stream for all episodes."""
     controller = RandomController(scene.plant, [0], scene.seed)
     return lambda observation, _: (controller.act(observation), None)
 
 
 def shots(scene: Scene, predict: Predict, every: int = 1) -> Iterator[Shot]:
-    """Yield the pictures of episodes: the start, then one after every `every` steps and after the last."""
+    """Yield pictures of episodes: of the start, then after each `every` steps, and of the end."""
     noise: dict[str, Any] = {"sensor_noise": scene.noise, "actuator_noise": scene.noise, "observe": scene.observe}
     settings: dict[str, Any] = {"frequency": scene.frequency, "seed": scene.seed, "role": "evaluation", **noise}
     env = PopulationEnv(scene.plant, 1, render_mode="rgb_array", **settings)
@@ -83,13 +83,13 @@ def _picture(env: PopulationEnv) -> NDArray[np.uint8]:
 
 Pictures = Iterable[NDArray[np.uint8]]
 _MOST_PER_SECOND: Final = {".gif": 25, ".mp4": 50, "": 25}
-"""Pictures per second, by suffix; "" is a window."""
+"""Largest number of pictures per second, by suffix; "" is a window."""
 _LEAST_PER_SECOND: Final = 10
-"""Slower plants are shown in fast motion."""
+"""Plants with a lower control rate are shown in fast motion."""
 _MOST: Final = 500
-"""Default limit of the pictures of a film."""
+"""Default limit of the number of pictures in a film."""
 _LEAST_SECONDS: Final = 3.0
-"""Default least length of a film, which shows several episodes if they are short."""
+"""Default minimum length of a film, which shows several episodes if they are short."""
 _LAST_SECONDS: Final = 0.7
 """Duration of the last picture, before a film repeats."""
 
@@ -104,11 +104,11 @@ def show(
     seed: int = 0,
     seconds: float | None = None,
 ) -> None:
-    """Show an episode of a plant in a window, or write it as a film; None means the value of the policy, or plant.
+    """Show an episode of a plant in a window, or write it as a film; noise and rate default to the policy's or plant's.
 
     Args:
-        policy: policy file, and place of the member in it.
-        learner: the policy's, if it is defined in a Python file.
+        policy: policy file, and index of the member in it.
+        learner: the policy's learner, if it is in a Python file.
     """
     suffix = "" if output is None else output.suffix.lower()
     check_output(output)
@@ -124,8 +124,8 @@ def show(
         label += f", {times:.3g} times as fast"
     rewards, ends = list[float](), list[bool]()
 
-    def counted(found: Iterator[Shot]) -> Iterator[NDArray[np.uint8]]:
-        for shot in found:
+    def counted(taken: Iterator[Shot]) -> Iterator[NDArray[np.uint8]]:
+        for shot in taken:
             rewards.append(shot.reward)
             ends.append(shot.last)
             yield shot.picture
@@ -143,7 +143,7 @@ def show(
 
 
 def check_output(output: Path | None) -> None:
-    """Check that a film can be written or a window opened, before anything is computed."""
+    """Raise `UserError`, before anything is computed, if no film can be written or no window opened."""
     if output is None:
         from matplotlib import pyplot
 
@@ -159,7 +159,7 @@ def _scene(
     name: str, policy: tuple[Path, int | None] | None, learner: str | None, noise: float | None,
     frequency: float | None, seed: int,
 ) -> tuple[Scene, Predict, str]:  # fmt: skip
-    """Return the conditions, the controller, and a label of both."""
+    """Return the conditions, the controller, and a label that names both."""
     if policy is None:
         plant = make_plant(name)
         scene = Scene(plant, frequency or plant.frequency, noise or 0.0, (), seed, 0)
@@ -194,21 +194,21 @@ def write_mp4(path: Path, pictures: Pictures, speed: float) -> None:
     """Write pictures at `speed` [1/s] as H.264."""
     import imageio_ffmpeg
 
-    found = iter(pictures)
-    first = next(found)
-    # The suffix of the temporary file does not name the container.
+    remaining = iter(pictures)
+    first = next(remaining)
+    # The container must be named, because the temporary file has another suffix.
     settings: dict[str, Any] = {"fps": speed, "codec": "libx264", "macro_block_size": 2, "output_params": ["-f", "mp4"]}
     writer = imageio_ffmpeg.write_frames(str(path), first.shape[1::-1], **settings)
     writer.send(None)
     try:
-        for picture in (first, *found):
+        for picture in (first, *remaining):
             writer.send(np.ascontiguousarray(picture))
     finally:
         writer.close()
 
 
 def show_window(pictures: Pictures, speed: float, title: str) -> None:
-    """Show pictures at `speed` [1/s] in a window, until they end or it is closed."""
+    """Show pictures at `speed` [1/s] in a window until they end or the user closes it."""
     from matplotlib import pyplot
 
     figure = pyplot.figure(num=title, figsize=(5, 5))

@@ -20,7 +20,7 @@ from replaybench.runtime.quantities import duration
 from replaybench.runtime.user_file import shortened
 
 _TICK: Final = 2.0
-"""Seconds between two views."""
+"""Seconds between two updates of the view."""
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _CURVE: Final = 32
 _NAMES: Final = ("plant", "learner", "strategy")
@@ -28,7 +28,7 @@ _HEADINGS: Final = (*_NAMES, "noise", "Hz", "seeds", "episode", "learning curve"
 _RIGHT: Final = ("noise", "Hz", "episode", "last", "failed")
 _DROPPABLE: Final = ("learning curve", "seeds", "failed")
 _AROUND: Final = 8
-"""Lines of the terminal that are not rows of cells."""
+"""Number of lines in the terminal that are not rows of cells."""
 
 
 def watch_run(console: Console, path: Path) -> None:
@@ -64,7 +64,7 @@ def _plain(console: Console, history: RunHistory) -> None:
 
 
 def view(history: RunHistory, rows: int) -> RenderableType:
-    """Return the view of a run, with a maximum number of rows of cells."""
+    """Return the view of a run: its header, and a table with at most `rows` cells."""
     return Group(header(history), cell_rows(history, rows))
 
 
@@ -82,12 +82,12 @@ def header(history: RunHistory) -> Text:
 
 
 def cell_rows(history: RunHistory, rows: int) -> FittedTable:
-    """Return a table of cells: first those that run, then the latest that are complete, then those that wait."""
-    known = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
-    caption = f"… and {len(known) - rows} further cells" if len(known) > rows else ""
+    """Return a table of at most `rows` cells: running ones, then waiting ones, then complete ones."""
+    cells = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
+    caption = f"… and {len(cells) - rows} further cells" if len(cells) > rows else ""
     table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, caption=caption)
-    short = {axis: shortened(getattr(each.cell, axis) for each in known) for axis in _NAMES}
-    for each in known[:rows]:
+    short = {axis: shortened(getattr(each.cell, axis) for each in cells) for axis in _NAMES}
+    for each in cells[:rows]:
         cell = each.cell
         names = (short[axis][getattr(cell, axis)] for axis in _NAMES)
         done = "" if not each.done else "complete" if each.complete else f"{each.done}/{cell.episodes}"
@@ -98,7 +98,7 @@ def cell_rows(history: RunHistory, rows: int) -> FittedTable:
 
 
 def _curve(history: RunHistory, known: CellHistory) -> tuple[str, str]:
-    """Return a learning curve in small bars, and its last point: μ_r if it is defined, else the reward."""
+    """Return a learning curve drawn with block characters, and its last point: μ_r if defined, else the reward."""
     cell, points = known.cell, known.points
     if not points:
         return "", ""

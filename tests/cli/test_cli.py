@@ -233,7 +233,7 @@ def stopped(*_: object, **__: object) -> None:
 def test_stopped_while_drawing_it_says_where_the_scores_are(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.setattr("replaybench.reports.figures.all_figures.draw_figures", stopped)
     assert call("sweep", run.parent / "study.toml", "--output", run) == 130
-    assert f"scores are in {run / 'results.nc'}, the same command again draws" in capsys.readouterr().err
+    assert f"scores are in {run / 'results.nc'}, run the same command again to draw" in capsys.readouterr().err
 
 
 def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
@@ -243,7 +243,7 @@ def test_a_stopped_replay_begins_anew_and_replaces_what_it_left(
     with monkeypatch.context() as patch:
         patch.setattr("replaybench.exchange.offline.replay_offline", stopped)
         assert call(*words, "--updates", 10) == 130
-    assert "nothing is written, the same command begins anew" in capsys.readouterr().err
+    assert "nothing was written, the same command starts again" in capsys.readouterr().err
     assert not (tmp_path / "off").exists()
     with monkeypatch.context() as patch:
         patch.setattr("replaybench.reports.figures.all_figures.draw_offline", stopped)
@@ -374,7 +374,7 @@ def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: Capsys
     assert "on the declared 200 × 201 nodes: ‖Δθ‖∞ after each sweep\n" in told, "not broken to the table's width"
     assert "200 × 201 nodes, 15 actions, as declared" in told
     assert "DP, greedy policy" in told
-    assert "no row of linear-quadratic" not in told
+    assert "no row for linear-quadratic" not in told
     assert re.search(r"^after .* s: (fuzzy Q-iteration|episodes of)", told, re.MULTILINE), "not silent for minutes"
     assert (tmp_path / "b" / "solution.png").stat().st_size > 10_000
     assert "did you mean inertia" in refused(capsys, "baseline", "Pendulum", "--parameters", "inertai=1")
@@ -549,7 +549,7 @@ def test_what_shows_results_says_where_there_are_none(run: Path, tmp_path: Path,
     nothing = nothing.drop_vars("episode_steps")
     nothing["reward"][:] = np.nan
     write_results(tmp_path / "results.nc", nothing)
-    assert "holds no finished cell yet; a table needs one at least" in refused(capsys, "table", tmp_path)
+    assert "holds no finished cell yet; a table needs at least one" in refused(capsys, "table", tmp_path)
     told = refused(capsys, "figures", run / "results.nc")
     assert f"is a file; figures are drawn from its run folder: replaybench figures {run}" in told
 
@@ -721,7 +721,7 @@ def test_sweep_needs_no_file(capsys: Capsys) -> None:
     assert "0.02" not in capsys.readouterr().out
     assert "--plant and --strategy" in refused(capsys, "sweep", "--plant", "Magman", *dry)
     assert "did you mean Magman" in refused(capsys, "sweep", "--plant", "Magmn", "--strategy", "FULL[PER]", *dry)
-    assert "which an option gives" in refused(capsys, "sweep", "demo", "--noise", 0, "--set", "noise=0", *dry)
+    assert "--set and an option both give" in refused(capsys, "sweep", "demo", "--noise", 0, "--set", "noise=0", *dry)
 
 
 def test_a_finished_sweep_ends_with_verdict_and_next_command(run: Path, monkeypatch: Patch, capsys: Capsys) -> None:

@@ -251,7 +251,7 @@ def test_what_would_turn_the_proposal_is_what_decides(
 def test_what_does_not_fit_is_neither_next_nor_proposed_by_a_larger_budget() -> None:
     full, fifo = probe("FULL", 0.9, 0), probe("FIFO", 0.8, 0)
     changes = changes_of(QUIET, [full, fifo], [fifo], fifo, None)
-    assert changes[0] == "FULL[Uniform] did best, and does not fit into the memory"
+    assert changes[0] == "FULL[Uniform] has the best score, but does not fit into the memory"
     assert "FULL[PER]" in "".join(changes_of(QUIET, [full, fifo], [full, fifo], fifo, None))
     assert not any("FULL" in each for each in changes[1:])
 
@@ -359,7 +359,7 @@ def test_capacities_hold_a_batch_and_what_is_proposed_fits(tmp_path: Path, monke
         assert capacities <= {None, 200}
         assert advice.chosen is not None
         assert advice.chosen.capacity == (200 if memory else None)
-        assert said(advice.changes, "did best, and does not fit") == bool(memory)
+        assert said(advice.changes, "has the best score, but does not fit") == bool(memory)
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def test_the_steps_of_an_iteration_are_known_by_the_plant(tmp_path: Path) -> Non
     data["plant"] = ["own.py:Mine"]
     advice = advised(tmp_path, data)
     assert advice.capacity is None
-    assert said(advice.cautions, "how many experiences an iteration gave is known by")
+    assert said(advice.cautions, "gives the number of experiences of an iteration")
     assert not said(advice.cautions, "learned nothing")
 
 

@@ -100,7 +100,7 @@ def said_of(path: Path, **asked: Any) -> tuple[Any, str]:
 def test_what_a_file_lacks_is_not_made_up(tmp_path: Path, learned: Arrays) -> None:
     path, level = tmp_path / "b.h5", np.random.Generator(np.random.PCG64(3)).normal(-3, 1, (2, EPISODES, 1))
     cases = (
-        (learned | {"collected": learned["collected"] + 1}, "not all that was collected is stored"),
+        (learned | {"collected": learned["collected"] + 1}, "some collected experiences are not stored"),
         (learned | {"reward": level.repeat(STEPS, axis=1).astype(np.float32)}, "its episodes do not significantly"),
         (without(learned, "episode"), "the file does not say where episodes begin"),
         (learned | {"episode": learned["episode"] // 3}, "14 whole episodes are too few"),
@@ -177,9 +177,9 @@ def test_decay_is_measured_or_that_of_settings(tmp_path: Path, learned: Arrays, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("b.h5", "--seeds", "4"), "--seeds is for runs, and a buffer file"),
-        (("b.h5", "--frequency", "20"), "--frequency is for runs, and a buffer file"),
-        (("run", "--budget-minutes", "4"), "--budget-minutes is for runs, and a run folder"),
+        (("b.h5", "--seeds", "4"), "--seeds is for new runs, but a buffer file"),
+        (("b.h5", "--frequency", "20"), "--frequency is for new runs, but a buffer file"),
+        (("run", "--budget-minutes", "4"), "--budget-minutes is for new runs, but a run folder"),
         (("none.h5",), "no such file: none.h5"),
         (("log.csv",), "is a log; make a buffer of it first: replaybench import log.csv"),
         (("b.h5", "--plant", "Magman"), "was recorded on 'Pendulum', not on Magman; leave --plant out"),

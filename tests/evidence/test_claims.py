@@ -434,7 +434,7 @@ def test_scores_of_other_references_are_not_compared(tmp_path: Path) -> None:
     shifted = other.data.copy(deep=True)
     shifted["reference_dp"][:] = shifted["reference_dp"] * 1.05
     add_scores(shifted)
-    with pytest.raises(UserError, match=r"μ_r on PendulumDCSC is of other references in .*; name only one of"):
+    with pytest.raises(UserError, match=r"μ_r on PendulumDCSC has other references in .*; name only one of"):
         find(BETTER, [one, replace(other, data=shifted)])
     rewards = find(replace(BETTER, measure="reward"), [one, replace(other, data=shifted)])
     assert rewards is not None, "rewards have no references"

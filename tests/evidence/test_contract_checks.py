@@ -155,7 +155,7 @@ def test_a_state_that_gets_further_than_declared_is_named(tmp_path: Path) -> Non
     path = tmp_path / "own.py"
     path.write_text(PLANT_SOURCE.format(step="after = after + 0.5", periodic=False))
     results = dict(checked(PLANT, make_plant(f"{path}:Mine")))
-    told = r"x gets [\d.]+ times its scale away from its center, beyond its observation_limit of 10; declare how far"
+    told = r"x is [\d.]+ times its scale away from its center, beyond its observation_limit of 10; declare how far"
     assert re.match(told, results["observations stay inside their space, rewards finite"])
 
 
@@ -219,11 +219,11 @@ def test_the_command_tells_each_promise_and_its_exit_status(tmp_path: Path, caps
     )
     (tmp_path / "plain.py").write_text("def helper() -> None:\n    pass\n")
     for name, wrong in {
-        f"{tmp_path / 'plain.py'}:Mine": "plain.py defines no class; Mine must be one in it$",
+        f"{tmp_path / 'plain.py'}:Mine": "plain.py defines no class; it must define Mine$",
         f"{tmp_path / 'open.py'}:Mine": "Mine: a needs a default; write one behind it in the class",
         "Pendulm": "unknown plant, strategy or learner 'Pendulm'; did you mean Pendulum",
         f"{tmp_path / 'own.py'}:Min": "did you mean Mine",
-        f"{tmp_path / 'own.py'}:Running": "is no plant, learner, or retention, sampling or weighting",
+        f"{tmp_path / 'own.py'}:Running": "is no plant, no learner, and no retention, sampling or weighting",
         f"{tmp_path / 'own.py'}:zq": "unknown class in .*own.py 'zq'; valid: Mine, Running$",
         f"{tmp_path / 'none.py'}:Mine": "no Python file '.*none.py'",
         f"{tmp_path / 'none.py'}": "names no class in the file; write .*none.py:ClassName$",

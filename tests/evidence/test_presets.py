@@ -132,7 +132,7 @@ def test_the_list_times_nothing_unless_asked(listed: Callable[..., str], monkeyp
     out = listed()
     assert all(name in out for name in SOME)
     assert "--list --time" in out
-    monkeypatch.setattr(calibration, "_tried", lambda cell: 1e-6)
+    monkeypatch.setattr(calibration, "_time_cell", lambda cell: 1e-6)
     timed = listed(timed=True)
     assert "--list --time" not in timed
     assert listed() == timed
@@ -144,6 +144,6 @@ def test_the_list_shows_progress_while_it_times(listed: Callable[..., str], monk
         return 1.0
 
     monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
-    monkeypatch.setattr(calibration, "_tried", tried)
+    monkeypatch.setattr(calibration, "_time_cell", tried)
     out = listed(timed=True)
-    assert re.search(r"^after .*: timing kinds of cells that are new here: \d+ of \d+$", out, re.MULTILINE)
+    assert re.search(r"^after .*: timing types of cells that are new here: \d+ of \d+$", out, re.MULTILINE)

@@ -217,13 +217,13 @@ def test_a_dry_run_compiles_nothing_and_measures(tmp_path: Path, monkeypatch: Pa
     def needs_kernels(cell: Cell) -> float:
         raise NotCompiledError
 
-    monkeypatch.setattr(calibration, "_tried", needs_kernels)
+    monkeypatch.setattr(calibration, "_time_cell", needs_kernels)
     show_plan(Console(width=150), study, tmp_path / "run", 1)
     told = capsys.readouterr().out
-    assert "measuring the speed of 1 kind of cells" in told
+    assert "measuring the speed of 1 type of cells" in told
     assert "compiling" in told
-    assert "a guess for 1 kind" in told
-    monkeypatch.setattr(calibration, "_tried", lambda cell: pytest.fail("it was told not to measure"))
+    assert "a guess for 1 type" in told
+    monkeypatch.setattr(calibration, "_time_cell", lambda cell: pytest.fail("it was told not to measure"))
     show_plan(Console(width=150), study, tmp_path / "run", 1, measure=False)
     assert "measuring" not in capsys.readouterr().out
 

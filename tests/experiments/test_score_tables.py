@@ -330,7 +330,7 @@ def test_conditions_are_compared_if_scores_have_one_scale(
         other[name] = other[name] + (1.0 if reference is RAW or name == "reward" else 0.01)
     data = joined(one.assign_coords({axis: values[:1]}), other.assign_coords({axis: values[1:]}), axis)
     if reference is RAW and axis != "noise":
-        with pytest.raises(UserError, match="what varies there"):
+        with pytest.raises(UserError, match="axes that vary there"):
             comparison_tables(data, axis=axis)
         return
     (table,) = comparison_tables(data) if axis != "plant" else comparison_tables(data, axis=axis)

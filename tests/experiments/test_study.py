@@ -240,7 +240,7 @@ def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
     assert second.label.endswith("seeds 3–3")
     assert len(first.id) == 16
     assert dataclasses.replace(first, settings=dict(reversed(first.settings.items()))).id == first.id
-    with pytest.raises(UserError, match="plant Pendulum is not the one this cell was made for"):
+    with pytest.raises(UserError, match="source of plant Pendulum has changed"):
         dataclasses.replace(first, fingerprint="0").make_plant()
 
 
@@ -377,7 +377,7 @@ def test_an_edited_strategy_or_learner_is_another_cell(what: str, tmp_path: Path
     assert "own.py " in first.sources
     assert ("neighbour.py " in first.sources) == ("neighbour" in source)
     assert edited.id != first.id
-    with pytest.raises(UserError, match=r"own\.py:Mine.* its source has changed"):
+    with pytest.raises(UserError, match=r"source of .*own\.py:Mine.* has changed"):
         CellRun(first)
     CellRun(edited).close()
 

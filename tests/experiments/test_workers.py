@@ -335,7 +335,7 @@ run_locally(1, [Job("x", print, ())], print, print)
         pytest.param(
             SWEEP,
             0,
-            "the script calls replaybench.sweep as it is imported, and workers import it; put the call under",
+            "the script calls replaybench.sweep when it is imported, and each worker imports it; put the call under",
             marks=pytest.mark.slow,
         ),
         (TASK, 3, "a worker process ended 3 times before it began (exit status 1); its output is above; a script"),

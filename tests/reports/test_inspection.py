@@ -438,7 +438,7 @@ def test_the_remedy_is_an_option_of_the_command(
     command: str, learner: str, strategy: str, run: Path, capsys: Capsys
 ) -> None:
     told = f"say which: {learner} DDPG or TD3; {strategy} 'FULL[Uniform]' or 'FIFO[PER]'; --noise 0 or 0.02"
-    given = f"{strategy} chooses among the cells of a run folder"
+    given = f"leave out {strategy}, which chooses among its cells"
     for words, said in (((run,), told), ((run / "study.toml", strategy, "FIFO[PER]"), given)):
         assert call(command, *words) == 2
         assert said in capsys.readouterr().err

@@ -34,11 +34,11 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import imports_only
 
 _FIRST: Final = 6
-"""Strategies that are named where none was tried."""
+"""Number of strategies in the table if none was tried."""
 
 
 def show(advices: proposal.Advice | Sequence[proposal.Advice], form: str, console: Console) -> None:
-    """Print advice, as text or as JSON: an object, of a run folder a list."""
+    """Print advice as text or as JSON: an object, or a list for a run folder."""
     if form == "json":
         record = as_record(advices) if isinstance(advices, proposal.Advice) else [as_record(each) for each in advices]
         print(json.dumps(record, ensure_ascii=False, indent=1))
@@ -51,7 +51,7 @@ def _print_advice(console: Console, advice: proposal.Advice) -> None:
     def line(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=False)
 
-    chosen, found = advice.chosen, advice.capacity
+    chosen, capacity = advice.chosen, advice.capacity
     noise = "noise not known" if advice.noise is None else f"noise {advice.noise:g}"
     where = f"{advice.plant}, {advice.frequency:g} Hz, {noise}, {advice.learner}"
     if chosen is None:
@@ -64,12 +64,13 @@ def _print_advice(console: Console, advice: proposal.Advice) -> None:
         kept = f"{chosen.capacity} experiences"
         if chosen.candidate.retention == "FULL":
             kept = "all experiences"
-            kept += f" ({found.stored} here); {proposal.rounded(found.steps)} by the 90 % rule" if found else ""
+            if capacity is not None:
+                kept += f" ({capacity.stored} here); {proposal.rounded(capacity.steps)} by the 90 % rule"
         line(f"capacity: {kept}")
-    if found is not None:
+    if capacity is not None:
         line(
-            f"the 90 % rule (section 9.1): the learning curve is at nine tenths of {found.start:.4g} … "
-            f"{found.final:.4g} after {found.steps} of {found.stored} experiences; {found.state}"
+            f"the 90 % rule (section 9.1): the learning curve is at nine tenths of {capacity.start:.4g} … "
+            f"{capacity.final:.4g} after {capacity.steps} of {capacity.stored} experiences; {capacity.state}"
         )
     if chosen is not None:
         line("reasons", "bold")
@@ -89,14 +90,14 @@ def _print_advice(console: Console, advice: proposal.Advice) -> None:
     console.print(_table(advice))
     if advice.changes:
         line("what would change it", "bold")
-    for said in advice.changes:
-        line(f"  {said}")
-    for said in advice.cautions:
-        line(f"caution: {said}", "yellow")
+    for change in advice.changes:
+        line(f"  {change}")
+    for caution in advice.cautions:
+        line(f"caution: {caution}", "yellow")
 
 
 def _table(advice: proposal.Advice) -> Table:
-    """Return a table of the strategies that were tried, or else of the first by the votes of rules."""
+    """Return a table of the strategies that were tried; if none was, of those with most votes of rules."""
     if not advice.probes:
         table = Table("strategy", Column("votes", justify="right"), title="by rules alone", box=box.SIMPLE_HEAD)
         for each in advice.ranked[:_FIRST]:
@@ -124,7 +125,7 @@ def _table(advice: proposal.Advice) -> Table:
 
 
 def as_record(advice: proposal.Advice) -> dict[str, Any]:
-    """Return advice as plain values; null for unknown or infinite ones."""
+    """Return advice as values for JSON; unknown and infinite values are None."""
 
     def finite(value: Any) -> Any:
         return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -175,7 +176,7 @@ _ROOM: Final = 10_000
 
 
 def advise(question: Question, folder: Path, workers: int, console: Console) -> proposal.Advice:
-    """Advise by runs in a folder; finished runs are reused."""
+    """Run probes in a folder and advise by their results; finished runs in it are reused."""
     plant = make_plant(question.plant)
     settings = question.study([FULL], question.episodes or LEAST_EPISODES, _ROOM).cells()[0].settings
     batch = int(settings["batch_size"]) * int(settings.get("segment", 1))
@@ -183,10 +184,10 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
         raise UserError(f"--memory {question.memory} is smaller than a batch of {batch}; ask for {batch} or more")
     budget = planned(question, folder, workers)
 
-    def say(text: str) -> None:
+    def announce(text: str) -> None:
         console.print(text, markup=False, highlight=False)
 
-    say(f"1 of 3: {FULL}, {question.seeds} seeds × {budget.episodes} episodes")
+    announce(f"1 of 3: {FULL}, {question.seeds} seeds × {budget.episodes} episodes")
     study = question.study([FULL], budget.episodes, _ROOM)
     settings = study.cells()[0].settings
     first = run(study, folder / "1-full", workers, console)
@@ -203,7 +204,7 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     useful = {True: not question.memory or question.memory >= most, False: room < most}  # FULL, and others
     ranked = [each for each in rules.candidates(traits) if each.strategy() != FULL and useful[each.retention == "FULL"]]
     picked = ranked[: budget.probes]
-    say(f"2 of 3: {', '.join(each.strategy(room) for each in picked)}")
+    announce(f"2 of 3: {', '.join(each.strategy(room) for each in picked)}")
     names = [FULL, *(each.strategy(room) for each in picked)]
 
     def concluded(name: str) -> proposal.Advice:
@@ -214,7 +215,7 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     bounded = [each for each in advice.probes if each.candidate.retention != "FULL"]
     if bounded and len(picked) == budget.probes > 1 and room // 2 >= batch:
         half = bounded[0].candidate.strategy(room // 2)
-        say(f"3 of 3: half the capacity, {half}")
+        announce(f"3 of 3: half the capacity, {half}")
         names.append(half)
         advice = concluded("3-capacity")
     return advice
@@ -223,10 +224,10 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
 def advise_from(
     path: Path, plant: str | None, memory: int, frequency: float | None, noise: float | None
 ) -> list[proposal.Advice]:
-    """Advise by the results of a run folder, for each plant, learner, noise and rate that ran FULL[Uniform].
+    """Advise by the results of a run folder, for each plant, learner, noise and rate with runs of FULL[Uniform].
 
     Args:
-        plant: the only plant to advise on; one in a Python file is loaded only if it is named here.
+        plant: the only plant to advise on; a plant in a Python file is loaded only if it is named here.
     """
     folder = RunFolder(path)
     if not folder.results.is_file():
@@ -236,10 +237,10 @@ def advise_from(
     data = read_results(folder.results)
     table = dict(read_toml(folder.study)) if folder.study.is_file() else {}
     if "episode_steps" not in data:
-        raise UserError(f"{folder.results}, of an older version, does not say how long episodes were; sweep again")
+        raise UserError(f"{folder.results}, of an older version, lacks the lengths of episodes; run the sweep again")
     if plant is not None and plant not in data["plant"].values:
         raise unknown("plant of this run:", plant, map(str, data["plant"].values))
-    found = []
+    advices = []
     if FULL in data["strategy"].values:
         axes = ("plant", "learner", "noise", "frequency")
         there = data["reward"].sel(strategy=FULL).notnull().any(["seed", "episode"]).transpose(*axes)
@@ -251,12 +252,10 @@ def advise_from(
                     plant=name, learner=learner, frequency=rate, noise=level, seeds=0, root_seed=0, memory=memory,
                     minutes=0.0,
                 )  # fmt: skip
-                found.append(_advise_stored(data, table, question, known))
-    if not found:
-        raise UserError(
-            f"{path} holds no finished {FULL} there, from whose curve advice begins; run it, or use --plant"
-        )
-    return found
+                advices.append(_advise_stored(data, table, question, known))
+    if not advices:
+        raise UserError(f"{path} holds no finished runs of {FULL} there, which advice needs; run it, or use --plant")
+    return advices
 
 
 def _advise_stored(data: xr.Dataset, table: dict[str, Any], question: Question, plant: Plant | None) -> proposal.Advice:
@@ -275,16 +274,16 @@ def _advise_stored(data: xr.Dataset, table: dict[str, Any], question: Question, 
 
 def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
     for name in names:
-        found = table.get(name)
-        table = found if isinstance(found, dict) else {}
+        inner = table.get(name)
+        table = inner if isinstance(inner, dict) else {}
     return table
 
 
 def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capacity | None:
     """Apply the 90 % rule to the curve of FULL[Uniform].
 
-    None if the number of `collected` experiences is unknown or nothing was learned: all runs collapsed or, without μ_r,
-    do not significantly improve.
+    Return None if the number of `collected` experiences is unknown, or if nothing was learned: all runs collapsed or,
+    without μ_r, do not significantly improve.
     """
     if collected is None:
         return None
@@ -303,15 +302,15 @@ def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capa
 
 def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, int | None]]:
     """Return the tried strategies that rules cover: retention, sampling, name and capacity."""
-    found = []
+    covered = []
     for name in names:
-        with contextlib.suppress(UserError), imports_only():  # in a user's file, which must not run here, or unknown
+        with contextlib.suppress(UserError), imports_only():  # unknown, or in a user's file, which must not run here
             strategy = parse(name)
             own = strategy.retention.capacity
             for retention, sampling in itertools.product(rules.RETENTIONS, rules.SAMPLINGS):
                 if str(parse(rules.Candidate(retention, sampling, (), ()).strategy(own))) == str(strategy):
-                    found.append((retention, sampling, name, None if retention == "FULL" else own or room))
-    return found
+                    covered.append((retention, sampling, name, None if retention == "FULL" else own or room))
+    return covered
 
 
 def _conclude(
@@ -326,7 +325,7 @@ def _conclude(
     """Compare the tried strategies; propose one that fits into the memory, or none if none beats random control."""
     here = condition(data, question)
     scores, known, unit = proposal.scores_of(here)
-    judged = {(each.retention, each.sampling): each for each in rules.candidates(traits)}
+    by_parts = {(each.retention, each.sampling): each for each in rules.candidates(traits)}
     done, collected = runs_there(here), experiences(here, plant)
     missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
     never = [  # their buffers hold all experiences of each run
@@ -334,13 +333,13 @@ def _conclude(
         for each in tried
         if collected is not None and each[3] is not None and each[3] >= _most(collected.sel(strategy=each[2]))
     ]
-    others = [(judged[each[:2]], *each[2:]) for each in tried if each not in never]
-    probes = proposal.probes_of(scores, missing, others)
+    overwriting = [(by_parts[each[:2]], *each[2:]) for each in tried if each not in never]
+    probes = proposal.probes_of(scores, missing, overwriting)
     sizes = {each.name: each.capacity or _most(collected) for each in probes}
     affordable = [each for each in probes if not question.memory or sizes[each.name] <= question.memory]
     if not affordable:
         raise UserError(
-            f"nothing that was run on {question.plant} fits into --memory {question.memory}, the least keeps "
+            f"no strategy that was run on {question.plant} fits into --memory {question.memory}, the smallest needs "
             f"{min(sizes.values()):.0f}; raise it, or run FIFO({question.memory})[Uniform] there too"
         )
     place: dict[str, Any] = {axis: [getattr(question, axis)] for axis in ("learner", "noise", "frequency")}
@@ -384,16 +383,16 @@ def _most(collected: xr.DataArray | None) -> float:
 
 
 _START = 20
-"""Learning begins in the first of this number of parts of a recording."""
+"""The mean reward of the first of this number of parts of a recording is the start of its learning curve."""
 
 
 def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> proposal.Advice:
     """Advise by a buffer file.
 
     Args:
-        plant: in place of the one that the file names; one in a Python file is loaded only if it is named here.
-        memory: most experiences that may be kept; no limit if 0.
-        noise: standard deviation of sensor and actuator noise, normalised; that of the file if None.
+        plant: replaces the plant that the file names; a plant in a Python file is loaded only if it is named here.
+        memory: largest number of experiences that may be kept; no limit if 0.
+        noise: standard deviation of sensor and actuator noise, normalised; the file's value if None.
     """
     recording = read_recording(path, plant)
     batch = (recording.facts.batch_size or 1) * recording.facts.unit.steps
@@ -408,7 +407,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
     level, decay = recording.noise if noise is None else noise, _decay(recording)
     try:
         traits = rules.traits_of(recording.plant, recording.frequency, level, decay, memory, asked)
-    except UserError:  # a dataset's rate may be none that the plant can have
+    except UserError:  # the plant may not support a dataset's rate
         traits = rules.traits_of(None, recording.frequency, level, decay, memory, asked)
     collected = int(recording.arrays["collected"][recording.members].max())
     room = max(batch, min(size for size in (asked, memory, collected) if size))
@@ -439,7 +438,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
 
 
 def _decay(recording: Recording) -> float | None:
-    """Return first over last amplitude of exploration: by its learner's settings, or of its first and last tenth."""
+    """Return the ratio of first to last amplitude of exploration, by the learner's settings or the stored actions."""
     arrays = recording.arrays
     if recording.facts.cell is not None and "episode" in arrays:
         return rules.decay_of(recording.facts.cell.settings, int(arrays["episode"].max()) + 1)
@@ -457,19 +456,19 @@ def _buffer_cautions(
     recording: Recording, noise: float | None, episodes: int, collected: int, room: int, asked: int | None,
     traits: rules.Traits,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield sentences about what the file, its curve and its plant do not show."""
+    """Yield sentences about what remains unknown from the file, its curve and its plant."""
     if recording.changed:
         yield f"{recording.plant.name} has changed since this buffer was filled"
     if recording.failed:
         yield f"{recording.failed} recording(s) hold NaN or infinity and are left out"
     if noise is None and recording.facts.noise is None:
-        yield "the plant's noise is not known, and taken as 0; state it with --noise"
+        yield "the plant's noise is not known and taken as 0; set it with --noise"
     if asked is None:
         turns = zip(recording.members, recording.orders, strict=True)
         if "episode" not in recording.arrays:
             why = "the file does not say where episodes begin"
         elif any(len(order) < recording.arrays["collected"][m] for m, order in turns):
-            why = "not all that was collected is stored, so that there is no learning curve"
+            why = "some collected experiences are not stored, so there is no learning curve"
         elif episodes < proposal.LEAST_EPISODES:
             why = f"{episodes} whole episodes are too few"
         else:

@@ -1,4 +1,4 @@
-"""The runs for advice: ordinary cells in run folders next to each other, reused at a second start."""
+"""The runs for advice: ordinary cells in neighbouring run folders, reused when the command runs again."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Question:
         plant, learner, frequency, noise, seeds, root_seed: as in a study.
         settings: changed settings of the learner.
         episodes: length of the runs; as many as the budget allows if 0.
-        probes: most strategies to try besides FULL[Uniform]; as many as the budget allows if 0.
-        memory: experiences that may be kept, 0 for no limit.
-        minutes: budget, of wall-clock time.
+        probes: largest number of strategies to try in addition to FULL[Uniform]; as many as the budget allows if 0.
+        memory: largest number of experiences that may be kept, 0 for no limit.
+        minutes: budget of wall-clock time.
     """
 
     plant: str
@@ -66,7 +66,7 @@ class Question:
         )  # fmt: skip
 
     def _settings(self, episodes: int) -> dict[str, Any]:
-        """Return the learner's settings: exploration that decays does so over the first third, unless it was set."""
+        """Return the learner's settings; exploration decays over the first third of the run, unless it was set."""
         trial = Study(
             name="advice", plants=(self.plant,), learners=(self.learner,), strategies=("FULL[Uniform]",),
             seeds=1, episodes=episodes, learner={self.learner: self.settings} if self.settings else {},
@@ -81,14 +81,14 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The length of all runs, and how many strategies are tried besides FULL[Uniform]."""
+    """The length of all runs, and the number of strategies to try in addition to FULL[Uniform]."""
 
     episodes: int
     probes: int
 
 
 def planned(question: Question, folder: Path, workers: int) -> Budget:
-    """Return the use of the budget, as decided when the folder was created."""
+    """Return the budget that `advice.toml` in the folder stores; on the first call, decide and store it."""
     path = folder / "advice.toml"
     asked = {key: value for key, value in dataclasses.asdict(question).items() if value is not None}
     if path.is_file():
@@ -110,9 +110,9 @@ def planned(question: Question, folder: Path, workers: int) -> Budget:
             f"{question.minutes:g} minutes are too few for {question.seeds} seeds of this plant; ask for "
             f"--budget-minutes {max(1, round((least / at_once + references) / 60 + 0.5))}, or fewer --seeds"
         )
-    found = Budget(episodes=episodes, probes=probes)
-    write_text(path, _tables(question=asked, budget=dataclasses.asdict(found)))
-    return found
+    decided = Budget(episodes=episodes, probes=probes)
+    write_text(path, _tables(question=asked, budget=dataclasses.asdict(decided)))
+    return decided
 
 
 def _tables(**tables: Mapping[str, Any]) -> str:
@@ -122,11 +122,11 @@ def _tables(**tables: Mapping[str, Any]) -> str:
 
 
 def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Dataset:
-    """Run a study into a folder, taking finished cells from those next to it; return its results."""
+    """Run a study into a folder, with finished cells copied from neighbouring folders; return its results."""
     take_over(study, folder)
     outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console)
     if outcome.status:
-        raise KeyboardInterrupt(f"stopped; the same command again continues in {folder.parent}")
+        raise KeyboardInterrupt(f"stopped; run the same command again to continue in {folder.parent}")
     return outcome.data
 
 
@@ -136,9 +136,9 @@ def condition(data: xr.Dataset, asked: Question) -> xr.Dataset:
 
 
 def experiences(here: xr.Dataset, plant: Plant | None) -> xr.DataArray | None:
-    """Return how many experiences each episode or iteration of a condition gave, NaN where there was none.
+    """Return the number of experiences of each episode or iteration of a condition, NaN where there was none.
 
-    The steps of an iteration are the plant's, so that they are not known without a plant (None).
+    The plant decides the length of iterations; without a plant, return None for them.
     """
     steps = here["episode_steps"]
     if not in_iterations(here):

@@ -1,4 +1,4 @@
-"""Traits of a plant, and the rules of advice that refer to them."""
+"""Measure traits of a plant, and read the rules of advice that depend on them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _STEPS: Final = 4000
 _RENEWED: Final = 0.2
 _TRIED: Final = 256
 _LARGEST: Final = 1e9
-"""Larger amplitudes are no exploration."""
+"""Amplitudes of exploration above this are ignored."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Traits that rules use; None if it could not be measured.
+    """Traits that rules use; None if a trait could not be measured.
 
     Attributes:
         noise: standard deviation of sensor and actuator noise, normalised.
-        authority: root mean square by which one random action moves the state that it moves most, normalised.
-        decay: first amplitude of exploration over the last; 1 without decay.
-        symmetry: how far mirrored states and actions are from giving mirrored steps and equal rewards; 0 if they do.
-        memory: allowed number of experiences over the capacity by the 90 % rule; infinite without a limit.
+        authority: root mean square change by one random action, of the state that changes most, normalised.
+        decay: ratio of the first amplitude of exploration to the last; 1 without decay.
+        symmetry: largest deviation from mirrored next states and equal rewards for mirrored states and actions.
+        memory: ratio of the allowed number of experiences to the capacity by the 90 % rule; infinite without a limit.
     """
 
     noise: float
@@ -48,7 +48,7 @@ class Traits:
 def traits_of(
     plant: Plant | None, frequency: float, noise: float, decay: float | None, memory: int, asked: int | None
 ) -> Traits:
-    """Return the traits of a plant, for a `memory` (0 for no limit) where the 90 % rule `asked` for a capacity."""
+    """Return the traits of a plant, for a limit `memory` (0 for none) and a capacity `asked` by the 90 % rule."""
     return Traits(
         noise=noise,
         authority=None if plant is None else authority_of(plant, frequency),
@@ -61,7 +61,7 @@ def traits_of(
 def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
     """Return how far one action moves the plant, at states of random episodes.
 
-    Plants with equations: a step with a random action compared with a step of doing nothing. Others: by regression.
+    For plants with equations, compare steps with a random action and with the zero action; for others, use regression.
     """
     states, actions, after = _random_steps(plant, frequency, root_seed)
     if not isinstance(plant, OdePlant):
@@ -84,8 +84,8 @@ def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Float
     for _ in range(min(_STEPS // _MEMBERS, plant.steps_per_episode(frequency))):
         renewed = rng.random(_MEMBERS) < _RENEWED
         action[renewed] = rng.uniform(-1, 1, action[renewed].shape)
-        seen, _, terminated, truncated, _ = env.step(action.astype(np.float32))
-        after = seen.astype(np.float64)
+        observation, _, terminated, truncated, _ = env.step(action.astype(np.float32))
+        after = observation.astype(np.float64)
         steps.append((state[running], action[running].copy(), after[running]))
         running = ~(terminated | truncated)
         if not running.any():
@@ -99,7 +99,7 @@ def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Float
 def authority(states: Floats, actions: Floats, changes: Floats) -> float:
     """Return how far actions `[N, A]` move normalised states `[N, S]`, by regression of their changes `[N, S]`.
 
-    Regressors are states, actions and their products; terms with the action count.
+    Regressors are states, actions and their products. The result uses the terms that contain actions.
     """
     products = (states[:, :, None] * actions[:, None, :]).reshape(len(states), -1)
     free = np.column_stack([np.ones(len(states)), states])
@@ -109,7 +109,7 @@ def authority(states: Floats, actions: Floats, changes: Floats) -> float:
 
 
 def _largest(moved: Floats) -> float:
-    """Return the root mean square of changes `[N, S]`, of the state that changed most."""
+    """Return the largest root mean square of changes `[N, S]` over the states."""
     return float(np.sqrt((moved**2).mean(axis=0)).max())
 
 
@@ -125,18 +125,18 @@ def symmetry_of(plant: Plant, frequency: float) -> float | None:
     actions = rng.uniform(-1, 1, (_TRIED, len(plant.action_names)))
     idle = plant.normalise_action(np.array(plant.zero_action))
     after, reward = env.simulate(states, actions)
-    mirrored, equal = env.simulate(2 * middle - states, np.clip(2 * idle - actions, -1, 1))
+    mirrored, mirrored_reward = env.simulate(2 * middle - states, np.clip(2 * idle - actions, -1, 1))
     env.close()
     gap = short_way(2 * middle - mirrored - after, plant.periodic, plant.state_scale)
     inside = (np.abs(2 * idle - actions) <= 1).all(axis=1)
     if not inside.any():
         return float("inf")
     scale = float(np.ptp(reward)) or 1.0
-    return float(max(np.abs(gap[inside]).max(), np.abs(reward - equal)[inside].max() / scale))
+    return float(max(np.abs(gap[inside]).max(), np.abs(reward - mirrored_reward)[inside].max() / scale))
 
 
 def decay_of(settings: Mapping[str, Any], episodes: int) -> float:
-    """Return first over last amplitude of exploration in a run, from a learner's settings."""
+    """Return the ratio of first to last amplitude of exploration in a run, from a learner's settings."""
     exploration = settings.get("exploration")
     if not isinstance(exploration, Mapping):
         return 1.0
@@ -162,11 +162,11 @@ class Rule:
     Attributes:
         id: its name.
         trait: field of `Traits`.
-        least, most: range of the trait, inclusive, in which it holds.
-        for_, against: retentions and samplings that it favours, and advises against.
+        least, most: inclusive range of the trait in which the rule holds.
+        for_, against: retentions and samplings that the rule favours, and those that it advises against.
         because: the reason.
         section: section of the paper.
-        claims: ids of the paper's claims behind it.
+        claims: ids of the paper's claims that support the rule.
         evidence: names of contrasts in evidence.json.
     """
 
@@ -198,7 +198,7 @@ class Rule:
 
 
 class Candidate(NamedTuple):
-    """A strategy with the rules for it and against it."""
+    """A strategy with the rules that favour it and those that advise against it."""
 
     retention: str
     sampling: str
@@ -207,15 +207,15 @@ class Candidate(NamedTuple):
 
     @property
     def votes(self) -> int:
-        """Number of rules for it less those against."""
+        """Number of rules for the strategy minus the number against it."""
         return len(self.for_) - len(self.against)
 
     def rules(self) -> list[tuple[bool, Rule]]:
-        """Return the rules, and whether each is for it."""
+        """Return each rule, after a flag: True if the rule favours the strategy."""
         return [(favours, rule) for favours in (True, False) for rule in (self.for_ if favours else self.against)]
 
     def strategy(self, capacity: int | None = None) -> str:
-        """Return its notation, with a capacity if one is given."""
+        """Return the strategy's notation, with a capacity if one is given."""
         if capacity is None or self.retention == "FULL":
             return f"{self.retention}[{self.sampling}]"
         inner = f"capacity={capacity}" if self.retention in ("TDE", "Expl") else f"{capacity}"
@@ -223,21 +223,21 @@ class Candidate(NamedTuple):
 
 
 def candidates(traits: Traits) -> list[Candidate]:
-    """Return all strategies that are advised on, those with most votes first, then in the paper's order."""
+    """Return all strategies that rules cover, sorted by votes, and at equal votes in the paper's order."""
     holding = [rule for rule in rules() if rule.holds(traits)]
-    found = []
+    strategies = []
     for retention in RETENTIONS:
         for sampling in SAMPLINGS:
             parts = {retention, sampling}
             pro = tuple(rule for rule in holding if parts & set(rule.for_))
             contra = tuple(rule for rule in holding if parts & set(rule.against))
-            found.append(Candidate(retention, sampling, pro, contra))
-    return sorted(found, key=lambda candidate: -candidate.votes)
+            strategies.append(Candidate(retention, sampling, pro, contra))
+    return sorted(strategies, key=lambda candidate: -candidate.votes)
 
 
 @functools.cache
 def rules() -> Sequence[Rule]:
-    """Return the rules of this package."""
+    """Read the rules from `rules.toml`."""
     path = FOLDER / "rules.toml"
     tables: list[dict[str, Any]] = read_toml(path)["rule"]
     named = [{("for_" if key == "for" else key): value for key, value in table.items()} for table in tables]
@@ -247,5 +247,5 @@ def rules() -> Sequence[Rule]:
 @functools.cache
 def stored_evidence() -> dict[str, dict[str, Any]]:
     """Return contrasts of stored results by name: effect, number of seeds, and file."""
-    found: dict[str, dict[str, Any]] = read_json(FOLDER / "evidence.json")
-    return found
+    contrasts: dict[str, dict[str, Any]] = read_json(FOLDER / "evidence.json")
+    return contrasts

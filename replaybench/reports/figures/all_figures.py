@@ -70,8 +70,8 @@ def draw_figures(
 ) -> list[Path]:
     """Draw all figures of a sweep into its folder of figures, or into `output`, and return their paths.
 
-    Without cells, policies are not drawn. Figures for screens are SVG and PNG files (whose paths are returned); those
-    for print have their captions in `captions.txt`.
+    Without cells, policies are not drawn. Figures for screens are written as SVG and PNG; the paths of the PNG files
+    are returned. Captions of figures for print are written to `captions.txt`.
 
     Args:
         in_steps: whether learning curves are drawn over environment steps.
@@ -82,14 +82,14 @@ def draw_figures(
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
     with style(medium):
         for plant, name in zip(plants, file_names(plants), strict=True):
-            mine = of_plant(data, plant)
-            if not mine["reward"].notnull().any():
+            own = of_plant(data, plant)
+            if not own["reward"].notnull().any():
                 continue
             for group, draw in _DRAWN.items():
                 if only and f"{group}-{name}" not in only:
                     continue
                 curves = group == "learning_curves"
-                figure = learning_curves(mine, in_steps, others) if curves else draw(mine, folder, cells)
+                figure = learning_curves(own, in_steps, others) if curves else draw(own, folder, cells)
                 if figure is not None:
                     drawn.append(save(figure, output, f"{group}-{name}"))
                     captions.append(f"{drawn[-1].name}: {caption_of(figure)}\n")
@@ -100,12 +100,12 @@ def draw_figures(
 
 
 def of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
-    """Return one plant's part, cut to the strategies, learners, noise levels and rates that it was run with."""
-    mine = data.sel(plant=plant)
+    """Return one plant's part, limited to the strategies, learners, noise levels and rates of its runs."""
+    part = data.sel(plant=plant)
     for axis in ("learner", "strategy", "noise", "frequency"):
-        there = runs_there(mine)
-        mine = mine.isel({axis: there.any([other for other in there.dims if other != axis]).values})
-    return mine
+        present = runs_there(part)
+        part = part.isel({axis: present.any([other for other in present.dims if other != axis]).values})
+    return part
 
 
 _DRAWN: Final[dict[str, Callable[[xr.Dataset, RunFolder, Sequence[Cell]], Figure | None]]] = {
@@ -128,7 +128,7 @@ def remove_figures(folder: RunFolder) -> None:
     """Remove the figures of the results in a run folder, and no other file.
 
     Raises:
-        UserError: the results are damaged, so that the names of the figures are not known.
+        UserError: the results are damaged, so the names of the figures are unknown.
     """
     if not folder.results.is_file():
         return
@@ -140,9 +140,10 @@ def remove_figures(folder: RunFolder) -> None:
 
 
 class OfflineSeries(NamedTuple):
-    """Learners `[N, K]` of an offline replay that did not fail, and their mean; in μ_r if it is defined, else raw.
+    """Results of an offline replay, in μ_r if it is defined, else raw.
 
-    Also by label what they are compared with, and the known references by name.
+    `runs` are the learners that did not fail `[N, K]`, `curve` is their mean, `levels` are the scores to compare with,
+    by label, and `references` the known references by name.
     """
 
     series: Series
@@ -153,7 +154,7 @@ class OfflineSeries(NamedTuple):
 
 
 def offline_series(scores: OfflineScores) -> OfflineSeries:
-    """Return the series of an offline replay, from which its figure and its report are drawn."""
+    """Return the series from which the figure and the report of an offline replay are drawn."""
     reference = scores.reference
 
     def scale(reward: Any) -> Floats:
@@ -172,7 +173,7 @@ def offline_series(scores: OfflineScores) -> OfflineSeries:
 
 @style()
 def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
-    """Write the figure of an offline replay; return the path of the PNG."""
+    """Write the figure of an offline replay; return the paths of its PNG file."""
     return [save(offline_figure(scores), folder, "offline")]
 
 
@@ -191,9 +192,9 @@ def offline_figure(scores: OfflineScores) -> Figure:
         draw_curve(axes, replace(series, label=label), curve)
         axes.plot(scores.updates, runs.T, color=series.color, alpha=0.25, linewidth=0.6, zorder=2)
     handles = list(axes.lines[:1])
-    for (name, found), color in zip(levels.items(), PALETTE[1:], strict=False):
-        axes.axhspan(found.low, found.high, color=color, alpha=0.15, linewidth=0)
-        handles.append(axes.axhline(found.mean, color=color, linewidth=1.3, label=name))
+    for (name, level), color in zip(levels.items(), PALETTE[1:], strict=False):
+        axes.axhspan(level.low, level.high, color=color, alpha=0.15, linewidth=0)
+        handles.append(axes.axhline(level.mean, color=color, linewidth=1.3, label=name))
     last = max(1, int(scores.updates[-1]))
     axes.set_xlim(0, last)
     axes.xaxis.set_major_locator(whole_numbers(5, last))
@@ -219,8 +220,8 @@ def show_figures(
         UserError: the run holds no results, or is damaged.
     """
     if run.is_file():
-        there = shlex.quote(str(run.parent))
-        raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {there}")
+        parent = shlex.quote(str(run.parent))
+        raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {parent}")
     folder, medium, others = RunFolder(run), {"screen": SCREEN, "paper": PAPER}[style], read_others(overlay)
     if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
         raise UserError(
@@ -243,13 +244,13 @@ def show_figures(
 
 
 def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:
-    """Assemble the results of a killed sweep; its references are read from the cache or computed."""
+    """Assemble the results of a killed sweep; read its references from the cache, or compute them."""
     if not cells:
         raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
-    console.print("no results.nc, as after a kill: finished cells are drawn", highlight=False)
+    console.print("no results.nc (the sweep was killed?): finished cells are drawn", highlight=False)
     rule = read_study(folder.study).reference
     done = [cell for cell in cells if (folder.cell(cell.id) / "scores.h5").is_file()]
-    finished = reference_cells(done)  # at these points, though another cell may decide the discount there
+    finished = reference_cells(done)  # only its points are used: unfinished cells may decide a point's discount
     known = {
         point: reference(cell.make_plant(), cell.frequency, cell.noise, rule)
         for point, cell in reference_cells(cells).items()
@@ -261,9 +262,9 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
     """Return the cells whose policies are drawn: none if the study is missing, outdated or names Python files."""
     if not folder.study.is_file():
-        console.print("the study file is gone from the run folder: policies are not drawn", highlight=False)
+        console.print("the run folder has no study.toml: policies are not drawn", highlight=False)
         return ()
-    read_toml(folder.study)  # one that is damaged is an error
+    read_toml(folder.study)  # raises an error if the file is damaged
     try:
         with imports_only():
             return read_study(folder.study).cells()
@@ -272,6 +273,6 @@ def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
             "its study names Python files: policies are not drawn; `replaybench sweep` draws them", markup=False
         )
         return ()
-    except UserError as error:  # of an older version, whose settings had other names
-        console.print(f"policies are not drawn, for its study cannot be run here: {error}", markup=False)
+    except UserError as error:  # e.g. the study is from a version whose settings had other names
+        console.print(f"policies are not drawn, because this version cannot run the study: {error}", markup=False)
         return ()

@@ -40,11 +40,11 @@ _CAPTION: Final = (
     "a claim expects no more, or no difference.\nn: paired seeds; interquartile means, 95 % BCa intervals."
 )
 _LETTERS: Final = 72
-"""In a line of a statement."""
+"""Largest number of characters in a line of a statement."""
 
 
 def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figure:
-    """Draw the claims that were run, the papers one below the other."""
+    """Draw the verdicts on the claims that were run, with a panel for each paper."""
     run = [(family.paper, [verdict for verdict in verdicts if verdict.effect.n]) for family, verdicts in families]
     papers = [(paper, verdicts) for paper, verdicts in run if verdicts]
     if not papers:
@@ -109,9 +109,10 @@ def show_claims(
     figure: Path | None,
     claim: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Test the claims of papers by runs, print a table a paper and return the verdicts; write and draw them, if asked.
+    """Test the claims of papers by runs, print a table for each paper, and return the verdicts.
 
-    With the name of a `claim`, only that one is shown; it is judged among all of its paper.
+    Verdicts are also written to `output` and drawn to `figure`, if these are given. With the name of a `claim`, only
+    that claim is shown; its p values are corrected for all claims of its paper.
     """
     if output is not None:
         refuse_existing(output)
@@ -135,7 +136,7 @@ def show_claims(
             continue
         words.update(verdict.word for verdict, _ in pairs)
         drawn.append((family, [verdict for verdict, _ in pairs]))
-        if not runs or any(found for _, found in pairs):
+        if not runs or any(finding for _, finding in pairs):
             console.print(_table(family, pairs, everything=not runs))
         records += [record(family.paper, *pair) for pair in pairs]
     counted = ", ".join(f"{words[word]} {word}" for word in _STYLES if words[word])
@@ -153,13 +154,13 @@ def show_claims(
 
 
 def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:
-    """Return the verdicts on one paper's claims by runs, and the findings behind them."""
+    """Return the verdicts on one paper's claims, and the findings on which they are based."""
     findings = [find(claim, runs) for claim in family.claim]
-    return judge(family.claim, [None if found is None else found.effect for found in findings]), findings
+    return judge(family.claim, [None if finding is None else finding.effect for finding in findings]), findings
 
 
 def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
-    """Return a table of a paper's claims: those that were run with results, or all of them without."""
+    """Return a table of a paper's claims: all of them, or those that were run with their results."""
     shown = [pair for pair in pairs if everything or pair[1] is not None]
     caption = (
         "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "
@@ -179,12 +180,14 @@ def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], ever
     for heading in ("effect [95 %]", "n", "p"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for verdict, found in shown:
+    for verdict, finding in shown:
         low, high = verdict.effect.interval()
         effect = f"{verdict.effect.estimate:+.3f} [{low:+.3f}, {high:+.3f}]" if verdict.effect.n else "–"
         if verdict.claim.printed:
             effect += f"\n[dim]{escape(verdict.claim.printed)}[/]"
-        seeds = str(verdict.effect.n) + (f" ({found.failed} failed)" if found is not None and found.failed else "")
+        seeds = str(verdict.effect.n) + (
+            f" ({finding.failed} failed)" if finding is not None and finding.failed else ""
+        )
         word = f"[{_STYLES[verdict.word]}]{verdict.word}[/]"
         if verdict.word == "undecided":
             word += f"\n{still_needed(verdict)}"
@@ -208,7 +211,7 @@ _DIRECTIONS: Final = {
 
 
 def expected(claim: Claim) -> str:
-    """Return what the paper expects, and the smallest effect of interest."""
+    """Describe the effect that a claim expects, with the smallest effect of interest."""
     kind, _, name = claim.measure.partition(" ")
     measure = _NAMES.get(claim.measure) or (f"{kind} of {name}" if kind == "noise" else name or kind)
     if claim.logarithm:
@@ -218,7 +221,7 @@ def expected(claim: Claim) -> str:
 
 
 def still_needed(verdict: Verdict) -> str:
-    """Return how many more seeds would decide a claim, at the measured effect."""
+    """Return how many more seeds would decide a claim at the measured effect, or why seeds would not help."""
     more = verdict.more_seeds
     if verdict.effect.n < 2:
         return "one seed is not enough" if verdict.effect.n else "no seed is left to compare"
@@ -229,20 +232,20 @@ def still_needed(verdict: Verdict) -> str:
     return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
 
-def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any]:
-    """Return a verdict as plain values; a claim that was not run has no numbers."""
+def record(paper: str, verdict: Verdict, finding: Finding | None) -> dict[str, Any]:
+    """Return a verdict as values for JSON; a claim that was not run has no numbers."""
     kept = ("id", "source", "statement", "preset", "measure", "expects", "relevance", "printed")
     row = {"paper": paper} | {name: getattr(verdict.claim, name) for name in kept} | {"verdict": verdict.word}
-    if found is not None:
+    if finding is not None:
         low, high = verdict.effect.interval()
         row |= {
             "effect": verdict.effect.estimate if verdict.effect.n else None,
             "statistic": verdict.effect.statistic,
             "interval": [low, high] if np.isfinite(low) else None,
             "n": verdict.effect.n,
-            "failed": found.failed,
-            "episodes": found.episodes,
-            "runs": found.runs,
+            "failed": finding.failed,
+            "episodes": finding.episodes,
+            "runs": finding.runs,
             "supports": verdict.supports,
             "refutes": verdict.refutes,
             "more_seeds": verdict.more_seeds,

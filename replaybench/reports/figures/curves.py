@@ -1,7 +1,7 @@
-"""Smoothed learning curves with bands, also from CSV files, and reference lines.
+"""Smoothed learning curves with bands, from results or CSV files, and reference lines.
 
-Such a file is Stable-Baselines3's `monitor.csv`, or a CSV with the columns `step` (environment steps so far) and
-`return` (sum of an episode's rewards).
+A CSV file is Stable-Baselines3's `monitor.csv`, or has the columns `step` (environment steps so far) and `return` (sum
+of an episode's rewards).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CROWDED: Final = 6
-"""With more series than this, bands would hide each other: other series are grey lines, or without bands."""
+"""With more series than this, bands would hide each other; some series are grey lines, or have no bands."""
 EPISODE_LABELS: Final = ("training episode", "training iteration")
 FLOOR: Final = -0.5
-"""μ_r of early episodes may be far below; views of curves begin here unless curves end lower."""
+"""Lowest μ_r in views of curves, unless curves end lower; early episodes may be far below."""
 _RESAMPLES: Final = 1000
 _MOST_POINTS: Final = 600
 _POINTS: Final = 200
@@ -46,8 +46,8 @@ class Curve(NamedTuple):
 def moving_mean(rewards: Floats, window: int) -> Floats:
     """Return the mean of every whole window along the last axis, `[..., E]` → `[..., E - window + 1]`."""
     # A running sum would lose the digits of all rewards that follow a huge one.
-    found: Floats = np.lib.stride_tricks.sliding_window_view(rewards, window, axis=-1).mean(axis=-1)
-    return found
+    means: Floats = np.lib.stride_tricks.sliding_window_view(rewards, window, axis=-1).mean(axis=-1)
+    return means
 
 
 def smoothing_window(episodes: int) -> int:
@@ -56,7 +56,7 @@ def smoothing_window(episodes: int) -> int:
 
 
 def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Curve:
-    """Average runs `[N, E]` over windows and runs, at `most` points; the band is a percentile bootstrap over runs."""
+    """Average runs `[N, E]` over windows and runs, at up to `most` points; the band is a percentile bootstrap."""
     smooth = moving_mean(rewards, window)
     episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
     stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))
@@ -74,13 +74,13 @@ def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Cur
 def series_curves(
     runs: Iterable[tuple[Series, Floats]], window: int, most: int | None = None
 ) -> list[tuple[Series, Curve]]:
-    """Return the curve of each series from its runs `[N, E]` without failed ones; none of a series without runs."""
+    """Return the curve of each series from its runs `[N, E]`, without failed ones; leave out series without runs."""
     sound = ((one, rewards[np.isfinite(rewards).all(axis=1)]) for one, rewards in runs)
     return [(one, learning_curve(rewards, window, most)) for one, rewards in sound if len(rewards)]
 
 
 def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
-    """Return the range of a view of μ_r curves: all values, but those below −0.5 at the beginning are cut off."""
+    """Return the range of a view of μ_r curves, which contains all values except those below −0.5 in early episodes."""
     late = min(mean[-max(2, len(mean) // 5) :].min() for mean in means)
     low = min(late, max(FLOOR, min(mean.min() for mean in means)))
     return float(low), float(max(mean.max() for mean in means))
@@ -92,15 +92,15 @@ class OtherCurve:
 
     Attributes:
         label: text of the legend.
-        runs: of each run the environment steps after its episodes `[K]`, their returns `[K]`, and their lengths `[K]`
-            [steps] if the file has them.
+        runs: for each run, the environment steps so far after each episode `[K]`, the returns `[K]`, and the lengths
+            of episodes `[K]` [steps] if the file has them.
     """
 
     label: str
     runs: tuple[tuple[Floats, Floats, Floats | None], ...]
 
     def scaled(self, data: xr.Dataset, normalised: bool) -> Curve:
-        """Return the mean over runs and its band in the unit of a panel, smoothed as the sweep's own curves.
+        """Return the mean over runs and its band in the unit of a panel, smoothed like the sweep's curves.
 
         Raises:
             UserError: the runs have no steps in common.
@@ -133,7 +133,7 @@ def read_others(entries: Sequence[str]) -> tuple[OtherCurve, ...]:
         if not (equals and label and path):
             raise UserError(f"--overlay takes LABEL=FILE, as in 'SB3 SAC=monitor.csv', not {shown(entry)}")
         runs.setdefault(label, []).append(_read(Path(path)))
-    return tuple(OtherCurve(label, tuple(found)) for label, found in runs.items())
+    return tuple(OtherCurve(label, tuple(own)) for label, own in runs.items())
 
 
 def _read(path: Path) -> tuple[Floats, Floats, Floats | None]:
@@ -180,23 +180,23 @@ REFERENCES: Final = {
     "reference_lqr": "LQR",
     "reference_zero": "doing nothing",
 }
-"""Labels of reference lines; of lines that nearly coincide, the first is drawn."""
+"""Labels of reference lines; if lines nearly coincide, only the first is drawn."""
 ALWAYS: Final = ("reference_random", "reference_dp")
 """References that every view contains."""
 _REACH_UP, _REACH_DOWN = 0.5, 0.15
-"""Views grow by at most these parts of their height to contain another reference."""
+"""Views grow by at most these shares of their height to contain other references."""
 _MARGIN: Final = 0.04
 _TEXT: Final[dict[str, Any]] = {"size": 7, "color": GREY}
 REFERENCE_LINE: Final[dict[str, Any]] = {"color": "0.6", "linewidth": 0.9, "zorder": 1}
 
 
 def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) -> dict[float, str]:
-    """Return the levels of reference lines with their labels, joint ones of those that nearly coincide.
+    """Return the levels of reference lines with their labels; levels that nearly coincide get one line.
 
     Args:
-        levels: of references by name.
+        levels: levels of references by name.
         width: length of the axis.
-        part: of the axis, below which levels nearly coincide.
+        part: share of the axis within which levels coincide.
     """
     merged: dict[float, list[str]] = {}
     for name in (name for name in REFERENCES if name in levels):
@@ -209,11 +209,11 @@ def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]], bare: Co
     """Draw reference lines, labelled at their right ends, into panels that share a range of rewards.
 
     The range grows to contain random control and dynamic programming, and other references if they are near. If a
-    reference is drawn in one panel and lies outside the range in another, its level is written at the edge of the other
-    panel.
+    reference is drawn in one panel and lies outside the range in another, its level is written at the edge of the
+    latter.
 
     Args:
-        panels: axes, in which curves are drawn already, with the levels of their known references by name.
+        panels: axes with curves, and the levels of their known references by name.
         bare: axes that get lines without labels.
     """
     if not panels:
@@ -240,7 +240,7 @@ def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]], bare: Co
 
 
 def _label_levels(axes: Axes, labels: Mapping[float, str], height: float) -> None:
-    """Write labels right of the axes at their levels, moved apart where they would overlap."""
+    """Write labels to the right of the axes at their levels, and move them apart where they would overlap."""
     figure: Any = axes.figure
     gap = height * 0.12 / max(0.5, axes.get_position().height * figure.get_figheight())
     places = np.array(sorted(labels))

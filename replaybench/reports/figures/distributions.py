@@ -35,10 +35,10 @@ _PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "no
 
 
 def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy") -> str:
-    """Return in a figure's title what ends significantly higher or lower than the baseline.
+    """Return a figure's title, which names what ends significantly higher or lower than the baseline.
 
     Args:
-        rows: cells, compared with the one that has the baseline's value on the axis.
+        rows: comparisons of cells with the baseline on the axis.
     """
     counts: dict[str, Counter[int]] = {}
     for row in rows:
@@ -46,7 +46,7 @@ def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy")
             values = {"noise": f"noise {row.noise:g}", "frequency": f"{row.frequency:g} Hz"}
             sign = int(np.sign(row.effect.estimate)) * (row.chance < SIGNIFICANT)
             counts.setdefault(values.get(axis, str(getattr(row, axis))), Counter())[sign] += 1
-    conditions, found = max((each.total() for each in counts.values()), default=0), list[str]()
+    conditions, parts = max((each.total() for each in counts.values()), default=0), list[str]()
     names = shortened(list(counts))
     for sign, word in ((1, "higher"), (-1, "lower")):
         hits = [name for name in counts if counts[name][sign]]
@@ -54,19 +54,19 @@ def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy")
             continue
         who = " and ".join(names[name] for name in hits)
         if len(hits) > 2:
-            who = str(len(hits)) if found else f"{len(hits)} of {len(counts)} {_PLURALS[axis]}"
-        where = "" if conditions == 1 or found else f" in at least one of {conditions} conditions"
+            who = str(len(hits)) if parts else f"{len(hits)} of {len(counts)} {_PLURALS[axis]}"
+        where = "" if conditions == 1 or parts else f" in at least one of {conditions} conditions"
         if len(hits) == 1 < conditions:
             where = f" in {counts[hits[0]][sign]} of {counts[hits[0]].total()} conditions"
         end = f"end{'s' * (len(hits) == 1)} significantly {word} than {baseline}"
-        found.append(f"{who} {word if found else end}{where}")
-    return ", ".join(found) or f"{'no significant difference from' if counts else 'compared with'} {baseline}"
+        parts.append(f"{who} {word if parts else end}{where}")
+    return ", ".join(parts) or f"{'no significant difference from' if counts else 'compared with'} {baseline}"
 
 
 def paired_differences(data: xr.Dataset) -> Figure | None:
-    """Draw by how much each strategy of one plant is ahead of the study's first; return None without comparisons.
+    """Draw the difference of each strategy of one plant from the study's first; return None without comparisons.
 
-    Learners, noise levels or rates are compared if strategies do not vary.
+    If strategies do not vary, learners, noise levels or rates are compared.
     """
     rows, baseline, axis = first_comparison(data) or ([], "", "strategy")
     rows = [row for row in rows if row.effect is not None and row.effect.n > 1]
@@ -128,10 +128,10 @@ def draw_conditions(
     of: str = "",
     labels: Sequence[str] = (),
 ) -> tuple[Figure, Any]:
-    """Draw a panel `height` inches high for each condition; panels in μ_r have the same range along x, the scores.
+    """Draw a panel `height` inches high for each condition; x axes show scores, and those in μ_r share a range.
 
     Args:
-        draw: draws a panel at a noise and control rate, and returns the numbers of runs for its title.
+        draw: draws a panel at a noise and control rate; returns the numbers of runs for its title.
         extra: width [inch] in addition to that of the panels.
         of: beginning of the label of the x axis.
     """
@@ -155,7 +155,7 @@ def draw_conditions(
 
 
 def performance_profiles(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's profiles, a panel for each noise and control rate; return None for single runs."""
+    """Draw one plant's performance profiles, a panel for each noise and rate; return None if cells have single runs."""
     scores, series = final_scores(data), all_series(data)
     run = runs_there(data)
     places = [

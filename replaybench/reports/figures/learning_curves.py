@@ -62,22 +62,22 @@ if TYPE_CHECKING:
 _MOST_GREEDY: Final = 20
 STEPS_LABEL: Final = "environment steps of a run"
 OTHERS: Final = ("#000000", "#7f7f7f", "#8c564b")
-"""Colours of curves from elsewhere."""
+"""Colours of curves of other programs."""
 _ACROSS: Final = 4
-"""Panels side by side with one series each."""
+"""Number of panels in a row if each panel shows one series."""
 _PALE: Final = "0.8"
 _GREEDY: Final[dict[str, Any]] = {"marker": "o", "markersize": 2.8, "markerfacecolor": "white", "markeredgewidth": 0.7}
 
 
 def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[OtherCurve] = ()) -> Figure:
-    """Draw one plant's mean reward over the training episodes: noise down, control rate across.
+    """Draw one plant's mean reward over the training episodes, in panels with a row a noise and a column a rate.
 
-    With more than six series, those of one condition have a panel each; in panels of several conditions, the study's
-    first series and the one that ends highest are coloured. All others are grey.
+    With more than six series and one condition, each series has its own panel. With several conditions, the study's
+    first series and the one that ends highest are coloured in each panel, and the others are grey.
 
     Args:
         in_steps: whether the x axis counts environment steps.
-        others: curves from elsewhere to draw over them, in environment steps; for a single panel.
+        others: curves of other programs to draw into a single panel, over environment steps.
     """
     from matplotlib.lines import Line2D
 
@@ -160,12 +160,12 @@ class _View(NamedTuple):
 
     def levels(self) -> dict[str, float]:
         """Return the known references by name."""
-        found = {name: float(self.scaled(self.data[name])) for name in REFERENCES if name in self.data}
-        return {name: level for name, level in found.items() if np.isfinite(level)}
+        levels = {name: float(self.scaled(self.data[name])) for name in REFERENCES if name in self.data}
+        return {name: level for name, level in levels.items() if np.isfinite(level)}
 
 
 def _pair(data: xr.Dataset, series: Sequence[Series]) -> list[Series]:
-    """Return the first series of a condition, and the one of highest mean final reward."""
+    """Return the first series of a condition, and the series with the highest mean final reward."""
     final = final_rewards(data).mean("seed")
     ends = {one: float(final.sel(one.where)) for one in series if np.isfinite(final.sel(one.where))}
     return list(dict.fromkeys([next(iter(ends)), max(ends, key=ends.__getitem__)])) if ends else []
@@ -178,7 +178,7 @@ def _statistics(data: xr.Dataset, window: int, banded: bool) -> str:
 
 
 def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, in_steps: bool, several: bool) -> None:
-    """Draw the curves of one panel, of `several` series or of one, and count failed runs."""
+    """Draw the curves of one panel and note its failed runs; `several` is whether the panel is for several series."""
     data, every = view.data, [*view.series, *greys]
     counted = np.arange(data.sizes["episode"] + 1.0)
     done = {one: steps_done(data, one.where) if in_steps else counted for one in every}
@@ -192,7 +192,7 @@ def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, i
             axes.plot(curve.episode, curve.mean, color=_PALE, linewidth=0.8, zorder=1.5, label=f"other {one.label}")
             continue
         draw_curve(axes, one, curve)
-        # Circles of several series alternate.
+        # Circles of different series stand at different episodes.
         picked = slice(interval - 1 - view.series.index(one) * interval // len(view.series), None, interval)
         whole = np.isfinite(rewards[one]).all(axis=1)
         greedy = view.scaled(data.sel(one.where)["reward_greedy"])[whole][:, picked].mean(axis=0)
@@ -212,7 +212,7 @@ def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, i
         return
     axes.xaxis.set_major_locator(whole_numbers(5 if several else 3, episodes))
     if failed:
-        note = axes.legend(  # a legend is placed where it covers least
+        note = axes.legend(  # "best" places a legend where it covers least
             handles=[], title="failed runs, not drawn:\n" + "\n".join(failed), title_fontsize=7, loc="best",
             framealpha=0.8, edgecolor="none", borderpad=0.1,
         )  # fmt: skip
@@ -230,7 +230,7 @@ def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) ->
 
 
 def _share_view(panels: Sequence[Axes]) -> None:
-    """Set a common range of all panels in μ_r, which cuts off low values of the first episodes."""
+    """Set a common range of all panels in μ_r, and note values of early episodes that lie below it."""
     drawn = {axes: [np.asarray(line.get_ydata(), np.float64) for line in axes.lines] for axes in panels}
     finite = {axes: [values[np.isfinite(values)] for values in lines] for axes, lines in drawn.items()}
     curves = [values for lines in finite.values() for values in lines if values.size]
@@ -247,7 +247,7 @@ def _share_view(panels: Sequence[Axes]) -> None:
 
 
 def length_curves(data: xr.Dataset) -> Figure | None:
-    """Draw the mean length of one plant's training episodes: noise down, rate across; None if all are equal."""
+    """Draw the mean length of one plant's training episodes, a row a noise, a column a rate; None if all are equal."""
     if not lengths_vary(data):
         return None
     shape = data.sizes["noise"], data.sizes["frequency"]
@@ -292,7 +292,7 @@ _LABELS: Final = {
     "ratio_truncated": "share with ρ > c",
     "entropy": "entropy [nat]",
 }
-"""Axis labels of the package's own metrics; others are shown by their names."""
+"""Axis labels of built-in metrics; other metrics are labelled with their names."""
 _DECADES: Final = 30.0
 """Positive metrics that span more than this factor are drawn on a logarithmic axis."""
 

@@ -27,14 +27,14 @@ _RANGE: Final = 0.4
 """Larger differences have the same colour."""
 _LEAST_CONDITIONS: Final = 4
 _FEW_COLUMNS: Final = 4
-"""At most this many leave room for larger letters."""
+"""With at most so many columns, there is room for larger letters."""
 _LEAST_SQUARES: Final = 3
 _LEAST_STRATEGIES: Final = 3
-"""The figure of paired differences shows fewer, with their intervals."""
+"""Fewer strategies are shown, with intervals, in the figure of paired differences."""
 
 
 def color_map() -> Colormap:
-    """Return the colours of differences, violet for negative ones: so light that black text is readable on each."""
+    """Return colours from violet (negative) to orange (positive), light enough for black text."""
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -42,7 +42,7 @@ def color_map() -> Colormap:
 
 
 def _draw_squares(axes: Axes, sizes: NDArray[np.float64], **place: Any) -> AxesImage:
-    """Draw differences `[rows, columns]` as squares, NaN for none."""
+    """Draw differences `[rows, columns]` as coloured squares; NaN leaves a square empty."""
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     image = axes.imshow(sizes, cmap=color_map(), vmin=-_RANGE, vmax=_RANGE, aspect="auto", **place)
@@ -63,22 +63,23 @@ def _add_color_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes] | ND
 
 
 def advantage_map(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's map: noise over control rate, a row of panels a baseline, a column a capacity and learner.
+    """Draw the lead of the best strategy over each baseline, for one plant.
 
-    None for fewer than four conditions, of those in which μ_r is defined.
+    Each panel shows noise over control rate. Each row of panels is for a baseline, each column for a capacity and
+    learner. Return None if μ_r is defined in fewer than four conditions.
     """
     from matplotlib.patches import Rectangle
 
-    found = {name: advantages(data, name) for name in BASELINES}
-    places = list(dict.fromkeys(place[:2] for each in found.values() for place in each))
-    if sum(map(len, found.values())) < 2 * _LEAST_CONDITIONS:
+    by_baseline = {name: advantages(data, name) for name in BASELINES}
+    places = list(dict.fromkeys(place[:2] for each in by_baseline.values() for place in each))
+    if sum(map(len, by_baseline.values())) < 2 * _LEAST_CONDITIONS:
         return None
     noises, rates = data["noise"].values.tolist(), data["frequency"].values.tolist()
     wide, high = max(1.8, 0.95 * len(rates)), max(1.2, 0.55 * len(noises))
     caption = (
         f"Lead of the best strategy in {MU}, and its name. Framed: significantly more than {MATTERS:g}.\n"
-        f"n = {span(one.seeds for each in found.values() for one in each.values())} seeds; {_scored(data)}; chosen on "
-        "one half of the seeds and measured on the other, both ways; sign-flip test, Holm over all, p < 0.05."
+        f"n = {span(one.seeds for each in by_baseline.values() for one in each.values())} seeds; {_scored(data)}; "
+        "chosen on one half of the seeds and measured on the other, both ways; sign-flip test, Holm over all, p < 0.05."
     )
     size = max(6.2, wide * len(places) + 1.4), high * len(BASELINES) + 1.5
     shape, title = (len(BASELINES), len(places)), "lead of the best strategy over FIFO and FULL"
@@ -88,7 +89,7 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
     for (row, column), axes in np.ndenumerate(panels):
         learner, capacity = places[column]
         sizes = np.full((len(noises), len(rates)), np.nan)
-        for place, one in found[BASELINES[row]].items():
+        for place, one in by_baseline[BASELINES[row]].items():
             if place[:2] != places[column]:
                 continue
             x, y = rates.index(place[3]), noises.index(place[2])
@@ -112,16 +113,16 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
 
 
 def _scored(data: xr.Dataset) -> str:
-    """Return which episodes a final score is the mean of."""
+    """Return the episodes over which a final score is the mean, as text."""
     of = f" of {data.sizes['episode']:,}" if last_of(data) < data.sizes["episode"] else ""
     return f"{the_last(data, 'training')}{of}"
 
 
 def condition_map(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's differences from the study's first strategy: a panel a noise and learner, over control rates.
+    """Draw one plant's differences from the study's first strategy, a panel for each noise and learner.
 
-    Panels are over noise if the rate does not vary. None for fewer than three strategies or pairs of condition and
-    learner, for a single condition, or without μ_r.
+    Panels have a column for each control rate or, if the rate does not vary, for each noise. Return None for fewer than
+    three strategies or three pairs of condition and learner, for a single condition, or without μ_r.
     """
     baseline = baseline_of(data, None)
     rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Score(NamedTuple):
-    """A score of one series: its runs `[noise, frequency, seed]`, and their mean and interval `[noise, frequency]`."""
+    """A score of one series: its runs `[noise, frequency, seed]`, their mean and interval `[noise, frequency]`."""
 
     runs: Floats
     mean: Floats
@@ -52,35 +52,34 @@ class Score(NamedTuple):
 
 
 def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
-    """Return a series' score from one plant's dataset: `mu_final`, `mu_max`, `rise_time` or `raw_final`."""
+    """Return the score `name` of a series of one plant: `mu_final`, `mu_max`, `rise_time` or `raw_final`."""
     here = data.sel(series.where)
     if name != "raw_final":
         parts = [here[name + bound].transpose("noise", "frequency", ...) for bound in ("", "_mean", "_low", "_high")]
         return Score(*(part.values for part in parts))
     runs = final_rewards(here).transpose("noise", "frequency", "seed").values
-    found = [interval(runs[place]) for place in np.ndindex(runs.shape[:-1])]
-    bounds = np.array([(one.mean, one.low, one.high) for one in found]).T.reshape(3, *runs.shape[:-1])
+    intervals = [interval(runs[place]) for place in np.ndindex(runs.shape[:-1])]
+    bounds = np.array([(one.mean, one.low, one.high) for one in intervals]).T.reshape(3, *runs.shape[:-1])
     return Score(runs, *bounds)
 
 
 def has_results(data: xr.Dataset) -> NDArray[np.bool_]:
-    """Return at which conditions of one plant there is any run, bool `[noise, frequency]`."""
-    found: NDArray[np.bool_] = (
-        runs_there(data).any(["learner", "strategy", "seed"]).transpose("noise", "frequency").values
-    )
-    return found
+    """Return the conditions of one plant with any run, bool `[noise, frequency]`."""
+    run = runs_there(data).any(["learner", "strategy", "seed"])
+    mask: NDArray[np.bool_] = run.transpose("noise", "frequency").values
+    return mask
 
 
 def usable_places(data: xr.Dataset) -> NDArray[np.bool_]:
-    """Return at which conditions of one plant μ_r is defined, bool `[noise, frequency]`."""
-    found: NDArray[np.bool_] = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
-    return found
+    """Return the conditions of one plant with a defined μ_r, bool `[noise, frequency]`."""
+    mask: NDArray[np.bool_] = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
+    return mask
 
 
 def score_dots(data: xr.Dataset) -> Figure:
-    """Draw one plant's scores: means with intervals, the runs as dots, a row a series.
+    """Draw one plant's scores: for each series a row with mean, interval, and runs as dots.
 
-    Panels: measures across for one condition; for several, conditions across and measures down.
+    Each measure has a column of panels; with several conditions, a row, and each condition a column.
     """
     series, usable = all_series(data), usable_places(data)
     places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
@@ -163,7 +162,7 @@ def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
 
 
 def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
-    """Draw the references that are in view, and dynamic programming if it is near, labelled above the panel."""
+    """Draw the references in view, labelled above the panel; the view grows if dynamic programming is near."""
     low, high = axes.get_xlim()
     width, best = high - low, levels.get("reference_dp", np.nan)
     if high < best < high + 0.2 * width:
@@ -178,7 +177,7 @@ def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
 
 
 def _counts(cell: xr.Dataset, name: str) -> str:
-    """Write how many runs of a cell collapsed or failed, or never reach the level of the rise time."""
+    """Return marked counts of a cell's runs that collapsed, failed, or never reach the level of the rise time."""
     marks = {"mu_final": {"dead": "†", "failed": "×"}, "rise_time": {"censored": "‡"}, "raw_final": {"failed": "×"}}
     counts = {mark: float(cell[count]) for count, mark in marks.get(name, {}).items()}
     return " ".join(f"{int(count)}{mark}" for mark, count in counts.items() if count > 0)
@@ -199,7 +198,7 @@ def _caption(data: xr.Dataset, rows: Sequence[str]) -> str:
 def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | None:
     """Draw how one plant's final score depends on noise or on the control rate, a panel for each value of the other.
 
-    None if fewer than two values of the axis have results.
+    Return None if fewer than two values of the axis have results.
     """
     present = has_results(data)
     data = data.isel(noise=present.any(axis=1), frequency=present.any(axis=0)).sortby(axis)
@@ -218,7 +217,7 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     values = data[axis].values
     scaled = np.log(values) if rate else values
     labels, last = [], -np.inf
-    for value, place in zip(values, scaled / np.ptp(scaled), strict=True):  # those for which there is room
+    for value, place in zip(values, scaled / np.ptp(scaled), strict=True):  # only values for which there is room
         labels.append(f"{value:g}" if place - last > 0.13 else "")
         last = place if labels[-1] else last
     for column, (axes, value) in enumerate(zip(panels[0], data[other].values, strict=True)):

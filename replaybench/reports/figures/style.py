@@ -1,7 +1,7 @@
 """Style of figures: palette, captions, legends, files.
 
-A strategy keeps its colour and marker in every figure of a dataset, and a learner its dashes. Figures are Matplotlib
-objects outside pyplot: no window and no global state.
+A strategy has the same colour and marker in every figure of a dataset, and a learner the same dashes. Figures are
+created without pyplot: they open no window and change no global state.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = 
         figure.savefig(temporary, format=suffix[1:], dpi=dpi, metadata=metadata)
 
 
-# Okabe and Ito's colours, safe for colour-blind readers; their yellow is too pale for lines and is made darker.
+# Okabe and Ito's colours, which colour-blind readers can distinguish; yellow is darker here, for lines.
 PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#2b2b2b", "#8c7a00")
 MARKERS: Final = ("o", "s", "D", "^", "v", "P", "X", "*")
 DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
@@ -97,12 +97,12 @@ _TITLE_SIZE, _CAPTION_SIZE = 11.5, 8.0
 
 @dataclass(frozen=True)
 class Medium:
-    """What figures are drawn for: formats, resolution, widths and font sizes.
+    """Formats, resolution, widths and font sizes of figures for screens or for print.
 
     Attributes:
-        formats: file formats that each figure is written in; `save` returns the path of the last.
+        formats: file formats of each figure; `save` returns the path of the last one.
         dpi: dots per inch of pixel formats.
-        columns: allowed widths [inch], without title and caption; if empty, any width, and both are drawn.
+        columns: allowed widths [inch], for figures without title and caption; if empty, any width, with both.
         changes: Matplotlib settings that differ from those of the screen.
     """
 
@@ -143,30 +143,30 @@ class Series:
 
     @property
     def face(self) -> str:
-        """Fill colour of its markers: white for dashed lines, whose colour and marker another series may share."""
+        """Fill colour of markers: white for dashed lines, because another series may have their colour and marker."""
         return self.color if self.dashes == "-" else "white"
 
     @property
     def where(self) -> dict[str, str]:
-        """Its coordinates in a dataset."""
+        """The series' coordinates in a dataset."""
         return {"learner": self.learner, "strategy": self.strategy}
 
 
 def all_series(data: xr.Dataset) -> list[Series]:
     """Return the pairs of learner and strategy that have runs, failed ones included, in the order of the study.
 
-    Colours distinguish strategies and dashes learners; the other way round if there are more learners.
+    Colours distinguish strategies and dashes distinguish learners; the reverse if there are more learners.
     """
     present = runs_there(data)
     learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
     names = shortened(learners) | shortened(strategies)
-    found = []
+    series = []
     for (i, learner), (j, strategy) in itertools.product(enumerate(learners), enumerate(strategies)):
         if not present.sel(learner=learner, strategy=strategy).any():
             continue
         color, line = (i, j) if len(learners) > len(strategies) else (j, i)
         line += min(len(learners), len(strategies)) * (color // len(PALETTE))
-        found.append(
+        series.append(
             Series(
                 learner=learner,
                 strategy=strategy,
@@ -176,12 +176,12 @@ def all_series(data: xr.Dataset) -> list[Series]:
                 dashes=DASHES[line % len(DASHES)],
             )
         )
-    return found
+    return series
 
 
 @contextmanager
 def style(medium: Medium = SCREEN) -> Iterator[None]:
-    """Draw and write figures in the style of this project while the context lasts."""
+    """Use the style of this package for figures that are drawn and written in the context."""
     import matplotlib
 
     before = _MEDIUM.set(medium)
@@ -193,10 +193,10 @@ def style(medium: Medium = SCREEN) -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
-    """Return an empty figure with its title and caption above `width` × `height` inches for the panels.
+    """Return a figure with title and caption above an empty area of `width` × `height` inches for the panels.
 
     The caption's second line, after a line break, gives the statistics: number of runs, episodes, intervals. A figure
-    for print has the width of the best-fitting column; its title and caption are returned by `caption_of`.
+    for print has the width of the best-fitting column, and `caption_of` returns its title and caption.
     """
     from matplotlib.figure import Figure
 
@@ -231,10 +231,10 @@ def new_panels(
     labels: Sequence[str] = (),
     **shared: Any,
 ) -> tuple[Figure, Any]:
-    """Return a figure of one plant, whose name begins the title, and its panels, `[rows, columns]`.
+    """Return a figure whose title begins with the plant's name, and its panels, `[rows, columns]`.
 
     Args:
-        size: width and height [inch] of all panels together; room is added for the labels of a legend.
+        size: width and height [inch] of all panels together; a legend of `labels` adds to the width.
     """
     width, height = size
     if labels and not _MEDIUM.get().columns:
@@ -255,7 +255,7 @@ def luminance(color: Sequence[float]) -> float:
 
 
 def broken(text: str, most: int) -> str:
-    """Break a name between its parts into lines of at most `most` characters, if no part is longer."""
+    """Break a name between its parts into lines of at most `most` characters; a longer part has a line of its own."""
     lines = [""]
     for part in re.split(r"(?<=[*+,) ])|(?=\[)", text):
         if lines[-1] and len(lines[-1] + part) > most:
@@ -270,7 +270,7 @@ def caption_of(figure: Figure) -> str:
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> None:
-    """Add a legend right of the panels; `below` them, as always in print."""
+    """Add a legend to the right of the panels, or below them with `below` and in print."""
     if not below and not _MEDIUM.get().columns:
         figure.legend(handles=list(handles), loc="outside right center", handlelength=2.4, labelspacing=0.7)
         return
@@ -282,7 +282,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> N
 
 
 def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 1.8) -> list[Any]:
-    """Return the legend's handles of series that are drawn as lines, with their markers if `marked`."""
+    """Return legend handles of series drawn as lines; `marked` adds their markers."""
     from matplotlib.lines import Line2D
 
     def handle(one: Series) -> Line2D:
@@ -298,12 +298,12 @@ def panel_width(columns: int) -> float:
 
 
 def panels_across(count: int) -> int:
-    """Return how many of `count` panels are placed side by side: three at most, and four in a square."""
+    """Return how many of `count` panels stand in a row: at most three; four panels form a square."""
     return 2 if count == 4 else min(3, count)
 
 
 def write_note(axes: Axes, text: str) -> None:
-    """Write into empty axes why they are empty."""
+    """Write a text into the middle of empty axes."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, style="italic")
 
 
@@ -316,7 +316,7 @@ def whole_numbers(most: int, largest: float) -> Locator:
 
 
 def label_angle(axes: Axes, periodic: bool, ticks: int) -> None:
-    """Put ticks of an angle [rad] in view at parts of π; of another state, at most `ticks` steps between ticks."""
+    """Set ticks of the x axis: at multiples of π/2 for an angle [rad], else in at most `ticks` intervals."""
     if not periodic:
         axes.locator_params(axis="x", nbins=ticks)
         return
@@ -334,8 +334,8 @@ def condition(noise: float, frequency: float) -> str:
 
 def span(counts: Iterable[int]) -> str:
     """Return the range of counts: `6`, or `5 to 6`."""
-    found = sorted(counts)
-    return " to ".join(dict.fromkeys((f"{found[0]}", f"{found[-1]}")))
+    ordered = sorted(counts)
+    return " to ".join(dict.fromkeys((f"{ordered[0]}", f"{ordered[-1]}")))
 
 
 def run_count(data: xr.Dataset) -> str:
@@ -363,7 +363,7 @@ def file_names(plants: Sequence[str]) -> list[str]:
 def save(figure: Figure, folder: Path, name: str) -> Path:
     """Write a figure in each format of the current medium; return the path of the last one (PNG on screens)."""
     medium = _MEDIUM.get()
-    figure.set_dpi(medium.dpi)  # text is as wide as whole pixels, so the layout depends on the resolution
+    figure.set_dpi(medium.dpi)  # the width of text is rounded to pixels, so the layout depends on the resolution
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # all files have the same layout
     for suffix in medium.formats:

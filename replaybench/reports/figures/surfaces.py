@@ -1,7 +1,7 @@
 """Policies and values over the state space, of learners and of dynamic programming.
 
-For plants of two states. Learners are rebuilt from their policy files. Of each strategy the run of median final reward
-is shown, which is neither the luckiest nor a collapsed one.
+Plants must have two states. Learners are rebuilt from their policy files. For each strategy, the run with the median
+final reward is shown, which is neither the luckiest nor, in general, a collapsed one.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ MOST_STRATEGIES: Final = 3
 _PIXELS: Final = 161
 _MOST_ACTIONS: Final = 4
 _TITLE_WIDTH: Final = 34
-"""Characters of a line above a panel."""
+"""Largest number of characters in a line above a panel."""
 
 
 class Surface(NamedTuple):
-    """A controller's value, policy and trajectory over the state space; X and Y pixels along the two states.
+    """A controller's value, policy and trajectory in the state space; X and Y pixels along the two states.
 
     Attributes:
         title: name of the controller.
@@ -66,7 +66,7 @@ class Surface(NamedTuple):
 def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> Figure | None:
     """Draw value and policy of dynamic programming and of up to three strategies, each with its trajectory.
 
-    None without any policy, or if the plant has no two states, no grid, or returns as its rewards.
+    Return None without any policy, or if the plant has other than two states, no grid, or returns as scores.
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()
@@ -77,8 +77,8 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
     data = data.isel(noise=row, frequency=column)
     noise, frequency = data["noise"].item(), data["frequency"].item()
     cells = [cell for cell in cells if cell.noise == noise and cell.frequency == frequency]
-    found = [_learned(data.sel(one.where), one, folder, cells, plant) for one in all_series(data)]
-    learned = [surface for surface in found if surface is not None][:MOST_STRATEGIES]
+    surfaces = [_learned(data.sel(one.where), one, folder, cells, plant) for one in all_series(data)]
+    learned = [surface for surface in surfaces if surface is not None][:MOST_STRATEGIES]
     if not learned:
         return None
     solved = solved_surfaces(plant, frequency, rule_of(data), _PIXELS)
@@ -90,26 +90,26 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
 def _learned(
     data: xr.Dataset, series: Series, folder: RunFolder, cells: Sequence[Cell], plant: OdePlant
 ) -> Surface | None:
-    """Evaluate the median run of one strategy, as a population of one; return None without its policy file."""
+    """Evaluate the median run of one strategy; return None without a policy file or a surface."""
     seed = median_seed(data["reward"].values)
-    found = [
+    fitting = [
         cell
         for cell in cells
         if (cell.learner, cell.strategy) == (series.learner, series.strategy)
         and seed in cell.seeds
         and (folder.cell(cell.id) / "policy.safetensors").is_file()
     ]
-    if seed is None or not found:
+    if seed is None or not fitting:
         return None
-    cell = found[0]
+    cell = fitting[0]
     _, weights = read_policy(folder.cell(cell.id) / "policy.safetensors")
     row = slice(seed - cell.first_member, seed - cell.first_member + 1)
     agent = make_agent(dataclasses.replace(cell, first_member=seed, members=1), plant)
     agent.load_weights({name: array[row] for name, array in weights.items()})
     if agent.greedy() is not agent or tuple(cell.observe or plant.state_names) != plant.state_names:
-        return None  # its action does not depend on the whole present state alone
+        return None  # the action depends on more, or on less, than the present state
     if not hasattr(agent, "value"):
-        return None  # a user's learner need not return values
+        return None  # learners in users' files may lack the method `value`
     states = pixel_states(plant, _PIXELS).reshape(1, -1, 2).astype(np.float32)
     paths = follow(plant, cell.frequency, 1, agent.act)
     value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[0]
@@ -181,14 +181,14 @@ def _draw_path(
 
 
 def value_range(learned: NDArray[np.floating[Any]], solved: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Return the colour range of values: that of all values, limited to slightly more than dynamic programming's."""
+    """Return the colour range of values, limited to a slightly larger range than that of dynamic programming."""
     low, high = float(solved.min()), float(solved.max())
     least, most = np.nanpercentile(learned, (1, 99))
     return max(float(least), low - 0.5 * (high - low)), min(float(most), high + 0.25 * (high - low))
 
 
 def cut_path(path: NDArray[np.floating[Any]], turns: Sequence[float]) -> NDArray[np.floating[Any]]:
-    """Insert NaN into a trajectory `[T, 2]` at jumps of more than half a turn; a turn is inf for other states."""
+    """Insert NaN into a trajectory `[T, 2]` at jumps of more than half a turn; `turns` are inf if not periodic."""
     for axis, turn in enumerate(turns):
         jumps = np.abs(np.diff(path[:, axis])) > turn / 2
         path = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
@@ -196,7 +196,7 @@ def cut_path(path: NDArray[np.floating[Any]], turns: Sequence[float]) -> NDArray
 
 
 def draw_ends(axes: Axes, start: Sequence[float] | Floats, reference: Sequence[float] | Floats) -> None:
-    """Mark the start with a circle and the reference with a cross, in the plane of the first two states given."""
+    """Mark the start with a circle and the reference with a cross, by the first two values of each."""
     ends: dict[str, Any] = {"markeredgecolor": "black", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
     axes.plot(start[0], start[1], marker="o", markersize=5.0, **ends)
     axes.plot(reference[0], reference[1], marker="X", markersize=6.5, **ends)
@@ -212,8 +212,8 @@ _PANEL = (4.3, 3.5)  # width and height [inch]
 def solution_figure(solution: Solution) -> Figure:
     """Draw the value surface and one policy map per action over the first two states, in physical units.
 
-    Further states are at the nodes nearest to the reference. The line is the noise-free greedy episode from the initial
-    state (dot); the cross is the reference.
+    All other states have the values of the nodes nearest to the reference. The line is the noise-free greedy episode
+    from the initial state (dot); the cross is the reference.
 
     Raises:
         UserError: the plant has fewer than two states.
@@ -238,7 +238,7 @@ def solution_figure(solution: Solution) -> Figure:
     extent = np.ravel([low - half, [axis[-1] for axis in nodes[:2]] + half], "F").tolist()
 
     def within(states: Any) -> NDArray[np.float64]:
-        """Return the first two of physical states `[T, S]`, angles within the turn that the grid covers."""
+        """Return the first two of physical states `[T, S]`, with angles in the turn that the grid covers."""
         first: NDArray[np.float64] = np.atleast_2d(states)[:, :2]
         outside = np.array(plant.periodic[:2]) & ((first < low - 1e-9) | (first > high + 1e-9))
         return np.where(outside, first - 2 * np.pi * np.floor((first - low) / (2 * np.pi)), first)
@@ -262,7 +262,7 @@ def solution_figure(solution: Solution) -> Figure:
         lowest.set_xlabel(f"{plant.state_names[0]} [{plant.state_units[0]}]")
         lowest.tick_params(labelbottom=True)
     effort = f"{solution.sweeps} {solution.variant} sweeps"
-    if solution.variant == "modified":  # far fewer than by sweeps alone, since policies are evaluated in between
+    if solution.variant == "modified":  # the number of sweeps is not comparable
         effort = f"modified policy iteration, the last {solution.sweeps} improvements on these nodes"
     figure.suptitle(
         f"{plant.name} at {solution.frequency:g} Hz: fuzzy Q-iteration, γ = {solution.discount:.4g}, "

@@ -1,6 +1,6 @@
 """Composition of a stored buffer: ages, TD errors, exploration, and visited states.
 
-The file is read once, in pieces, and only counts are kept: memory does not grow with the file and nothing is sampled.
+The file is read once, in pieces, without sampling. Only counts are stored, so memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from replaybench.runtime.arrays import Integers
 from replaybench.runtime.errors import UserError
 
 PIECE: Final = 1 << 19
-"""Numbers of the widest column that are read at once; one row at least."""
+"""Largest amount of numbers of the widest column that is read at once; at least one row is read."""
 
 _FIELDS: Final = ("observation", "reward", "exploration")
 
@@ -31,7 +31,7 @@ class Piece:
     """Successive slots of one member.
 
     Attributes:
-        own: steps of the slots that belong to their unit, bool `[n, steps]`.
+        own: mask of the steps that each slot's unit has, bool `[n, steps]`; the rest is padding.
     """
 
     file: BufferFile
@@ -40,15 +40,15 @@ class Piece:
     own: NDArray[np.bool_]
 
     def of_slots(self, name: str) -> NDArray[Any]:
-        """Return an annotation `[n]`."""
+        """Read an array with a value for each slot, `[n]`."""
         return self.file.record.read(name, self.m, self.rows)
 
     def of_steps(self, name: str) -> NDArray[Any]:
-        """Return a column `[own steps, width]`."""
+        """Read a column with values for each step, `[own steps, width]`, without padding."""
         return self.of_slots(name).reshape(*self.own.shape, -1)[self.own]
 
     def ages(self) -> Integers:
-        """Return the number of experiences that the member has collected since each own step."""
+        """Return, for each own step, the number of experiences that the member has collected since."""
         collected = self.file.collected[self.m]
         serial = self.of_slots("serial").astype(np.int64)[:, None] + np.arange(self.own.shape[1])
         ages: Integers = (collected - serial)[self.own]
@@ -76,7 +76,7 @@ def _lengths(file: BufferFile, m: int, rows: slice) -> NDArray[Any]:
 
 
 def choose(file: BufferFile, member: int | None) -> list[int]:
-    """Return the indices of the chosen members; all for None."""
+    """Return the indices of the chosen members; all members for None."""
     count = len(file.count)
     if member is not None and not 0 <= member < count:
         raise UserError(f"--member must be 0 … {count - 1}, not {member}: {file.path} holds {count} members")
@@ -87,11 +87,11 @@ _KEPT: Final = np.uint32(~0xFFF & 0xFFFFFFFF)
 
 
 class FloatHistogram:
-    """Counts of numbers.
+    """Counts of numbers in narrow bins of equal relative width.
 
     Attributes:
-        numbers: the number next to zero of each class that occurs, float32 ascending; counts: of each, int64.
-        infinite, undefined: number of infinite values and of NaN, which have no class.
+        numbers: edge next to 0 of each bin that occurs, float32, ascending; counts: of each bin, int64.
+        infinite, undefined: numbers of infinite values and of NaN, which belong to no bin.
     """
 
     def __init__(self) -> None:
@@ -116,8 +116,8 @@ class FloatHistogram:
             return np.full(len(shares), np.nan)
         upto = np.cumsum(self.counts)
         rank = np.maximum(np.ceil(np.array(shares) * upto[-1]), 1)
-        found: NDArray[np.float64] = self.numbers[np.searchsorted(upto, rank)].astype(np.float64)
-        return found
+        quantiles: NDArray[np.float64] = self.numbers[np.searchsorted(upto, rank)].astype(np.float64)
+        return quantiles
 
 
 FINE: Final = 3
@@ -127,7 +127,7 @@ MOST_PLANES: Final = 6
 
 @dataclass(frozen=True)
 class Axis:
-    """One state: its range [low, high] in `unit`, and centre and scale of its normalisation."""
+    """One state: its range [low, high] in `unit`, and the centre and scale of its normalisation."""
 
     name: str
     unit: str
@@ -144,9 +144,9 @@ class Axis:
 
 
 def plant_axes(plant: Plant) -> list[Axis] | None:
-    """Return the states of a plant, over its grid or else [−1, 1] normalised; None if that range is impossible."""
+    """Return the states of a plant with the range of its grid, or else normalised [−1, 1]; None if it is invalid."""
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
-    with np.errstate(all="ignore"):  # parameters may be those of a file
+    with np.errstate(all="ignore"):  # parameters from a file may be invalid
         limits = state_range(plant)
     if not (np.isfinite([*limits, center, scale]).all() and (limits[0] < limits[1]).all()):
         return None
@@ -155,7 +155,7 @@ def plant_axes(plant: Plant) -> list[Axis] | None:
 
 
 def nameless_axes(states: int) -> list[Axis]:
-    """Return the axes of the normalised states of an unknown plant."""
+    """Return axes for the normalised states of an unknown plant."""
     return [Axis(f"state {number}", "normalised") for number in range(states)]
 
 
@@ -163,9 +163,9 @@ class Visits:
     """Counts of states.
 
     Attributes:
-        axes: S of them.
-        planes: pairs of axes: all if there are at most six, else the first neighbours.
-        along: int64 `[S, BINS]`; plane: int64 `[P, BINS, BINS]`; outside: int64 `[S]`, states beyond an axis's range.
+        axes: the S states.
+        planes: P pairs of axes: all pairs if there are at most six, else the first pairs of neighbours.
+        along: counts int64 `[S, BINS]`; plane: int64 `[P, BINS, BINS]`; outside: int64 `[S]`, beyond an axis's range.
         least, most: float64 `[S]`, range of the finite states, physical; least > most without any.
         total: number of states.
     """
@@ -197,14 +197,14 @@ class Visits:
 
     def dimensions(self) -> list[Dimension]:
         """Return range and coverage of each state, in physical units."""
-        found = []
+        dimensions = []
         for s, axis in enumerate(self.axes):
             edges = np.linspace(axis.low, axis.high, STATE_BINS + 1)
             counts = self.along[s].reshape(STATE_BINS, FINE).sum(axis=1)
             extent = float(self.least[s]), float(self.most[s])
             visited = float((counts > 0).mean())
-            found.append(Dimension(axis.name, axis.unit, *extent, visited, unvisited(counts, edges)))
-        return found
+            dimensions.append(Dimension(axis.name, axis.unit, *extent, visited, unvisited(counts, edges)))
+        return dimensions
 
     def plane_coverage(self) -> float | None:
         """Return the share of visited bins of the plane; None unless there are two states."""
@@ -220,10 +220,10 @@ _OF_SLOTS: Final = ("td_error", "priority", "replays")
 
 
 class Ages:
-    """Counts of stored and of collected experiences by age: the number that their member has collected since.
+    """Counts of stored and of collected experiences by age: the number of experiences that a member collected since.
 
     Attributes:
-        width: ages in a bin; bin k begins at k · width.
+        width: width of a bin; bin k begins at age k · width.
         stored, collected: int64 `[bins]`.
     """
 
@@ -242,14 +242,14 @@ class Composition:
     """Counts over the chosen members, pooled.
 
     Attributes:
-        members: their places in the file.
-        unit_steps: most steps of a slot; 1 if experiences are stored one by one.
+        members: indices of the members in the file.
+        unit_steps: largest number of steps in a slot; 1 if experiences are stored one by one.
         collected, offers, slots: int64 `[m]`: experiences collected, units offered to retention, slots filled.
         ages: histogram of ages.
         stored: experiences in all slots; young: those that a FIFO buffer of the same size would hold too.
-        synthetic: slots whose experience `Synth` changed; None if the file does not hold this.
-        quantities: age, exploration and reward of each experience, and the annotations of each slot, if stored.
-        visits: observed states; None if not stored.
+        synthetic: number of slots whose experience `Synth` changed; None if the file does not store it.
+        quantities: histograms of age, exploration and reward of experiences, and of annotations of slots, if stored.
+        visits: counts of observed states; None if observations are not stored.
     """
 
     members: list[int]
@@ -266,28 +266,28 @@ class Composition:
 
 
 def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None = None) -> Composition:
-    """Count the contents of a buffer, of one or all members; `axes` are its states, None if they are not known."""
+    """Count the contents of the buffers of one or all members; `axes` are their states, None if unknown."""
     members, shapes = choose(file, member), file.shapes
     collected = file.collected[members]
-    found = Composition(members, file.steps, collected, file.offers[members], file.count[members], Ages(collected))
+    contents = Composition(members, file.steps, collected, file.offers[members], file.count[members], Ages(collected))
     names = [name for name in (*_OF_SLOTS, *_OF_STEPS) if name in shapes]
-    found.quantities = {name: FloatHistogram() for name in ("age", *names)}
+    contents.quantities = {name: FloatHistogram() for name in ("age", *names)}
     if "synthetic" in shapes:
-        found.synthetic = 0
+        contents.synthetic = 0
     if "observation" in shapes:
-        found.visits = Visits(axes or nameless_axes(shapes["observation"][-1]))
+        contents.visits = Visits(axes or nameless_axes(shapes["observation"][-1]))
     for m in members:
         size = stored_steps(file, m)
         for piece in pieces(file, m):
             ages = piece.ages()
-            found.ages.stored += np.bincount(ages // found.ages.width, minlength=len(found.ages.stored))
-            found.stored += ages.size
-            found.young += int((ages < size).sum())
-            found.quantities["age"].add(ages)
+            contents.ages.stored += np.bincount(ages // contents.ages.width, minlength=len(contents.ages.stored))
+            contents.stored += ages.size
+            contents.young += int((ages < size).sum())
+            contents.quantities["age"].add(ages)
             for name in names:
-                found.quantities[name].add(piece.of_steps(name) if name in _OF_STEPS else piece.of_slots(name))
-            if found.synthetic is not None:
-                found.synthetic += int((piece.of_slots("synthetic") != 0).sum())
-            if found.visits is not None:
-                found.visits.add(piece.of_steps("observation"))
-    return found
+                contents.quantities[name].add(piece.of_steps(name) if name in _OF_STEPS else piece.of_slots(name))
+            if contents.synthetic is not None:
+                contents.synthetic += int((piece.of_slots("synthetic") != 0).sum())
+            if contents.visits is not None:
+                contents.visits.add(piece.of_steps("observation"))
+    return contents

@@ -32,7 +32,7 @@ _SHADES: Final = "░▒▓█"
 
 
 def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None) -> Iterator[Table | Text]:
-    """Yield the coverage of each state as a table, and for two states a picture of their plane."""
+    """Yield a table of the coverage of each state, notes, and for two states a picture of their plane."""
     numbers = ("from", "to", "visited", "outside")
     title = "states in which stored experiences begin, as observed"
     table = plain_table(("", "unit", *numbers, "never visited"), numbers, title)
@@ -55,7 +55,7 @@ def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None
 
 
 def _picture(counts: Integers, across: composition.Axis, up: composition.Axis) -> Text:
-    """Return the density over the plane in shades of a logarithmic scale."""
+    """Return a picture of the density over the plane in characters of four shades, on a logarithmic scale."""
     rows = counts.reshape(composition.BINS, composition.BINS // composition.FINE, composition.FINE).sum(axis=2).T[::-1]
     most = max(1, int(rows.max()))
     limits = [int(np.ceil(most ** (level / len(_SHADES)))) for level in range(len(_SHADES))]
@@ -80,12 +80,12 @@ def percent(share: float) -> str:
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BAR: Final = 36
 _ROWS: Final = 5
-"""Bins of age in a line."""
+"""Number of bins of age in a line of the table."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Label of a quantity, its unit, and the meaning of an infinite value."""
+    """Label and unit of a quantity, whether it is a whole number, and the meaning of an infinite value."""
 
     label: str
     unit: str
@@ -103,76 +103,78 @@ QUANTITIES: Final = {
 }
 
 
-def whose(found: composition.Composition, facts: BufferFacts) -> str:
-    """Return a title: strategy and members."""
+def whose(contents: composition.Composition, facts: BufferFacts) -> str:
+    """Return a title that names strategy and members."""
     title = f"composition of {facts.strategy or 'a recording'}"
-    if len(found.members) > 1:
-        return f"{title}, {len(found.members)} members pooled"
-    (member,) = found.members
+    if len(contents.members) > 1:
+        return f"{title}, {len(contents.members)} members pooled"
+    (member,) = contents.members
     number = facts.members[member] if facts.members else member
     return f"{title}, member {member}{'' if number == member else f' (seed {number})'}"
 
 
-def _counts(found: composition.Composition) -> Table:
+def _counts(contents: composition.Composition) -> Table:
     def each(counts: Integers) -> str:
         ends = dict.fromkeys((f"{counts.min():,}", f"{counts.max():,}"))
         return f" ({' to '.join(ends)} each)" if len(counts) > 1 else ""
 
     table = Table(show_header=False, box=None)
-    steps, share = found.unit_steps, found.stored / max(1, int(found.collected.sum()))
+    steps, share = contents.unit_steps, contents.stored / max(1, int(contents.collected.sum()))
     offered = f" units of up to {steps} steps" if steps > 1 else ""
-    units = f" in {found.slots.sum():,} units" if steps > 1 else ""
-    table.add_row("collected", f"{found.collected.sum():,}{each(found.collected)}")
-    table.add_row("offered", f"{found.offers.sum():,}{offered}{each(found.offers)}")
-    table.add_row("stored", f"{found.stored:,}{units}{each(found.slots)}: {percent(share)} of those collected")
-    if found.synthetic is not None:
-        table.add_row("synthetic", f"{found.synthetic:,}: {percent(found.synthetic / max(1, found.slots.sum()))}")
+    units = f" in {contents.slots.sum():,} units" if steps > 1 else ""
+    table.add_row("collected", f"{contents.collected.sum():,}{each(contents.collected)}")
+    table.add_row("offered", f"{contents.offers.sum():,}{offered}{each(contents.offers)}")
+    table.add_row("stored", f"{contents.stored:,}{units}{each(contents.slots)}: {percent(share)} of those collected")
+    if contents.synthetic is not None:
+        table.add_row(
+            "synthetic", f"{contents.synthetic:,}: {percent(contents.synthetic / max(1, contents.slots.sum()))}"
+        )
     return table
 
 
-def _ages(found: composition.Composition) -> Iterator[Table | Text]:
+def _ages(contents: composition.Composition) -> Iterator[Table | Text]:
     title, headings = "age: experiences that the member has collected since", ("age", "share of stored", "", "retained")
     table = plain_table(headings, ("age", "", "retained"), title)
     table.columns[1].min_width = _BAR
-    lines = -(-len(found.ages.stored) // _ROWS)
+    lines = -(-len(contents.ages.stored) // _ROWS)
     stored, collected = (
         np.pad(bins, (0, lines * _ROWS - len(bins))).reshape(lines, _ROWS).sum(axis=1)
-        for bins in (found.ages.stored, found.ages.collected)
+        for bins in (contents.ages.stored, contents.ages.collected)
     )
-    wide = found.ages.width * _ROWS
+    wide = contents.ages.width * _ROWS
     for row, (here, there) in enumerate(zip(stored, collected, strict=True)):
         ends = f"{row * wide:,} – {(row + 1) * wide - 1:,}"
         retained = percent(here / there) if there else ""
-        table.add_row(ends, bar(here / stored.max(), _BAR), percent(here / found.stored), retained)
+        table.add_row(ends, bar(here / stored.max(), _BAR), percent(here / contents.stored), retained)
     yield table
     note = " retained: share of the experiences of that age that are still stored\n"
-    if found.stored < found.collected.sum():
-        note += f" a FIFO buffer of the same size would hold {percent(found.young / found.stored)} of them too\n"
+    if contents.stored < contents.collected.sum():
+        note += f" a FIFO buffer of the same size would hold {percent(contents.young / contents.stored)} of them too\n"
     yield Text(note, style="dim")
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar of `share` of `width` characters, in eighths; at least one eighth for a positive share."""
+    """Return a bar that fills a `share` of `width` characters, in steps of an eighth, but never empty if share > 0."""
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _quantiles(found: composition.Composition) -> Iterator[Table | Text]:
+def _quantiles(contents: composition.Composition) -> Iterator[Table | Text]:
     shares = [f"{share:.0%}" for share in SHARES]
     table = plain_table(("", "unit", *shares, "not counted"), shares, "quantiles")
-    for name, counted in found.quantities.items():
+    for name, counted in contents.quantities.items():
         quantity = QUANTITIES[name]
         values = counted.quantiles(SHARES)
         cells = [format(v, ",.0f" if quantity.whole else ".3g") if np.isfinite(v) else "–" for v in values]
-        table.add_row(quantity.label, quantity.unit, *cells, _apart(quantity, counted))
+        table.add_row(quantity.label, quantity.unit, *cells, _infinite_or_nan(quantity, counted))
     yield table
     yield Text(" over all stored experiences, with a relative error of 1/2000\n", style="dim")
 
 
-def _apart(quantity: Quantity, counted: composition.FloatHistogram) -> str:
-    """Return how many values are infinite or NaN."""
-    apart = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
-    return ", ".join(f"{count:,} {what}" for count, what in apart if count)
+def _infinite_or_nan(quantity: Quantity, counted: composition.FloatHistogram) -> str:
+    """Return the numbers of values that are infinite or NaN, as text."""
+    counts = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count)
 
 
 _BINS: Final = 40
@@ -180,42 +182,42 @@ _LOGARITHMIC: Final = ("td_error", "priority")
 _HEIGHT: Final = 2.35
 
 
-def _draw(found: composition.Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
-    """Draw the histograms, and a single map right of them or several maps in rows below them."""
-    planes = found.visits.planes if found.visits is not None else []
-    single, histograms = len(planes) == 1, len(found.quantities)
+def _draw(contents: composition.Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
+    """Draw the histograms, with a single map to their right or several maps in rows below them."""
+    planes = contents.visits.planes if contents.visits is not None else []
+    single, histograms = len(planes) == 1, len(contents.quantities)
     across = (1 if histograms <= 3 else 2) if single else 3
     above = -(-histograms // across)
     rows = max(2, above) if single else above - (-len(planes) // across)
-    title = f"{style.plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")  # not a formula
-    figure = style.new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(found, plant is not None))
+    title = f"{style.plant_name(str(facts.plant))}: {whose(contents, facts)}".replace("$", r"\$")  # $ begins a formula
+    figure = style.new_figure(2.9 * across + 5.4 * single, _HEIGHT * rows, title, _caption(contents, plant is not None))
     cells = figure.add_gridspec(rows, across + single, width_ratios=[1.0] * across + [2.0] * single)
-    for place, (name, counted) in enumerate(found.quantities.items()):
+    for place, (name, counted) in enumerate(contents.quantities.items()):
         axes = figure.add_subplot(cells[divmod(place, across)])
         if name == "age":
-            edges = np.arange(len(found.ages.stored) + 1) * found.ages.width
-            even = 100 * found.ages.collected / max(1, found.ages.collected.sum())
-            axes.stairs(100 * found.ages.stored / max(1, found.stored), edges, fill=True, color=style.PALETTE[0])
+            edges = np.arange(len(contents.ages.stored) + 1) * contents.ages.width
+            even = 100 * contents.ages.collected / max(1, contents.ages.collected.sum())
+            axes.stairs(100 * contents.ages.stored / max(1, contents.stored), edges, fill=True, color=style.PALETTE[0])
             axes.stairs(even, edges, color=style.GREY, linewidth=1.0, baseline=None)
             axes.set(xlabel="age [experiences]", ylabel="share [%]", xlim=(0, edges[-1]))
             axes.locator_params(axis="x", nbins=4)
         else:
             _draw_histogram(axes, name, counted)
     for plane in range(len(planes)):
-        assert found.visits is not None
+        assert contents.visits is not None
         cell = cells[:, -1] if single else cells[above + plane // across, plane % across]
-        _draw_plane(figure, figure.add_subplot(cell), found.visits, plane, plant)
+        _draw_plane(figure, figure.add_subplot(cell), contents.visits, plane, plant)
     return figure
 
 
-def _caption(found: composition.Composition, known: bool) -> str:
-    share = found.stored / max(1, int(found.collected.sum()))
-    each = f"units of up to {found.unit_steps} steps, " if found.unit_steps > 1 else ""
+def _caption(contents: composition.Composition, known: bool) -> str:
+    share = contents.stored / max(1, int(contents.collected.sum()))
+    each = f"units of up to {contents.unit_steps} steps, " if contents.unit_steps > 1 else ""
     text = (
-        f"{found.stored:,} experiences stored ({each}{100 * share:.3g} % of those collected). Age: experiences that "
+        f"{contents.stored:,} experiences stored ({each}{100 * share:.3g} % of those collected). Age: experiences that "
         "the member has collected since. Grey: the same number, retained uniformly over the run."
     )
-    if found.visits is not None:
+    if contents.visits is not None:
         text += " Map: states in which they begin, as observed; white was never visited."
         text += " Circle: start; cross: reference." if known else ""
     return text
@@ -236,12 +238,12 @@ def _draw_histogram(axes: Axes, name: str, counted: composition.FloatHistogram) 
     edges = histogram_edges(float(numbers[0]), float(numbers[-1]), quantity.whole, logarithmic)
     heights, _ = np.histogram(numbers, edges, weights=counts)
     axes.stairs(100 * heights / counts.sum(), edges, fill=True, color=style.PALETTE[0])
-    if words := _apart(quantity, counted):
+    if words := _infinite_or_nan(quantity, counted):
         axes.set_title(f"not shown: {words}", color=style.GREY, size=8)
 
 
 def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> NDArray[np.float64]:
-    """Return the edges of at most 40 equal bins that hold [low, high]; for whole numbers, edges lie between them."""
+    """Return the edges of up to 40 bins that cover [low, high]; edges lie between whole numbers if `whole`."""
     if whole:
         width = max(1, int(np.ceil((high - low + 1) / _BINS)))
         return np.arange(low, high + 1 + width, width) - 0.5
@@ -275,30 +277,30 @@ def show_composition(
     """Print the composition of a buffer file, and draw it if `figure` names a file."""
     with open_buffer(path) as file:
         plant, axes = _known_plant(file, plant_name)
-        found, facts = composition.measure(file, member, axes), file.facts
-    parts: list[RenderableType] = [Text(whose(found, facts), style="bold"), _counts(found)]
-    if found.stored:
-        parts += [*_ages(found), *_quantiles(found)]
-        parts += coverage(found.visits, facts, plant) if found.visits is not None else []
+        contents, facts = composition.measure(file, member, axes), file.facts
+    parts: list[RenderableType] = [Text(whose(contents, facts), style="bold"), _counts(contents)]
+    if contents.stored:
+        parts += [*_ages(contents), *_quantiles(contents)]
+        parts += coverage(contents.visits, facts, plant) if contents.visits is not None else []
     for part in parts:
         console.print(part, highlight=False)
     if figure is not None:
         with style.style():
-            style.write_figure(_draw(found, facts, plant), figure)
+            style.write_figure(_draw(contents, facts, plant), figure)
         print(f"figure   {figure}")
 
 
 def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
-    """Check a buffer file, member and plant before anything is printed."""
+    """Raise an error, before anything is printed, if file, member and plant do not fit together."""
     with open_buffer(path) as file:
         _known_plant(file, plant_name)
         composition.choose(file, member)
 
 
 def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[composition.Axis] | None]:
-    """Return the plant of a buffer and its states, or None and None.
+    """Return the plant of a buffer and its states; None and None if the plant is unknown.
 
-    A plant in a Python file is used only if the user names it: opening a file never executes code that it names.
+    A plant in a Python file is used only if the user names it, because a buffer file must not run code.
     """
     facts, states = file.facts, file.facts.fields.get("observation", 0)
     try:

@@ -1,4 +1,4 @@
-"""The command `inspect`: contents of files, and what a study can name."""
+"""The command `inspect`: contents of files, and the plants, strategies and learners that a study can name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PART: Final = 1 << 24
 
 
 def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
-    """Yield an array in pieces of at most 16 MB, or of one row."""
+    """Yield an array in pieces of at most 16 MiB, or in single rows if these are larger."""
     shape, size = record.header.shapes[name], np.dtype(record.header.dtypes[name]).itemsize
     if math.prod(shape) * size <= _PART or len(shape) < 2:
         yield record.read(name)
@@ -65,17 +65,18 @@ def show_file(
     console: Console, path: Path, verify: bool, member: int | None = None, plant: str | None = None,
     figure: Path | None = None,
 ) -> None:  # fmt: skip
-    """Print the content of a file or run folder and the composition of a buffer; every checksum is verified.
+    """Print the content of a file or run folder, after verifying checksums, and the composition of a buffer.
 
     Args:
-        member: place of the member whose composition to show; None for all, pooled.
+        verify: also check the serial numbers of buffers, and each file of a run folder.
+        member: index of the member whose composition to show; None pools all members.
         plant: the buffer's plant, instead of the one that the file names.
         figure: file to draw the composition into.
     """
     buffer = path.is_file() and is_record(path) and read_header(path).kind == "buffer"
     for option, value in (("--member", member), ("--plant", plant), ("--figure", figure)):
         if value is not None and path.exists() and not buffer:
-            raise UserError(f"{option} is about the composition of a buffer; {path} is none")
+            raise UserError(f"{option} is for the composition of a buffer, but {path} is no buffer file")
     if figure is not None:
         from replaybench.reports.figures.style import check_figure
 
@@ -135,7 +136,7 @@ def _show(console: Console, path: Path, content: str, facts: dict[str, Any], row
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten nested facts to one line each; long lists are cut."""
+    """Flatten nested facts to one line each; long lines are cut."""
     lines: dict[str, str] = {}
     for key, value in facts.items():
         if isinstance(value, dict):
@@ -164,7 +165,7 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
     folder = RunFolder(path)
     if not folder.study.is_file():
         raise no_run_folder(path)
-    read_toml(folder.study)  # raises the error of a damaged file
+    read_toml(folder.study)  # raises an error if the file is damaged
     complete = sorted(folder.path.glob("cells/*/scores.h5"))
     started = sorted(folder.path.glob("cells/*/checkpoint.h5"))
     state = f"{path}: run folder, {len(complete)} cells complete, {len(started)} under way"
@@ -173,13 +174,13 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
     results = _show_results(console, folder.results) if folder.results.is_file() else None
     console.print(cell_table(folder, results))
     if verify:
-        for suffix in (".h5", ".safetensors"):  # the folders of cells may hold exported files too
+        for suffix in (".h5", ".safetensors"):  # other files in these folders are not checked
             for file in sorted(folder.path.glob(f"cells/*/[!.]*{suffix}")):
                 _show_one(Console(quiet=True), file, verify=True)
 
 
 def show_names(console: Console, what: str) -> None:
-    """Print plants with their parameters, strategies and learners."""
+    """Print tables of the plants, strategies and learners that studies can name."""
     for group, table in (("plants", _plants), ("strategies", _strategies), ("learners", _learners)):
         if what in ("all", group):
             console.print(table())

@@ -23,17 +23,17 @@ from replaybench.runtime.quantities import decimals
 _HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "seeds", "p", "episodes (paper's)")
 
 
-def claims_section(material: ReportData) -> Section:
-    """Judge all published claims that the package contains; without tables if none compares cells of this study."""
+def claims_section(report: ReportData) -> Section:
+    """Judge the published claims that compare cells of this study; return a section without tables if none does."""
     nothing, families = Section("claims", "Published claims", []), [read_claims(name) for name in claim_files()]
-    if material.folder is None or not material.folder.study.is_file():
+    if report.folder is None or not report.folder.study.is_file():
         return nothing
     try:
-        runs = [read_evidence(material.folder.path)]
+        runs = [read_evidence(report.folder.path)]
     except UserError as error:
         return replace(nothing, notes=[f"Claims could not be judged: {error}"])
-    found = [(family, *pair) for family in families for pair in zip(*judged(family, runs), strict=True)]
-    run = [(family, verdict, finding) for family, verdict, finding in found if finding is not None]
+    every = [(family, *pair) for family in families for pair in zip(*judged(family, runs), strict=True)]
+    run = [(family, verdict, finding) for family, verdict, finding in every if finding is not None]
     if not run:
         return nothing
     words = Counter(verdict.word for _, verdict, _ in run)
@@ -45,11 +45,11 @@ def claims_section(material: ReportData) -> Section:
         "all of a paper's claims, run or not (Holm 1979). The last column gives the length of these runs, and that of "
         "the paper's."
     )
-    rows = [_row(material, family, verdict, finding) for family, verdict, finding in run]
+    rows = [_row(report, family, verdict, finding) for family, verdict, finding in run]
     return replace(nothing, lead=[lead], tables=[Table("Claims and verdicts", _HEADS, rows, 4, open=True)])
 
 
-def _row(material: ReportData, family: Claims, verdict: Verdict, found: Finding) -> Row:
+def _row(report: ReportData, family: Claims, verdict: Verdict, finding: Finding) -> Row:
     claim = verdict.claim
     low, high = verdict.effect.interval()
     effect = number(verdict.effect.estimate, 3)
@@ -58,31 +58,31 @@ def _row(material: ReportData, family: Claims, verdict: Verdict, found: Finding)
     word: str = verdict.word
     if verdict.word == "undecided":
         word += f"; {still_needed(verdict)}"
-    seeds = f"{verdict.effect.n}" + (f" ({found.failed} failed)" if found.failed else "")
-    episodes = f"{found.episodes:,} ({claim.cells()[0][0].episodes:,})"
+    seeds = f"{verdict.effect.n}" + (f" ({finding.failed} failed)" if finding.failed else "")
+    episodes = f"{finding.episodes:,} ({claim.cells()[0][0].episodes:,})"
     where = f"{family.paper}, {claim.source}"
     cells = [claim.statement, where, expected(claim), word, effect, seeds, p_text(p), episodes]
-    places = {}  # on the axes on which all of its cells agree
+    places = {}  # on the axes on which all cells of the claim agree
     for axis in ("plant", "noise", "frequency", "learner", "strategy"):
         values = {place.get(axis) for place in claim.places()}
-        known = material.data[axis].values.tolist()
+        known = report.data[axis].values.tolist()
         if len(values) == 1 and (value := values.pop()) in known:
             places[axis] = known.index(value)
     return Row(cells, places, f"claim {verdict.word}")
 
 
-def provenance_section(material: ReportData) -> Section:
-    """List the origin of a run from its files."""
-    origin, data = material.origin, material.data
+def provenance_section(report: ReportData) -> Section:
+    """List the origin of a run, as its files describe it."""
+    origin, data = report.origin, report.data
     facts = [("results made by", f"replaybench {data.attrs.get('version', '?')}")]
     facts.append(("numerics", f"version {data.attrs.get('numerics_version', '?')}"))
     for name, what in (("commit", "code"), ("processor", "processor"), ("target", "kernels compiled for")):
         if name in data.coords:
             values = [text for text in dict.fromkeys(map(str, data[name].values.ravel())) if text]
             facts.append((what, "; ".join(values[:6]) + (f"; {len(values) - 6} more" if len(values) > 6 else "")))
-    facts += _discounts(material)
+    facts += _discounts(report)
     if "max_substep" in data and np.isfinite(data["max_substep"]).any():
-        steps = zip(map(plant_name, material.plants), data["max_substep"].values, strict=True)
+        steps = zip(map(plant_name, report.plants), data["max_substep"].values, strict=True)
         facts.append(("Runge-Kutta steps", ", ".join(f"{n}: at most {s:.4g} s" for n, s in steps if np.isfinite(s))))
     written = origin.get("written")
     if isinstance(written, Mapping):
@@ -94,41 +94,41 @@ def provenance_section(material: ReportData) -> Section:
         complete = "yes" if origin["complete"] is True else "no: it was interrupted, or is still running"
         facts.append(("study complete", complete))
     rows = [Row(fact, {}) for fact in facts if fact[1]]
-    tables = [Table("Origin", ("what", "value in the files"), rows, 2, open=True), _references(material)]
-    return Section("provenance", "Provenance", [], tables=tables, study=material.study)
+    tables = [Table("Origin", ("what", "value in the files"), rows, 2, open=True), _references(report)]
+    return Section("provenance", "Provenance", [], tables=tables, study=report.study)
 
 
-def _discounts(material: ReportData) -> list[tuple[str, str]]:
+def _discounts(report: ReportData) -> list[tuple[str, str]]:
     """Return the horizon of each learner's discount, on each plant and at each rate."""
-    if "discount" not in material.data:
+    if "discount" not in report.data:
         return []
-    found: dict[str, list[str]] = {}
-    data = material.data["discount"].transpose("plant", "learner", "frequency")
+    by_text: dict[str, list[str]] = {}
+    data = report.data["discount"].transpose("plant", "learner", "frequency")
     for plant, learner, rate in np.argwhere(np.isfinite(data.values)):
         frequency = float(data["frequency"].values[rate])
         words = horizon(float(data.values[plant, learner, rate]), frequency)
         who = str(data["learner"].values[learner])
-        found.setdefault(f"{words} at {frequency:g} Hz", []).append(f"{plant_name(material.plants[plant])} {who}")
-    return [("discount", f"{words}: {', '.join(whose)}") for words, whose in found.items()]
+        by_text.setdefault(f"{words} at {frequency:g} Hz", []).append(f"{plant_name(report.plants[plant])} {who}")
+    return [("discount", f"{words}: {', '.join(whose)}") for words, whose in by_text.items()]
 
 
 def _text(value: Any) -> str:
-    """Write a value of a file from elsewhere, cut to a sane length."""
+    """Return a value of an untrusted file as text of at most 400 characters."""
     return "" if value is None else (" ".join(map(str, value)) if isinstance(value, list) else str(value))[:400]
 
 
-def _references(material: ReportData) -> Table:
-    data, rows = material.data, []
+def _references(report: ReportData) -> Table:
+    data, rows = report.data, []
     ends = [f"reference_{name}" for name in ("random", "dp")]
     digits = decimals((value for name in ends for value in data[name].values.ravel()), least=3)
-    for point in material.points:
+    for point in report.points:
         here = data.isel(point._asdict())
         grid = str(here["reference_grid"].item()) if "reference_grid" in data else ""
         change = float(here["reference_change"]) if "reference_change" in data else np.nan
         cells = [
-            plant_name(material.plants[point.plant]),
+            plant_name(report.plants[point.plant]),
             grid or "–",
-            *material.numbers(point),
+            *report.numbers(point),
             *(number(float(here[name]), digits) for name in ends),
             f"{100 * change:.2f} %" if np.isfinite(change) else "–",
         ]

@@ -1,6 +1,6 @@
 """Policies and values during training, next to dynamic programming.
 
-As in Figure 4 of de Bruin et al. (2018): value, policy and the trajectory of plants with two states.
+Each picture shows value, policy and a trajectory of a plant with two states, as Figure 4 of de Bruin et al. (2018).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from replaybench.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class ActionAxis:
-    """An action and its range, physical."""
+    """An action and its physical range."""
 
     name: str
     unit: str
@@ -39,7 +39,7 @@ class ActionAxis:
 
 @dataclass(frozen=True)
 class StateAxis(ActionAxis):
-    """A state and its range, with its initial and reference value, physical."""
+    """A state and its physical range, initial value and reference value."""
 
     periodic: bool
     initial: float
@@ -48,7 +48,7 @@ class StateAxis(ActionAxis):
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """Facts of a file of snapshots about the policy in it."""
+    """The facts of a snapshot file that describe its policy."""
 
     seed: int
     states: tuple[StateAxis, ...]
@@ -62,7 +62,7 @@ class _Cell:
 
 @dataclass(frozen=True)
 class PolicySnapshots:
-    """One run's policy at K times; `greedy` is the mean reward per step of the episodes of `path`, all greedy."""
+    """One run's policy at K times; `greedy` is the mean reward per step of the greedy episodes along `path`."""
 
     facts: SnapshotFacts
     value: NDArray[np.float32]  # [K, X, Y]
@@ -73,14 +73,15 @@ class PolicySnapshots:
 
 @dataclass(frozen=True)
 class Kept:
-    """The snapshots of one cell, at K times, of the plant of a fingerprint.
+    """The snapshots of one cell, at K times.
 
     Attributes:
+        fingerprint: fingerprint of the cell's plant.
         rounds: number of finished rounds at each time `[K]`.
-        origin: stored experiences by the tenth of the run that they come from, all members pooled, `[K, 10]`.
-        collected: experiences collected in each tenth, pooled, `[10]`.
+        origin: number of stored experiences from each tenth of the run, all members pooled, `[K, 10]`.
+        collected: number of experiences collected in each tenth, pooled, `[10]`.
         exploration: mean exploration of the stored experiences `[K]`.
-        policy: None if the run kept none.
+        policy: None if the run stored none.
     """
 
     point: Point
@@ -93,25 +94,25 @@ class Kept:
     policy: PolicySnapshots | None
 
 
-def read_snapshots(material: ReportData) -> Iterator[Kept]:
+def read_snapshots(report: ReportData) -> Iterator[Kept]:
     """Yield the snapshots of the first block of seeds of each series at each condition, in the order of the study."""
-    if material.folder is None or "cell" not in material.data.coords:
+    if report.folder is None or "cell" not in report.data.coords:
         return
-    cells = material.data["cell"].isel(block=0)
-    for point, series in itertools.product(material.points, material.series):
-        name = str(cells.isel(material.places(series, point)).item())
-        path = material.folder.cell(name) / "snapshots.h5"
+    cells = report.data["cell"].isel(block=0)
+    for point, series in itertools.product(report.points, report.series):
+        name = str(cells.isel(report.places(series, point)).item())
+        path = report.folder.cell(name) / "snapshots.h5"
         if name.isalnum() and path.is_file():
             yield _read(path, point, series)
 
 
-def of_first_block(material: ReportData) -> str:
-    """Return a text for captions if seeds ran in several blocks, of which only the first is shown."""
-    return ", in the first block of seeds" if material.data.sizes.get("block", 1) > 1 else ""
+def of_first_block(report: ReportData) -> str:
+    """Return a text for captions, which is empty unless only the first of several blocks of seeds is shown."""
+    return ", in the first block of seeds" if report.data.sizes.get("block", 1) > 1 else ""
 
 
 def share_out(kept: Sequence[Kept], most: int) -> list[Kept]:
-    """Return at most `most` cells, equally many of each plant and at least one, in the order of the study."""
+    """Return about `most` cells: the first of each plant, equally many and at least one, in the order of the study."""
     plants = list(dict.fromkeys(one.point.plant for one in kept))
     each = max(1, most // max(1, len(plants)))
     return [one for plant in plants for one in [other for other in kept if other.point.plant == plant][:each]]
@@ -157,12 +158,12 @@ def _read(path: Path, point: Point, series: Series) -> Kept:
 
 _SHADES: Final = 255
 _SIDES: Final = [0.0, 0.46], [0.54, 1.0]
-"""Parts of the width for value and action."""
+"""Horizontal domains of the panels for value and action, as shares of the width."""
 _SECOND: Final = {"xaxis": "x2", "yaxis": "y2"}
 _MOST_POINTS: Final = 140
-"""Of a trajectory."""
+"""Largest number of points of a trajectory."""
 _STROKES: Final = "#fdfdfd", "#161616"
-"""Colours of the trajectory on value and action, the same on a dark page."""
+"""Colours of the trajectory on value and on action; a dark page does not change them."""
 
 
 def moment(
@@ -175,21 +176,21 @@ def moment(
     path = path[:: -(-len(path) // _MOST_POINTS) or 1]
     path = cut_path(path, [state.high - state.low if state.periodic else np.inf for state in facts.states])
     line = {"type": "scatter", "mode": "lines", "x": small(path[:, 0]), "y": small(path[:, 1])}
-    found: list[Trace] = []
+    traces: list[Trace] = []
     for side, (shown, low, high) in enumerate(((value, *span), (action[..., 0], first.low, first.high))):
         common = {"hoverinfo": "skip", "meta": {} if step is None else {"step": step}, **(_SECOND if side else {})}
         (x, dx), (y, dy) = ((axis.low, (axis.high - axis.low) / PIXELS) for axis in facts.states)
         share = (np.nan_to_num(shown.T, nan=low) - low) / (high - low)
-        shades = small(np.round(_SHADES * np.clip(share, 0, 1)), np.uint8)  # a byte each: a page has thousands
+        shades = small(np.round(_SHADES * np.clip(share, 0, 1)), np.uint8)  # one byte each: a page has many pixels
         pixels = {"x0": x + dx / 2, "dx": dx, "y0": y + dy / 2, "dy": dy}
         scale = "coloraxis2" if side else "coloraxis"
-        found.append({"type": "heatmap", "z": shades, **pixels, "coloraxis": scale, **common})
-        found.append({**line, "line": {"color": _STROKES[side], "width": 2}, **common})
-    return found
+        traces.append({"type": "heatmap", "z": shades, **pixels, "coloraxis": scale, **common})
+        traces.append({**line, "line": {"color": _STROKES[side], "width": 2}, **common})
+    return traces
 
 
 def surface_figure(facts: SnapshotFacts, traces: Sequence[Trace], span: tuple[float, float]) -> Figure:
-    """Return value and policy side by side, each with its colours."""
+    """Return a figure of value and policy side by side, each with its own colour scale."""
     across, up = facts.states
     action = facts.actions[0]
     ends = {"type": "scatter", "mode": "markers", "hoverinfo": "skip", "cliponaxis": False}
@@ -239,35 +240,35 @@ def _labelled(axis: ActionAxis) -> str:
 
 
 MOST_PANELS: Final = 18
-"""Policies on a page; each takes about a tenth of a megabyte."""
+"""Largest number of policies on a page; each takes about a tenth of a megabyte."""
 _CELLS: Final = 1000
-"""Cells times policies: a page of many cells has fewer policies."""
+"""Limit of the number of cells times that of policies, so that a page of many cells has fewer policies."""
 
 
-def policies_section(material: ReportData, kept: Sequence[Kept]) -> Section:
-    """Draw policies along the run; without panels if none were kept."""
-    there = [one for one in kept if one.policy is not None]
+def policies_section(report: ReportData, kept: Sequence[Kept]) -> Section:
+    """Draw policies along the run; return a section without panels if the run stored none."""
+    stored = [one for one in kept if one.policy is not None]
     title = "Policies and values"
-    if not there or material.folder is None:
+    if not stored or report.folder is None:
         return Section("policies", title, [])
-    shown = share_out(there, max(4, min(MOST_PANELS, _CELLS // len(kept))))
-    rates = material.data["frequency"].values
+    shown = share_out(stored, max(4, min(MOST_PANELS, _CELLS // len(kept))))
+    rates = report.data["frequency"].values
     panels, missing = [], []
     for plant, rate in dict.fromkeys((one.point.plant, one.point.frequency) for one in shown):
-        mine = [one for one in shown if (one.point.plant, one.point.frequency) == (plant, rate)]
-        solution = read_solved(material.folder, mine[0].fingerprint, float(rates[rate]))
-        span, name = _span(mine, solution), plant_name(material.plants[plant])
+        group = [one for one in shown if (one.point.plant, one.point.frequency) == (plant, rate)]
+        solution = read_solved(report.folder, group[0].fingerprint, float(rates[rate]))
+        span, name = _span(group, solution), plant_name(report.plants[plant])
         if solution is None:
             missing.append(f"{name} at {rates[rate]:g} Hz")
-        elif (policy := mine[0].policy) is not None:
+        elif (policy := group[0].policy) is not None:
             text = f"{name}, {rates[rate]:g} Hz, dynamic programming"
             words = f"Value and policy of {text}; mean reward per step {number(solution.reward, 3)}."
             traces = moment(policy.facts, solution.value, solution.action, solution.path, span)
             figure = surface_figure(policy.facts, traces, span)
             panels.append(Panel(text, words, figure, {"plant": plant, "frequency": rate}))
-        panels += [_panel(material, one, one.policy, solution, span) for one in mine if one.policy]
+        panels += [_panel(report, one, one.policy, solution, span) for one in group if one.policy]
     lead = [
-        f"For each series the run of median final reward{of_first_block(material)}. Left: value of its policy as "
+        f"For each series the run of median final reward{of_first_block(report)}. Left: value of its policy as "
         "discounted mean reward per step, (1 − γ) Q(s, π(s)). Right: the greedy action π(s). Lines: an episode under "
         "this policy without noise, from the start (circle) to the reference (cross).",
         "Choose a time of the run, or play it. Colours of values mean the same in all pictures of a plant and rate.",
@@ -278,21 +279,21 @@ def policies_section(material: ReportData, kept: Sequence[Kept]) -> Section:
             f"Dynamic programming is not shown for {', '.join(missing)}: the run folder does not hold it. Run the same "
             "sweep again to add it."
         )
-    if left_out := len(there) - len(shown):
+    if left_out := len(stored) - len(shown):
         notes.append(f"The policies of {amount(left_out, 'further cell')} are not shown, to keep the page small.")
     if without := [one for one in kept if one.policy is None]:
-        others = dict.fromkeys(f"{plant_name(material.plants[o.point.plant])} {o.series.label}" for o in without)
+        others = dict.fromkeys(f"{plant_name(report.plants[o.point.plant])} {o.series.label}" for o in without)
         notes.append(
             f"Not shown: {some([*others], 6)}. Surfaces need a plant with two states, equations and a grid, and a "
             "policy of the present state alone."
         )
-    counted = counted_in(material.of_plants[shown[0].point.plant])
+    counted = counted_in(report.of_plants[shown[0].point.plant])
     steps = [f"{counted[:-1]} {done:,}" for done in shown[0].rounds]
     return Section("policies", title, lead, panels, steps=steps, notes=notes)
 
 
 def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]:
-    """Return the colour range of values: that of dynamic programming, slightly extended, or that of the policies."""
+    """Return the colour range of values: slightly more than that of dynamic programming, or else of the policies."""
     learned = np.concatenate([one.policy.value[-1].ravel() for one in shown if one.policy is not None])
     learned = learned[np.isfinite(learned)] if np.isfinite(learned).any() else np.array([0.0, 1.0])
     low, high = (float(q) for q in np.percentile(learned, (1, 99)))
@@ -303,13 +304,13 @@ def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]
 
 
 def _panel(
-    material: ReportData, one: Kept, policy: PolicySnapshots, solution: Solved | None, span: tuple[float, float]
+    report: ReportData, one: Kept, policy: PolicySnapshots, solution: Solved | None, span: tuple[float, float]
 ) -> Panel:
-    """Draw a policy along the run; the text compares its beginning and its end with dynamic programming."""
+    """Draw a policy along the run; the text compares the first and the last with dynamic programming."""
     traces: list[Trace] = []
     for step in range(len(one.rounds)):
         traces += moment(policy.facts, policy.value[step], policy.action[step], policy.path[step], span, step)
-    title = f"{material.title(one.point, one.series)} (seed {policy.facts.seed})"
+    title = f"{report.title(one.point, one.series)} (seed {policy.facts.seed})"
     words = f"Value and policy of {title} along the run. Mean reward per step of a greedy episode without noise: "
     words += f"{number(float(policy.greedy[0]), 3)} at first, {number(float(policy.greedy[-1]), 3)} at the end"
     if solution is not None and solution.action.shape == policy.action.shape[1:]:
@@ -319,4 +320,4 @@ def _panel(
         words += f"has the direction of dynamic programming's: {100 * same[0]:.0f} % at first, "
         words += f"{100 * same[-1]:.0f} % at the end"
     figure = surface_figure(policy.facts, traces, span)
-    return Panel(title, f"{words}.", figure, material.places(one.series, one.point), moves=True)
+    return Panel(title, f"{words}.", figure, report.places(one.series, one.point), moves=True)

@@ -1,7 +1,7 @@
 """The command `report`: results of a run or of an offline replay as one HTML file.
 
 The page contains Plotly's library, its figures as data, a style sheet and a script for the filters. Its content
-security policy allows these scripts by their hashes and nothing else.
+security policy allows only these scripts, by their hashes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LARGEST: Final = 8_000_000
 
 @dataclass(frozen=True)
 class Option:
-    """One value of a filter; a strategy or learner has a colour or dashes."""
+    """One value of a filter; a strategy or learner also shows its colour or dashes."""
 
     place: int
     label: str
@@ -52,7 +52,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter by one axis of the study: one of its values or all, or, if `several`, some of them."""
+    """A filter by one axis of the study, which selects one value or all, or, if `several`, any of them."""
 
     axis: str
     title: str
@@ -62,7 +62,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Page:
-    """A report; `missing` lists what could not be shown, a sentence each."""
+    """A report; `missing` holds a sentence about each part that could not be shown."""
 
     name: str
     summary: Summary
@@ -73,7 +73,7 @@ class Page:
 
 def show_report(run: Path, output: Path | None) -> Path:
     """Write the report of a run or an offline replay; print and return its path."""
-    if output is not None:  # the report in the run folder is replaced
+    if output is not None:  # only the default file, in the run folder, may be replaced
         refuse_existing(output)
     target = output or (run if run.is_dir() else run.parent) / "report.html"
     began = time.perf_counter()
@@ -86,14 +86,14 @@ def show_report(run: Path, output: Path | None) -> Path:
 
 def make_report(run: Path) -> str:
     """Return the report of a run folder or results file, as HTML."""
-    material = read_report_data(run)
-    kept = list(read_snapshots(material))
+    report = read_report_data(run)
+    kept = list(read_snapshots(report))
     sections = [
-        scores_section(material), curves.curves_section(material), responses_section(material),
-        strategies_section(material), policies_section(material, kept), curves.buffers_section(material, kept),
-        claims_section(material), curves.resources_section(material), provenance_section(material),
+        scores_section(report), curves.curves_section(report), responses_section(report),
+        strategies_section(report), policies_section(report, kept), curves.buffers_section(report, kept),
+        claims_section(report), curves.resources_section(report), provenance_section(report),
     ]  # fmt: skip
-    page = Page(material.name, summarise(material), filters(material), [], material.missing)
+    page = Page(report.name, summarise(report), filters(report), [], report.missing)
     html = _with(page, sections)
     for heavy in ("policies", "buffers"):
         if len(html.encode()) < LARGEST:
@@ -108,7 +108,7 @@ _WHY: Final = {
     "responses": "No plant was run at several noise levels or control rates, so there are no response surfaces.",
     "strategies": "In no condition were two retentions combined with the same two samplings, so there is no map of "
     "strategies.",
-    "claims": "None of the published claims that replaybench knows compares cells that are in this study.",
+    "claims": "None of the published claims in replaybench compares cells of this study.",
     "policies": "There are no snapshots of policies. Runs keep them for plants with two states, equations and a grid, "
     "and learners whose action depends on the present state alone.",
     "buffers": "The contents of buffers are not known: the cells' folders are missing, or of an earlier version.",
@@ -117,7 +117,7 @@ _WHY: Final = {
 
 
 def _with(page: Page, sections: Sequence[Section]) -> str:
-    """Return a page with these sections; it lists those without content."""
+    """Return a page with the sections that have content; it gives the reasons for each empty section."""
     shown = [section for section in sections if section.panels or section.tables]
     empty = [section for section in sections if section not in shown]
     why = [_WHY[section.key] for section in empty if not section.notes and section.key in _WHY]
@@ -125,32 +125,32 @@ def _with(page: Page, sections: Sequence[Section]) -> str:
     return render(replace(page, sections=shown, missing=[*page.missing, *why]))
 
 
-def filters(material: ReportData) -> list[Filter]:
+def filters(report: ReportData) -> list[Filter]:
     """Return a filter for each axis with more than one value."""
-    data, found = material.data, []
-    plants = shortened(material.plants)
+    data, chosen = report.data, []
+    plants = shortened(report.plants)
     labels = {
-        "plant": [plants[name] for name in material.plants],
+        "plant": [plants[name] for name in report.plants],
         "noise": [f"{value:g}" for value in data["noise"].values],
         "frequency": [f"{value:g} Hz" for value in data["frequency"].values],
     }
     for axis, title in (("plant", "Plant"), ("noise", "Noise"), ("frequency", "Rate")):
-        there = {getattr(point, axis) for point in material.points}
-        options = [Option(place, label) for place, label in enumerate(labels[axis]) if place in there]
-        found.append(Filter(axis, title, options, False))
+        present = {getattr(point, axis) for point in report.points}
+        options = [Option(place, label) for place, label in enumerate(labels[axis]) if place in present]
+        chosen.append(Filter(axis, title, options, False))
     colored = "learner" if data.sizes["learner"] > data.sizes["strategy"] else "strategy"  # the other has dashes
     for axis, title in (("strategy", "Strategy"), ("learner", "Learner")):
         names = shortened([str(name) for name in data[axis].values])
-        first = {getattr(one, axis): one for one in reversed(material.series)}
+        first = {getattr(one, axis): one for one in reversed(report.series)}
         options = []
-        for name in dict.fromkeys(getattr(one, axis) for one in material.series):
+        for name in dict.fromkeys(getattr(one, axis) for one in report.series):
             one = first[name]
-            look = {"color": one.color}
+            appearance = {"color": one.color}
             if axis != colored:
-                look = {"line": theme.dash(one).replace("px", "").replace("solid", "none")}
-            options.append(Option(material.places(one)[axis], names[name], **look))
-        found.append(Filter(axis, title, options, True))
-    return [each for each in found if len(each.options) > 1]
+                appearance = {"line": theme.dash(one).replace("px", "").replace("solid", "none")}
+            options.append(Option(report.places(one)[axis], names[name], **appearance))
+        chosen.append(Filter(axis, title, options, True))
+    return [each for each in chosen if len(each.options) > 1]
 
 
 def render(page: Page) -> str:
@@ -189,17 +189,17 @@ def make_offline_report(path: Path) -> str:
     failed = int((~np.isfinite(scores.reward[:, -1])).sum())
     headlines = scores.headlines() or [f"{scores.label} ends at {head[1]}"]
     sentences = [f"{headline}." for headline in headlines[1:]] + [f"{why}." for why in [scores.no_score()] if why]
-    plant, found = plant_name(str(scores.about["plant"])), scores.reference
+    plant, reference = plant_name(str(scores.about["plant"])), scores.reference
     summary = Summary(
         f"{amount(len(scores.reward), 'learner')} ({scores.label}) learned offline from {scores.about['buffer']} in "
-        f"{scores.updates[-1]:,} updates and were evaluated on {plant} at {found.frequency:g} Hz with noise "
-        f"{found.noise:g}, without exploration.",
+        f"{scores.updates[-1]:,} updates and were evaluated on {plant} at {reference.frequency:g} Hz with noise "
+        f"{reference.noise:g}, without exploration.",
         [Conclusion(plant, headlines[0], sentences)],
         f"{amount(failed, 'learner')} failed." if failed else "No learner failed.",
         "The 95 % intervals hold for other seeds of the learners, not for another recording.",
     )
     cells = [Row(row, {}) for row in (head, *rows)]
-    heads = ("", RAW_LABELS[found.episode_metric], MU)
+    heads = ("", RAW_LABELS[reference.episode_metric], MU)
     table = Table("Learners, the recording and controllers that learn nothing", heads, cells, 1, open=True)
     about = [Row((name, json.dumps(value)[:400]), {}) for name, value in scores.about.items()]
     last = int(scores.updates[-1])
@@ -211,9 +211,9 @@ def make_offline_report(path: Path) -> str:
         traces.append(curves.level_trace(name, level.mean, last, {"color": color, "width": 1.3}))
     if curve:
         traces += curves.curve_traces({}, series, curve, digits)
-    unit = MU if found.usable else RAW_LABELS[found.episode_metric]
+    unit = MU if reference.usable else RAW_LABELS[reference.episode_metric]
     figure = theme.new_figure(traces, "updates", unit, hovermode="x")
-    title = f"{plant}, {found.frequency:g} Hz, noise {found.noise:g}"
+    title = f"{plant}, {reference.frequency:g} Hz, noise {reference.noise:g}"
     lead = f"Greedy episodes: the mean over learners and its band. {theme.REFERENCE_WORDS}."
     lead += f" Coloured lines: {'; '.join(levels)}." if levels else ""
     curve_panel = Panel(title, f"Rewards over updates of {title}.", figure, {})

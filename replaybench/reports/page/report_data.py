@@ -1,8 +1,8 @@
-"""Results of a run, the other files of its folder, and the rankings of its series, as a report needs them.
+"""Data of a report: the results of a run, other files of its folder, and rankings of its series.
 
-No Python file that a run names is imported here. Cells of a study share their seeds, so series are compared seed by
-seed and the interval is that of the differences; significance is decided by the paired sign-flip test, as in the tables
-of a sweep. Failed runs have no score; a seed on which one of two runs failed is left out of their difference.
+Python files that a run names are not imported. Cells of a study share their seeds, so series are compared seed by seed,
+with intervals of the differences. The paired sign-flip test decides significance, as in the tables of a sweep. Failed
+runs have no score; a seed on which one of two runs failed is left out of their difference.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Lead(NamedTuple):
 
     Attributes:
         difference: mean of the differences with its 95 % interval.
-        pairs: number of seeds; ahead: on how many of them the difference is positive.
-        chance: p value of no difference (paired sign-flip test).
-        needed: seeds for a power of 0.8, if mean and spread of the differences are as here; None for very many.
+        pairs: number of seeds; ahead: number of those with a positive difference.
+        chance: p value of the paired sign-flip test.
+        needed: seeds for a power of 0.8 if the true differences have this mean and spread; None for very many.
     """
 
     difference: Interval
@@ -48,7 +48,7 @@ class Lead(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether both series have equal scores on every seed, as two retentions have whose buffers never fill."""
+        """Whether both series have equal scores on every seed, as for two retentions with buffers that never fill."""
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property
@@ -60,13 +60,13 @@ class Lead(NamedTuple):
 def lead(one: Floats, other: Floats) -> Lead:
     """Compare the scores `[seed]` of two series."""
     effect = paired([one], [other])
-    found, differences = interval(effect.differences), effect.differences
-    needed = seeds_to_tell(effect.sd, abs(found.mean)) if effect.n else None
-    return Lead(found, effect.n, int((differences > 0).sum()), float(flipped(differences)), needed)
+    mean, differences = interval(effect.differences), effect.differences
+    needed = seeds_to_tell(effect.sd, abs(mean.mean)) if effect.n else None
+    return Lead(mean, effect.n, int((differences > 0).sum()), float(flipped(differences)), needed)
 
 
 class Standing(NamedTuple):
-    """A series in a ranking: its mean `score` over `seeds` of them, and the lead of the best one over it, if any."""
+    """A series in a ranking: its mean `score` over the number `seeds`, and the lead of the best series over it."""
 
     series: Series
     score: Interval
@@ -77,7 +77,7 @@ class Standing(NamedTuple):
 def ranking(
     names: Sequence[Series], scores: Sequence[Floats], mean: Callable[[Series, Floats], Interval]
 ) -> list[Standing]:
-    """Rank series by their mean score `[seed]`, which `mean` returns; those without any finite score are left out."""
+    """Rank series by the mean of their scores `[seed]`, which `mean` returns; leave out those without finite scores."""
     scored = [pair for pair in zip(names, scores, strict=True) if np.isfinite(pair[1]).any()]
     scored.sort(key=lambda pair: -float(np.nanmean(pair[1])))
     return [
@@ -87,7 +87,7 @@ def ranking(
 
 
 class Point(NamedTuple):
-    """A condition of a study, as places on its axes."""
+    """A condition of a study, as indices on its axes."""
 
     plant: int
     noise: int
@@ -103,10 +103,10 @@ class ReportData:
         folder: the run folder; None for a results file by itself.
         study: text of the study file; may be empty.
         origin: content of `provenance.json`; may be empty.
-        missing: what the report cannot show because files are missing, a sentence each.
-        there: runs with results, failed ones included, `[plant, noise, frequency, learner, strategy, seed]`.
-        rewards: of training episodes, `[plant, noise, frequency, learner, strategy, seed, episode]`.
-        scores: the same as μ_r; NaN if the references do not allow it.
+        missing: sentences about missing files and what the report cannot show without them.
+        there: mask of runs with results, failed ones included, `[plant, noise, frequency, learner, strategy, seed]`.
+        rewards: rewards of training episodes, `[plant, noise, frequency, learner, strategy, seed, episode]`.
+        scores: these rewards as μ_r; NaN if the references do not define it.
     """
 
     name: str
@@ -149,7 +149,7 @@ class ReportData:
 
     @cached_property
     def _marks(self) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        return [(usable_places(mine), unbeaten(mine)) for mine in self.of_plants]
+        return [(usable_places(data), unbeaten(data)) for data in self.of_plants]
 
     @cached_property
     def _places(self) -> dict[Series, tuple[int, int]]:
@@ -158,12 +158,12 @@ class ReportData:
 
     @cached_property
     def _counts(self) -> dict[str, Floats]:
-        order = ("plant", "noise", "frequency", "learner", "strategy")  # xarray's lookup by label is slow
+        order = ("plant", "noise", "frequency", "learner", "strategy")  # arrays: xarray's lookup by label is slow
         names = ("failed", "dead", "censored", "rise_time_mean")
         return {name: self.data[name].transpose(*order).values for name in names}
 
     def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
-        """Return the places of a series, and of a condition, on the study's axes."""
+        """Return the indices of a series, and of a condition, on the study's axes."""
         learner, strategy = self._places[series]
         return {**(point._asdict() if point else {}), "learner": learner, "strategy": strategy}
 
@@ -182,14 +182,14 @@ class ReportData:
 
     @property
     def late(self) -> str:
-        """Name the episodes that count for final scores: "the last 100 training episodes"."""
-        return " or ".join(dict.fromkeys(the_last(mine, "training") for mine in self.of_plants))
+        """The episodes over which final scores are means, as text: "the last 100 training episodes"."""
+        return " or ".join(dict.fromkeys(the_last(data, "training") for data in self.of_plants))
 
     def runs(self, point: Point, series: Series) -> Floats:
-        """Return the rewards, as μ_r if defined, of training episodes of the runs with results, `[runs, episodes]`."""
+        """Return the rewards of training episodes, as μ_r if defined, of the runs with results `[runs, episodes]`."""
         place = (*point, *self._places[series])
-        found: Floats = (self.scores if self.normalised(point) else self.rewards)[place][self.there[place]]
-        return found
+        rewards: Floats = (self.scores if self.normalised(point) else self.rewards)[place][self.there[place]]
+        return rewards
 
     def started(self, point: Point, series: Series) -> int:
         """Return the number of runs with results, failed ones included."""
@@ -204,11 +204,11 @@ class ReportData:
         return bool(self._marks[point.plant][1][point.noise, point.frequency])
 
     def references(self, point: Point) -> list[ReferenceRow]:
-        """Return the references that are known at a condition."""
+        """Return the known references at a condition."""
         return reference_rows(self.data.isel(point._asdict()))
 
     def levels(self, point: Point) -> dict[str, float]:
-        """Return the references that are known at a condition by name, on its scale."""
+        """Return, by name, the levels of the known references on a condition's scale: μ_r or rewards."""
         return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
 
     def _score(self, point: Point, series: Series, normalised: bool) -> Score:
@@ -219,23 +219,23 @@ class ReportData:
         return self._scores[key]
 
     def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
-        """Return each seed's final score `[seed]`: μ_r, or raw rewards if that is not defined or `raw`.
+        """Return each seed's final score `[seed]`: μ_r, or the reward if μ_r is not defined or with `raw`.
 
-        NaN for runs that failed or have no results.
+        Runs that failed or have no results are NaN.
         """
         runs = self._score(point, series, self.normalised(point) and not raw).runs
-        found: Floats = runs[point.noise, point.frequency]
-        return found
+        scores: Floats = runs[point.noise, point.frequency]
+        return scores
 
     def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
         """Return the mean over seeds of the final score with its interval."""
         return self._score(point, series, normalised).at(point.noise, point.frequency)
 
     def over_points(self, plant: int) -> tuple[list[Point], list[Standing]]:
-        """Return the conditions of one plant that have a common scale, and the ranking by their mean, seed by seed.
+        """Return the conditions of one plant with a common scale, and the ranking by mean scores over them.
 
         Only series that were run in every condition with μ_r are ranked. Without μ_r, rewards of several conditions
-        have no common scale, and only a single condition is ranked.
+        have no common scale, so both results are empty unless there is a single condition.
         """
         points = [point for point in self.points if point.plant == plant]
         usable = [point for point in points if self.normalised(point)] or points
@@ -246,11 +246,11 @@ class ReportData:
         return usable, ranking(everywhere, scores, lambda _, score: interval(score))
 
     def value(self, name: str, point: Point, series: Series) -> float:
-        """Return a number of a cell: its runs that are `failed`, `dead` or `censored`, or `rise_time_mean`."""
+        """Return a cell's count of runs that are `failed`, `dead` or `censored`, or its `rise_time_mean`."""
         return float(self._counts[name][(*point, *self._places[series])])
 
     def count(self, name: str, point: Point, series: Series) -> int:
-        """Return one of the counts of `value`, 0 if it is not known."""
+        """Return one of the counts of `value`; 0 if it is NaN."""
         return int(np.nan_to_num(self.value(name, point, series)))
 
 
@@ -266,7 +266,7 @@ def read_report_data(path: Path) -> ReportData:
     missing = []
     study, origin = "", dict[str, Any]()
     if folder is not None and folder.study.is_file():
-        read_toml(folder.study)  # raises the error of a damaged file
+        read_toml(folder.study)  # raises an error if the file is damaged
         study = folder.study.read_text(encoding="utf-8")
     else:
         missing.append("There is no study file next to the results, so settings are not listed.")

@@ -19,54 +19,53 @@ from replaybench.runtime.quantities import decimals
 from replaybench.runtime.user_file import shortened
 
 
-def scores_section(material: ReportData) -> Section:
-    """Draw final scores and list them."""
-    lead = f"The mean of {material.late} of each run, exploration included."
-    if material.data.sizes["seed"] > 1:
+def scores_section(report: ReportData) -> Section:
+    """Draw the final scores at each condition, and list them in a table."""
+    lead = f"The mean of {report.late} of each run, exploration included."
+    if report.data.sizes["seed"] > 1:
         lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
-    scored = {point: ranked for point, ranked in material.standings.items() if ranked}
-    spans: dict[tuple[int, bool], tuple[float, float]] = {}  # panels of a plant and unit have the same axis
+    scored = {point: ranked for point, ranked in report.standings.items() if ranked}
+    spans: dict[tuple[int, bool], tuple[float, float]] = {}  # panels of a plant and unit share the range of their axis
     for point, ranked in scored.items():
-        finals = np.concatenate([material.final(point, one.series) for one in ranked])
-        unit = point.plant, material.normalised(point)
+        finals = np.concatenate([report.final(point, one.series) for one in ranked])
+        unit = point.plant, report.normalised(point)
         low, high = spans.get(unit, (np.inf, 1.0 if unit[1] else -np.inf))
         low, high = min(low, float(np.nanmin(finals))), max(high, float(np.nanmax(finals)))
-        levels = theme.in_reach(material.levels(point), low, high).values() if not unit[1] else ()
+        levels = theme.in_reach(report.levels(point), low, high).values() if not unit[1] else ()
         spans[unit] = min(low, *levels, low), max(high, *levels, high)
     panels = [
-        _panel(material, point, ranked, spans[point.plant, material.normalised(point)])
-        for point, ranked in scored.items()
+        _panel(report, point, ranked, spans[point.plant, report.normalised(point)]) for point, ranked in scored.items()
     ]
-    return Section("scores", "Final scores", [f"{lead} {theme.REFERENCE_WORDS}."], panels, [_table(material)])
+    return Section("scores", "Final scores", [f"{lead} {theme.REFERENCE_WORDS}."], panels, [_table(report)])
 
 
-def _panel(material: ReportData, point: Point, ranked: list[Standing], span: tuple[float, float]) -> Panel:
-    metric = RAW_LABELS[episode_metric(material.of_plants[point.plant])]
-    traces = [trace for one in reversed(ranked) for trace in _marks(material, point, one)]
+def _panel(report: ReportData, point: Point, ranked: list[Standing], span: tuple[float, float]) -> Panel:
+    metric = RAW_LABELS[episode_metric(report.of_plants[point.plant])]
+    traces = [trace for one in reversed(ranked) for trace in _marks(report, point, one)]
     low, high = span
     room = 0.06 * (high - low) or 0.05
     vertical = {"type": "line", "y0": 0, "y1": 1, "yref": "y domain", "layer": "below"}
     lines = [
         {**vertical, "x0": level, "x1": level, "line": theme.reference_line(name)}
-        for name, level in theme.in_reach(material.levels(point), *span).items()
+        for name, level in theme.in_reach(report.levels(point), *span).items()
     ]
     figure = theme.new_figure(
-        traces, MU if material.normalised(point) else metric, "", height=76 + 30 * len(ranked), shapes=lines,
+        traces, MU if report.normalised(point) else metric, "", height=76 + 30 * len(ranked), shapes=lines,
         xaxis={"showgrid": True, "range": [low - room, high + room]}, yaxis={"type": "category", "showgrid": False},
     )  # fmt: skip
-    title = material.title(point)
+    title = report.title(point)
     words = "; ".join(f"{one.series.label} {worded(one.score)}, {one.seeds} seeds" for one in ranked)
     return Panel(title, f"Final scores of {title}, best first: {words}.", figure, point._asdict())
 
 
-def _marks(material: ReportData, point: Point, standing: Standing) -> list[Trace]:
-    """Return the dots of a series' seeds, and its mean with the interval, in the row of its name."""
+def _marks(report: ReportData, point: Point, standing: Standing) -> list[Trace]:
+    """Return traces in the row of a series: dots for its seeds, and its mean with the interval."""
     series, score = standing.series, standing.score
-    runs = material.final(point, series)
+    runs = report.final(point, series)
     runs = runs[np.isfinite(runs)]
-    label, places = plain(series.label), material.places(series)
+    label, places = plain(series.label), report.places(series)
     common: Trace = {"type": "scatter", "meta": places, "name": label, "mode": "markers"}
-    common["y"] = [label]  # the page's script repeats it
+    common["y"] = [label]  # the page's script repeats it for each seed (`rows`)
     dots = {**common, "x": theme.small(runs), "hoverinfo": "skip"}
     dots |= {
         "meta": {**places, "rows": len(runs)},
@@ -80,59 +79,60 @@ def _marks(material: ReportData, point: Point, standing: Standing) -> list[Trace
     return [dots, mean] if len(runs) > 1 else [mean]
 
 
-def _table(material: ReportData) -> Table:
-    """List every cell, the best of each condition first, and how far each is behind it."""
-    several = len(material.plants) > 1
+def _table(report: ReportData) -> Table:
+    """List all cells with their distance from the best of their condition, which comes first."""
+    several = len(report.plants) > 1
     heads = [
         *(["plant"] if several else []),
         "noise",
         "Hz",
-        "learner and strategy" if material.data.sizes["learner"] > 1 else "strategy",
+        "learner and strategy" if report.data.sizes["learner"] > 1 else "strategy",
         "seeds",
         "failed",
         "final [95 %]",
         "behind the best, seed by seed [95 %]",
-        f"{counted_in(material.of_plants[0])} to {MU} ≥ {RISE_LEVEL:g}",
+        f"{counted_in(report.of_plants[0])} to {MU} ≥ {RISE_LEVEL:g}",
     ]
     rows = []
-    names = shortened(material.plants)
-    digits = [_digits(material, plant) for plant in range(len(material.plants))]
-    for point, ranked in material.standings.items():
+    names = shortened(report.plants)
+    digits = [_digits(report, plant) for plant in range(len(report.plants))]
+    for point, ranked in report.standings.items():
         score_digits, lead_digits = digits[point.plant]
-        where = [*([names[material.plants[point.plant]]] if several else []), *material.numbers(point)]
-        first = "not above random control" if material.unbeaten(point) else "best"
+        where = [*([names[report.plants[point.plant]]] if several else []), *report.numbers(point)]
+        first = "not above random control" if report.unbeaten(point) else "best"
         scored = {one.series: one for one in ranked}
-        for one in dict.fromkeys([*scored, *material.series]):
-            if not material.started(point, one):
+        for one in dict.fromkeys([*scored, *report.series]):
+            if not report.started(point, one):
                 continue
             standing, best = scored.get(one), bool(ranked) and one is ranked[0].series
             lead, behind = standing.behind if standing else None, "–"
             if lead is not None and lead.pairs:
                 unclear = "" if lead.significant else " (not significant)"
                 behind = "same scores" if lead.same else f"{worded(lead.difference, lead_digits)}{unclear}"
-            never = material.count("censored", point, one)  # runs that do not reach 0.8 count with their full length
+            never = report.count("censored", point, one)  # runs that do not reach 0.8 count with their full length
             cells = [
                 *where,
                 one.label,
                 str(standing.seeds if standing else 0),
-                str(material.count("failed", point, one)),
+                str(report.count("failed", point, one)),
                 worded(standing.score, score_digits) if standing else "–",
                 first if best else behind,
-                number(material.value("rise_time_mean", point, one), 0) + (f" ({never} never)" if never else ""),
+                number(report.value("rise_time_mean", point, one), 0) + (f" ({never} never)" if never else ""),
             ]
-            rows.append(Row(cells, material.places(one, point)))
-        for reference in material.references(point):
-            level = number(reference.mu if material.normalised(point) else reference.reward, score_digits)
+            rows.append(Row(cells, report.places(one, point)))
+        for reference in report.references(point):
+            level = number(reference.mu if report.normalised(point) else reference.reward, score_digits)
             rows.append(Row([*where, reference.label, "", "", level, "", ""], point._asdict(), "reference"))
     return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
 
 
-def _digits(material: ReportData, plant: int) -> tuple[int, int]:
-    """Return the digits of a plant's scores and references, and of all differences from the best."""
-    mine = {point: ranked for point, ranked in material.standings.items() if point.plant == plant}
-    leads = [one.behind.difference for ranked in mine.values() for one in ranked if one.behind and one.behind.pairs]
-    scores = [theme.needed_digits(one.score) for ranked in mine.values() for one in ranked]
-    digits = max([decimals(level for point in mine for level in material.levels(point).values()), *scores])
+def _digits(report: ReportData, plant: int) -> tuple[int, int]:
+    """Return the number of digits of a plant's scores and references, and of the differences from the best."""
+    standings = {point: ranked for point, ranked in report.standings.items() if point.plant == plant}
+    every = [one for ranked in standings.values() for one in ranked]
+    leads = [one.behind.difference for one in every if one.behind and one.behind.pairs]
+    scores = [theme.needed_digits(one.score) for one in every]
+    digits = max([decimals(level for point in standings for level in report.levels(point).values()), *scores])
     return digits, min(digits + 1, max(map(theme.needed_digits, leads), default=2))
 
 
@@ -142,7 +142,7 @@ _COLORS: Final = "Cividis"  # perceptually uniform, also for colour-blind reader
 
 
 class Square(NamedTuple):
-    """One square at a place, coloured by a score under a label, with its places on the study's axes."""
+    """A square in a grid, coloured by a score, with a label; `meta` holds its indices on the study's axes."""
 
     across: int
     up: int
@@ -151,20 +151,20 @@ class Square(NamedTuple):
     meta: Mapping[str, int]
 
 
-def _same_colours(material: ReportData) -> str:
-    """Name the squares of the page that share a scale of colours."""
-    scales = {material.normalised(point) for point in material.points}
+def _same_colours(report: ReportData) -> str:
+    """Return a sentence about which squares of the page share a colour scale."""
+    scales = {report.normalised(point) for point in report.points}
     named = [f"all squares of this page that show {MU}, from 0 (random control) to 1 (dynamic programming)"]
     named = named * (True in scales) + ["all that show rewards of one plant"] * (False in scales)
     return f"Lighter is better. A colour means the same in {', and in '.join(named)}."
 
 
-def _colour_span(material: ReportData, plant: int, normalised: bool) -> tuple[float, float]:
-    """Return the values of the darkest and the lightest colour: 0 and 1 for μ_r, else of all mean final rewards."""
+def _colour_span(report: ReportData, plant: int, normalised: bool) -> tuple[float, float]:
+    """Return the values of the darkest and lightest colour: 0 and 1 for μ_r, else the range of mean final rewards."""
     if normalised:
         return 0.0, 1.0
-    points = [point for point in material.points if point.plant == plant]
-    means = [material.mean_final(point, one, False).mean for point in points for one in material.series]
+    points = [point for point in report.points if point.plant == plant]
+    means = [report.mean_final(point, one, False).mean for point in points for one in report.series]
     known = [mean for mean in means if np.isfinite(mean)]
     return (min(known), max(known)) if known else (0.0, 1.0)
 
@@ -173,7 +173,7 @@ def _square_panel(
     title: str, words: str, squares: Sequence[Square], labels: tuple[Sequence[str], Sequence[str]],
     axes: tuple[str, str], span: tuple[float, float], places: Mapping[str, int],
 ) -> Panel:  # fmt: skip
-    """Draw squares, a trace each; `labels` are of the columns, from the left, and of the rows, from below."""
+    """Draw each square as a trace; `labels` are those of the columns, from the left, and of the rows, from below."""
     low, high = span[0], span[1] if span[1] > span[0] else span[0] + 1
     digits = decimals(one.score.mean for one in squares)
     common: Trace = {"type": "heatmap", "colorscale": _COLORS, "showscale": False, "zmin": low, "zmax": high}
@@ -198,53 +198,53 @@ def _labelled(labels: Sequence[str]) -> dict[str, Any]:
     return {"showgrid": False, "showline": False, "range": [-0.5, len(labels) - 0.5], **ticks}
 
 
-def responses_section(material: ReportData) -> Section:
+def responses_section(report: ReportData) -> Section:
     """Draw a response surface of every learner and strategy on each plant that was run in several conditions."""
     panels: list[Panel] = []
     notes = []
-    for plant, name in enumerate(material.plants):
-        points = [point for point in material.points if point.plant == plant]
+    for plant, name in enumerate(report.plants):
+        points = [point for point in report.points if point.plant == plant]
         if len(points) < 2:
             continue
-        normalised = all(material.normalised(point) for point in points)
-        panels += _panels(material, points, normalised)
+        normalised = all(report.normalised(point) for point in points)
+        panels += _panels(report, points, normalised)
         if not normalised:
-            raw = RAW_LABELS[episode_metric(material.of_plants[plant])]
+            raw = RAW_LABELS[episode_metric(report.of_plants[plant])]
             notes.append(f"{plant_name(name)}: {MU} is not defined in every condition, so squares show the {raw}.")
-    lead = f"Mean final score, of {material.late}, at each noise level and control rate. {_same_colours(material)}"
+    lead = f"Mean final score, of {report.late}, at each noise level and control rate. {_same_colours(report)}"
     return Section("responses", "Response to noise and rate", [lead], panels, notes=notes)
 
 
-def _panels(material: ReportData, points: list[Point], normalised: bool) -> list[Panel]:
-    span = _colour_span(material, points[0].plant, normalised)
+def _panels(report: ReportData, points: list[Point], normalised: bool) -> list[Panel]:
+    span = _colour_span(report, points[0].plant, normalised)
     noise, rates = (sorted({getattr(point, axis) for point in points}) for axis in ("noise", "frequency"))
-    across = [f"{rate:g}" for rate in material.data["frequency"].values[rates]]
-    up = [f"{level:g}" for level in material.data["noise"].values[noise]]
+    across = [f"{rate:g}" for rate in report.data["frequency"].values[rates]]
+    up = [f"{level:g}" for level in report.data["noise"].values[noise]]
     panels = []
-    for series in material.series:
+    for series in report.series:
         squares = []
         for point in points:
-            score = material.mean_final(point, series, normalised)
+            score = report.mean_final(point, series, normalised)
             if np.isfinite(score.mean):
                 place = rates.index(point.frequency), noise.index(point.noise)
-                squares.append(Square(*place, score, material.condition(point), point._asdict()))
+                squares.append(Square(*place, score, report.condition(point), point._asdict()))
         if len(squares) > 1:
-            title = f"{plant_name(material.plants[points[0].plant])}, {series.label}"
+            title = f"{plant_name(report.plants[points[0].plant])}, {series.label}"
             words = f"Final {MU if normalised else 'reward'} of {title}, by noise and control rate."
-            places, axes = {"plant": points[0].plant, **material.places(series)}, ("control rate [Hz]", "noise")
+            places, axes = {"plant": points[0].plant, **report.places(series)}, ("control rate [Hz]", "noise")
             panels.append(_square_panel(title, words, squares, (across, up), axes, span, places))
     return panels
 
 
-def strategies_section(material: ReportData) -> Section:
-    """Draw a map for each condition and learner in which two retentions were combined with the same two samplings."""
+def strategies_section(report: ReportData) -> Section:
+    """Draw a map for each condition and learner with two retentions that were run with the same two samplings."""
     panels = []
-    for point, ranked in material.standings.items():
-        for learner in dict.fromkeys(one.learner for one in material.series):
-            mine = [one for one in ranked if one.series.learner == learner and parts(one.series) is not None]
-            if crossed([one.series for one in mine]):
-                panels.append(_strategy_panel(material, point, mine))
-    lead = f"Mean final scores by retention (vertical) and sampling (horizontal). {_same_colours(material)}"
+    for point, ranked in report.standings.items():
+        for learner in dict.fromkeys(one.learner for one in report.series):
+            own = [one for one in ranked if one.series.learner == learner and parts(one.series) is not None]
+            if crossed([one.series for one in own]):
+                panels.append(_strategy_panel(report, point, own))
+    lead = f"Mean final scores by retention (vertical) and sampling (horizontal). {_same_colours(report)}"
     return Section("strategies", "Retention × sampling", [lead], panels)
 
 
@@ -262,20 +262,20 @@ def parts(series: Series) -> tuple[str, str] | None:
     return (retention, sampling[:-1]) if bracket and sampling.endswith("]") else None
 
 
-def _strategy_panel(material: ReportData, point: Point, ranked: list[Standing]) -> Panel:
+def _strategy_panel(report: ReportData, point: Point, ranked: list[Standing]) -> Panel:
     scored = {one.series: one for one in ranked}
-    named = [names for one in material.series if one in scored and (names := parts(one))]  # in the order of the study
+    named = [names for one in report.series if one in scored and (names := parts(one))]  # in the order of the study
     retentions, samplings = (list(dict.fromkeys(names[part] for names in named)) for part in (0, 1))
     squares = []
     for one in ranked:
         retention, sampling = parts(one.series) or ("", "")
         place = samplings.index(sampling), len(retentions) - 1 - retentions.index(retention)
-        meta = {"strategy": material.places(one.series)["strategy"]}
+        meta = {"strategy": report.places(one.series)["strategy"]}
         squares.append(Square(*place, one.score, one.series.strategy, meta))
-    title = material.title(point)
-    if material.data.sizes["learner"] > 1:
+    title = report.title(point)
+    if report.data.sizes["learner"] > 1:
         title = f"{title}, {ranked[0].series.learner}"
-    words = f"Final {MU if material.normalised(point) else 'reward'} by retention and sampling, {title}, best first:"
-    span = _colour_span(material, point.plant, material.normalised(point))
-    places = {**point._asdict(), "learner": material.places(ranked[0].series)["learner"]}
+    words = f"Final {MU if report.normalised(point) else 'reward'} by retention and sampling, {title}, best first:"
+    span = _colour_span(report, point.plant, report.normalised(point))
+    places = {**point._asdict(), "learner": report.places(ranked[0].series)["learner"]}
     return _square_panel(title, words, squares, (samplings, retentions[::-1]), ("sampling", "retention"), span, places)

@@ -25,7 +25,7 @@ NARROW: Final = 0.02
 
 
 class Conclusion(NamedTuple):
-    """Result of one plant: its name, a headline and sentences."""
+    """Results of one plant: its name, a headline and sentences."""
 
     plant: str
     headline: str
@@ -33,7 +33,7 @@ class Conclusion(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Text at the head of a report: what was compared, results, failed and collapsed runs, meaning of intervals."""
+    """Text at the head of a report: the comparison, results, counts of failed and collapsed runs, and a caution."""
 
     compared: str
     conclusions: list[Conclusion]
@@ -41,7 +41,7 @@ class Summary(NamedTuple):
     caution: str
 
 
-def summarise(material: ReportData) -> Summary:
+def summarise(report: ReportData) -> Summary:
     """Summarise a study from the ranking at each condition."""
     caution = (
         "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
@@ -49,10 +49,10 @@ def summarise(material: ReportData) -> Summary:
         "that score it, which overestimates its lead a little. Neither tests nor intervals are corrected for the "
         "number of comparisons."
     )
-    if material.data.sizes["seed"] < 2:
+    if report.data.sizes["seed"] < 2:
         caution = "Every cell has a single seed, so differences may be due to chance."
-    found = [_conclusion(material, plant) for plant in range(len(material.plants))]
-    return Summary(_compared(material), [each for each in found if each], _failures(material), caution)
+    conclusions = [_conclusion(report, plant) for plant in range(len(report.plants))]
+    return Summary(_compared(report), [each for each in conclusions if each], _failures(report), caution)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -61,7 +61,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def some(parts: Sequence[str], most: int) -> str:
-    """Join the first `most` names and the number of others."""
+    """Join names; after the first `most`, write only the number of others."""
     return listed(parts if len(parts) <= most else [*parts[:most], amount(len(parts) - most, "other")])
 
 
@@ -70,12 +70,12 @@ def amount(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
-def _compared(material: ReportData) -> str:
-    data, points = material.data, material.points
-    strategies = list(dict.fromkeys(one.strategy for one in material.series))
-    learners = list(dict.fromkeys(one.learner for one in material.series))
-    plants = [plant_name(material.plants[p]) for p in dict.fromkeys(point.plant for point in points)]
-    seeds = [material.started(point, one) for point in points for one in material.series]
+def _compared(report: ReportData) -> str:
+    data, points = report.data, report.points
+    strategies = list(dict.fromkeys(one.strategy for one in report.series))
+    learners = list(dict.fromkeys(one.learner for one in report.series))
+    plants = [plant_name(report.plants[p]) for p in dict.fromkeys(point.plant for point in points)]
+    seeds = [report.started(point, one) for point in points for one in report.series]
     seeds = [count for count in seeds if count]
     what = "strategy" if len(strategies) == 1 else "strategies"
     text = f"The replay {what} {listed(strategies)}" if len(strategies) <= 6 else f"{len(strategies)} replay {what}"
@@ -90,48 +90,49 @@ def _compared(material: ReportData) -> str:
     text += ", though not in every combination of these" if len(seeds) < spanned else ""
     each = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
     text += f": {amount(len(seeds), 'cell')} of {each} {'seed' if each == '1' else 'seeds'}, "
-    counted = f"{data.sizes['episode']:,} {counted_in(material.of_plants[0])}"
+    counted = f"{data.sizes['episode']:,} {counted_in(report.of_plants[0])}"
     text += f"{amount(sum(seeds), 'run')} in all, of {counted} each."
-    cells = material.origin.get("cells")
-    if material.origin.get("complete") is not False or not isinstance(cells, dict):
+    cells = report.origin.get("cells")
+    if report.origin.get("complete") is not False or not isinstance(cells, dict):
         return text
-    there = int((data["started"].values != "").sum()) if "started" in data.coords else 0
-    return f"{text} The sweep is not complete: {there:,} of its {amount(len(cells), 'cell')} had finished."
+    finished = int((data["started"].values != "").sum()) if "started" in data.coords else 0
+    return f"{text} The sweep is not complete: {finished:,} of its {amount(len(cells), 'cell')} had finished."
 
 
-def _conclusion(material: ReportData, plant: int) -> Conclusion | None:
-    standings = {point: ranked for point, ranked in material.standings.items() if point.plant == plant}
+def _conclusion(report: ReportData, plant: int) -> Conclusion | None:
+    standings = {point: ranked for point, ranked in report.standings.items() if point.plant == plant}
     if not standings:
         return None
-    name = plant_name(material.plants[plant])
-    unlearned, causes = no_learning(material.of_plants[plant])
+    name = plant_name(report.plants[plant])
+    unlearned, causes = no_learning(report.of_plants[plant])
     numbered = "; ".join(f"({place}) {cause}" for place, cause in enumerate(causes, 1))
     why = [re.sub(r"-(?=\d)", "−", f"Likely causes, in order: {numbered}.")] if causes else []
-    learnt = [ranked for point, ranked in standings.items() if not material.unbeaten(point)]
+    learnt = [ranked for point, ranked in standings.items() if not report.unbeaten(point)]
     if learnt or not unlearned:
-        headline, sentences = _headline(material, *material.over_points(plant))
+        headline, sentences = _headline(report, *report.over_points(plant))
         sentences += [*_by_condition(learnt), *([f"{unlearned}."] if unlearned else [])]
         return Conclusion(name, headline, [*sentences, *why])
-    found = []
+    levels_by_condition = []
     for point, ranked in itertools.islice(standings.items(), _MOST_CONDITIONS):
-        means = [float(np.nanmean(material.final(point, one.series, raw=True))) for one in ranked]
-        references = material.references(point)
+        means = [float(np.nanmean(report.final(point, one.series, raw=True))) for one in ranked]
+        references = report.references(point)
         digits = decimals([*means, *(row.reward for row in references)])
         levels = listed([f"{row.label} {number(row.reward, digits)}" for row in references])
         spread = " to ".join(dict.fromkeys((number(min(means), digits), number(max(means), digits))))
-        found.append(f"At {material.condition(point)} learners end at {spread}; {levels}.")
-    return Conclusion(name, unlearned, [*found, "These runs do not show which strategy or learner is better.", *why])
+        levels_by_condition.append(f"At {report.condition(point)} learners end at {spread}; {levels}.")
+    undecided = "These runs do not show which strategy or learner is better."
+    return Conclusion(name, unlearned, [*levels_by_condition, undecided, *why])
 
 
-def _headline(material: ReportData, points: list[Point], ranked: list[Standing]) -> tuple[str, list[str]]:
-    """Name the best series over all conditions and test its lead over the next."""
+def _headline(report: ReportData, points: list[Point], ranked: list[Standing]) -> tuple[str, list[str]]:
+    """Return a headline that names the best series over all conditions, and sentences about its lead."""
     if not ranked:
         lacking = "No strategy has a score in every condition"
         reason = lacking if points else f"Without {MU}, conditions have no common scale"
         return "No overall winner", [f"{reason}, so there is no ranking over all of them."]
     best, *others = ranked
-    data = material.of_plants[points[0].plant]
-    unit = MU if material.normalised(points[0]) else episode_metric(data)
+    data = report.of_plants[points[0].plant]
+    unit = MU if report.normalised(points[0]) else episode_metric(data)
     where = f" on average over {amount(len(points), 'condition')}" if len(points) > 1 else ""
     score, name = f"{unit} {worded(best.score)}{where}", best.series.label
     leads = {one.series.label: one.behind for one in others if one.behind is not None}
@@ -141,8 +142,8 @@ def _headline(material: ReportData, points: list[Point], ranked: list[Standing])
     tied = [label for label, lead in leads.items() if not lead.significant]
     reason = why_same(data)
     if len(same) == len(leads):
-        everyone, seeds = listed([name, *same]), amount(best.seeds, "seed")
-        headline = f"Nothing to compare: {everyone} have the same scores"
+        names, seeds = listed([name, *same]), amount(best.seeds, "seed")
+        headline = f"Nothing to compare: {names} have the same scores"
         return headline, [f"On every seed they reached {score} ({seeds}): {reason}."]
     close, lead = others[0], leads[others[0].series.label]
     sentences = [f"{name} scored highest: {score}, n = {best.seeds} seeds.", _against(close, lead, reason)]
@@ -161,7 +162,7 @@ def _headline(material: ReportData, points: list[Point], ranked: list[Standing])
 
 
 def _against(close: Standing, lead: Lead, reason: str) -> str:
-    """Compare the best series with the next one; `reason` explains equal scores."""
+    """Return a sentence that compares the best series with the next one; `reason` explains equal scores."""
     if not lead.pairs:
         return f"The next best is {close.series.label}, with {worded(close.score)}; no seed finished under both."
     if lead.same:
@@ -185,7 +186,7 @@ def _against(close: Standing, lead: Lead, reason: str) -> str:
 
 
 def _by_condition(rankings: list[list[Standing]]) -> list[str]:
-    """Count the conditions in which each series was best, of those in which scores differ."""
+    """Return a sentence about how often each series was best, over the conditions in which scores differ."""
     rankings = [
         ranked
         for ranked in rankings
@@ -205,20 +206,18 @@ def _by_condition(rankings: list[list[Standing]]) -> list[str]:
     ]
 
 
-def _failures(material: ReportData) -> str:
+def _failures(report: ReportData) -> str:
     sentences = []
-    normalised = any(map(material.normalised, material.points))
+    normalised = any(map(report.normalised, report.points))
     causes = {
         "failed": ("failed", "a reward that is not finite", "are left out of scores and curves"),
         "dead": ("collapsed", f"final {MU} below {DEAD_LEVEL:g}", "count as any other"),
     }
     for name, (verb, meaning, effect) in causes.items():
-        by_series = {
-            one.label: sum(material.count(name, point, one) for point in material.points) for one in material.series
-        }
+        by_series = {one.label: sum(report.count(name, point, one) for point in report.points) for one in report.series}
         if total := sum(by_series.values()):
             counts = some([f"{count} of {label}" for label, count in by_series.items() if count], 7)
             sentences.append(f"{amount(total, 'run')} {verb} ({meaning}): {counts}; they {effect}.")
-        elif name == "failed" or normalised:  # without μ_r it is not known
+        elif name == "failed" or normalised:  # whether runs collapsed is known with μ_r only
             sentences.append(f"No run {verb}.")
     return " ".join(sentences)

@@ -1,9 +1,9 @@
-"""Appearance of the figures of a report: Plotly figures with the colours, markers and dashes of a sweep's figures.
+"""Elements of a report: Plotly figures with the colours, markers and dashes of a sweep's figures, and tables.
 
-A panel is a small figure with the places of its condition on the study's axes; the page's filters use these places.
-`meta` of a trace holds its learner, strategy or animation step. Text from files is escaped here, because Plotly
-interprets tags. Figures are dictionaries in Plotly's JSON schema. Plotly's classes would validate every property, which
-takes half the time of a large report; a test validates them instead.
+A panel is a small figure with the indices of its condition on the study's axes, which the page's filters use. `meta` of
+a trace holds its learner, strategy or animation step. Text from files is escaped here, because Plotly interprets tags.
+Figures are dictionaries in Plotly's JSON schema. Plotly's classes would validate every property, which takes half the
+time of a large report; a test validates figures instead.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ DARK: Final = {
     "#2b2b2b": "#eceff2",
     "#8c7a00": "#cdbb3a",
 }
-"""Colours of a dark page, by those of a light one."""
+"""Colours of a dark page, by the colours of a light page."""
 
 BAND, DOTS = 0.16, 0.45
-"""Opacities."""
+"""Opacities of bands, and of dots for seeds."""
 _SYMBOLS: Final = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
 _LINES: Final = ("solid", "7px,3px", "2px,2px", "8px,2px,2px,2px")
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
 Trace = dict[str, Any]
 Figure = dict[str, Any]
-"""In Plotly's JSON schema."""
+"""A figure in Plotly's JSON schema."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Panel:
     """A figure of a report.
 
     Attributes:
-        title: text above it.
-        words: description for readers who cannot see it.
+        title: text above the figure.
+        words: description for readers who cannot see the figure.
         figure: `data`, the traces, and `layout`.
-        places: its place by axis of the study; a panel is shown for all places of an axis that is missing.
-        moves: whether it has a picture for each of its section's steps.
+        places: index of the panel's value on each axis of the study; filters of other axes do not hide the panel.
+        moves: whether the figure has a picture for each of its section's steps.
     """
 
     title: str
@@ -79,8 +79,8 @@ class Row:
 
     Attributes:
         cells: text of each column.
-        places: by axis of the study, the index of the value that the row belongs to; for filters of the page.
-        style: a class of the style sheet.
+        places: index of the row's value on axes of the study, for the page's filters.
+        style: name of a class in the style sheet.
     """
 
     cells: Sequence[str]
@@ -90,7 +90,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first `words` columns hold text, the others numbers. It is folded unless `open`."""
+    """A table; the first `words` columns hold text, the others numbers. The page folds it unless `open`."""
 
     caption: str
     heads: Sequence[str]
@@ -104,11 +104,11 @@ class Section:
     """A section of a report.
 
     Attributes:
-        key: its anchor.
-        lead: paragraphs that explain it.
+        key: anchor of the section.
+        lead: paragraphs above the figures.
         steps: labels of the steps of an animation.
         notes: paragraphs below the figures.
-        study: text of the study file, folded.
+        study: text of the study file, which the page folds.
     """
 
     key: str
@@ -127,7 +127,7 @@ REFERENCE_DASHES: Final = {
     "reference_lqr": "8px,3px",
     "reference_dp": "solid",
 }
-"""References that figures of rewards show as grey lines."""
+"""Dashes of the grey lines for references in figures of rewards."""
 REFERENCE_WORDS: Final = (
     "Grey lines, if known and near: random control (dashed), doing nothing (dotted), the linear-quadratic regulator "
     "(long dashes) and dynamic programming (solid), under the same noise and rate"
@@ -135,19 +135,19 @@ REFERENCE_WORDS: Final = (
 
 
 def reference_line(name: str) -> dict[str, Any]:
-    """Return the grey line of a reference."""
+    """Return the line style of a reference."""
     return {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]}
 
 
 def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
-    """Return the references to show in a view from `low` to `high`: always two of them, others if near."""
+    """Return the references in a view from `low` to `high`: random control, dynamic programming, and others if near."""
     reach = high - low
     near = {name for name, level in levels.items() if low - reach <= level <= high + reach}
     return {name: level for name, level in levels.items() if name in REFERENCE_DASHES and name in {*ALWAYS, *near}}
 
 
 def plain(text: str) -> str:
-    """Return a text that Plotly shows unchanged."""
+    """Escape a text, so that Plotly shows it unchanged."""
     return html.escape(text, quote=False)
 
 
@@ -162,22 +162,22 @@ def symbol(series: Series) -> str:
 
 
 def faded(color: str, opacity: float = BAND) -> str:
-    """Return a transparent colour."""
+    """Return a colour `#rrggbb` with an opacity."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
 def dark_colors() -> dict[str, str]:
-    """Return the colours of a dark page by those of a light one, transparent ones included."""
+    """Return the colours of a dark page by the colours of a light page, including transparent colours."""
     pairs = [(opacity, color) for opacity in (BAND, DOTS) for color in PALETTE]
     return DARK | {faded(color, opacity): faded(DARK[color], opacity + 0.06) for opacity, color in pairs}
 
 
 def small(values: Any, dtype: type[np.float32 | np.uint8] = np.float32) -> dict[str, str]:
-    """Return numbers `[N]` or `[N, M]` as Plotly's typed arrays, in base 64."""
+    """Return numbers `[N]` or `[N, M]` as a typed array of Plotly in base 64."""
     array = np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<"))
-    found = {"dtype": "f4" if dtype is np.float32 else "u1", "bdata": base64.b64encode(array.tobytes()).decode()}
-    return found if array.ndim == 1 else {**found, "shape": ", ".join(map(str, array.shape))}
+    packed = {"dtype": "f4" if dtype is np.float32 else "u1", "bdata": base64.b64encode(array.tobytes()).decode()}
+    return packed if array.ndim == 1 else {**packed, "shape": ", ".join(map(str, array.shape))}
 
 
 def new_figure(
@@ -190,11 +190,11 @@ def new_figure(
     yaxis: Mapping[str, Any] | None = None,
     **layout: Any,
 ) -> Figure:
-    """Return a figure without title and legend, which are parts of the page.
+    """Return a figure without title and legend, which the page contains as text.
 
     Args:
         x, y: titles of the axes.
-        xaxis, yaxis, layout: properties that differ from those of other figures.
+        xaxis, yaxis, layout: properties that replace the common ones.
     """
     font = {"family": FONT, "size": 12, "color": INK}
     axis = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "ticks": ""}
@@ -217,19 +217,19 @@ def new_figure(
 
 
 def number(value: float, digits: int = 2) -> str:
-    """Write a number with a typographic minus sign; a dash for NaN."""
+    """Format a number with a typographic minus sign; NaN is a dash."""
     return minus(fixed(value, digits)) if np.isfinite(value) else "–"
 
 
-def worded(found: Interval, digits: int | None = None) -> str:
-    """Write a mean and its interval, by default with as many digits as the bounds need to differ."""
-    digits = needed_digits(found) if digits is None else digits
-    bounds = " (no spread)" if found.degenerate else f" [{number(found.low, digits)}, {number(found.high, digits)}]"
-    return number(found.mean, digits) + (bounds if np.isfinite(found.mean) else "")
+def worded(score: Interval, digits: int | None = None) -> str:
+    """Format a mean and its interval, by default with enough digits to distinguish the bounds."""
+    digits = needed_digits(score) if digits is None else digits
+    bounds = " (no spread)" if score.degenerate else f" [{number(score.low, digits)}, {number(score.high, digits)}]"
+    return number(score.mean, digits) + (bounds if np.isfinite(score.mean) else "")
 
 
-def needed_digits(found: Interval) -> int:
-    """Return the digits with which the bounds of an interval differ, and no value but 0 is written as 0."""
-    digits = decimals((found.mean, found.low, found.high), least=2 if abs(found.mean) < 10 else 1)
-    width = found.high - found.low
+def needed_digits(score: Interval) -> int:
+    """Return the number of digits with which the bounds of an interval differ, and only 0 is written as 0."""
+    digits = decimals((score.mean, score.low, score.high), least=2 if abs(score.mean) < 10 else 1)
+    width = score.high - score.low
     return max(digits, min(max(4, digits), -math.floor(math.log10(width)))) if width > 0 else digits
