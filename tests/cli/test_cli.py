@@ -525,7 +525,7 @@ def test_a_cell_is_found_by_what_it_is(run: Path, tmp_path: Path, capsys: Capsys
     assert "no cell of seed 7; there is 0–2" in refused(capsys, "inspect", run, *one, "--seed", "7")
     assert "no cell of noise 0.02; there is 0" in refused(capsys, "inspect", run, "--noise", "0.02")
     file = next(run.glob("cells/*/buffer.h5"))
-    assert "--noise chooses among" in refused(capsys, "inspect", file, "--noise", "0")
+    assert "--noise, which chooses among" in refused(capsys, "inspect", file, "--noise", "0")
     assert "--member counts" in refused(
         capsys, "inspect", run, *one, "--strategy", "FULL[PER]", "--seed", 1, "--member", 1
     )
@@ -783,7 +783,7 @@ def test_the_interface_replays_advises_solves_and_reports(run: Path, tmp_path: P
     assert scores.plot()._repr_png_()
     with pytest.raises(UserError, match="did you mean strategy"):
         replaybench.replay_offline(run, cell={"strtegy": "FULL[PER]"})
-    with pytest.raises(UserError, match=r"no finished FULL\[Uniform\]"):
+    with pytest.raises(UserError, match=r"no finished runs of FULL\[Uniform\]"):
         replaybench.advise(run)
     with pytest.raises(UserError, match="did you mean seeds"):
         replaybench.advise("PendulumDCSC", sedes=3)

@@ -408,7 +408,7 @@ def test_where_nothing_beats_random_control_nothing_is_proposed(solved: bool, tm
 
 def test_a_proposal_from_a_run_fits_into_the_memory(tmp_path: Path) -> None:
     assert chosen_name(advised(tmp_path, made(tmp_path), 500, "capacity = 500")) == "FIFO[Uniform]"
-    with pytest.raises(UserError, match="fits into --memory 499, the least keeps 500; raise it"):
+    with pytest.raises(UserError, match="fits into --memory 499, the smallest needs 500; raise it"):
         advised(tmp_path, memory=499)
 
 

@@ -236,7 +236,7 @@ def test_wrong_options_are_refused_in_one_line(stored: Stored, tmp_path: Path, c
     wrong: dict[str, tuple[object, ...]] = {
         "--member must be 0 … 2": (path, "--member", 3),
         "must end in .png": (path, "--figure", tmp_path / "a.jpeg"),
-        "is none": (scores, "--figure", tmp_path / "a.png"),
+        "is no buffer file": (scores, "--figure", tmp_path / "a.png"),
         "no such file": (tmp_path / "none.h5", "--member", 1),
         "holds 2 states": (path, "--plant", f"{CART_POLE}:CartPole"),
     }
