@@ -131,7 +131,7 @@ Controller = Callable[[Floats32], Floats32]
 
 
 class RandomController:
-    """Actions uniform over the range, or over the plant's choices, independent at every sample: μ_r = 0."""
+    """Draw actions uniformly from the range, or the plant's choices, independently at every sample; its μ_r is 0."""
 
     def __init__(self, plant: Plant, members: Sequence[int], seed: int = 0) -> None:
         self._stream = Stream(seed, members, "random controller")

@@ -257,7 +257,7 @@ class Learner:
         return np.zeros(len(self.setting.members))
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return actions `[M, N, A]` of the policy itself; a stochastic policy draws them."""
+        """Return actions `[M, N, A]` of the policy without added exploration; a stochastic policy draws them."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
     def act(self, observation: AnyFloats) -> AnyFloats:

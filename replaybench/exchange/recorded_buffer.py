@@ -185,7 +185,7 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
 
 
 def parts(stored: int) -> Iterator[slice]:
-    """Yield slices of at most `_PART_ROWS` rows, which are read together."""
+    """Split `stored` rows into slices of at most `_PART_ROWS`, each read at once."""
     return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
 
 

@@ -212,7 +212,7 @@ class CellRun:
         self.episodes.forget_observations()
 
     def close(self) -> None:
-        """End the plants' processes, if they have any."""
+        """End the plants' processes, if they have any, and close the device."""
         self.env.close()
         self.evaluation.close()
         if self.device is not None:
@@ -257,7 +257,7 @@ class CellRun:
 
 
 def _sound_mean(values: NDArray[np.float64]) -> float:
-    """Return the mean over members that have not failed, or NaN."""
+    """Return the mean over members that have not failed; NaN if all have."""
     sound = values[np.isfinite(values)]
     return float(sound.mean()) if sound.size else np.nan
 

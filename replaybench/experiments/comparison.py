@@ -62,7 +62,7 @@ class ReferenceRow(NamedTuple):
 def beats_random(final: Floats, random: float) -> bool:
     """Return whether the mean of final rewards `[...]` is above random control; failed runs are NaN.
 
-    True if the reward of random control is unknown (NaN), False if every run failed.
+    True if the reward of random control is unknown (NaN), else False if every run failed.
     """
     finite = final[np.isfinite(final)]
     return bool(np.isnan(random) or (finite.size and finite.mean() > random))

@@ -120,7 +120,7 @@ class History:
         return sum(known.failed for known in self.cells.values())
 
     def work(self) -> tuple[int, int]:
-        """Return the finished episodes of all members, and all episodes of the study."""
+        """Return the numbers of finished and of all episodes, over all members of the study."""
         known = self.cells.values()
         done = sum(each.cell.members * each.done for each in known)
         return done, sum(each.cell.members * each.cell.episodes for each in known)

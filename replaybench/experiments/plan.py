@@ -144,7 +144,7 @@ def never_fills(cell: Cell) -> bool:
 
 
 def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[Cell]]:
-    """Group the cells of one study that compute equal runs; with `contents_only`, those with equal buffer contents."""
+    """Group the cells of one study that compute equal runs; with `contents_only`, those that keep equal experiences."""
     groups: dict[str, list[Cell]] = {}
     changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
     for cell in cells:

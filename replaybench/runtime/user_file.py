@@ -55,7 +55,7 @@ class InFile(NamedTuple):
 
 
 class ImportRefusedError(UserError):
-    """A name would import a file or module that the user did not name."""
+    """An object would be imported from a file or module that the user did not name."""
 
 
 @contextmanager

@@ -289,9 +289,10 @@ def policy_gradient(
     action: AnyFloats, mean: AnyFloats, log_sigma: AnyFloats, rho: AnyFloats, advantage: AnyFloats, weight: AnyFloats,
     rules: Rules, beta: float, d_mean: AnyFloats, d_log_sigma: AnyFloats,
 ) -> None:  # fmt: skip
-    """Replace gradients of the divergence `[B, A]` by those of the policy's loss, to mean and log σ (eq. 5, 10).
+    """Replace gradients `[B, A]` of the divergence by those of the policy's loss, for mean and log σ (eq. 5, 10).
 
-    The loss is the batch's mean of −β w ρ A log π(a|s) at near-policy samples (ρ held fixed), plus (1 − β) D_KL at all.
+    The loss is the batch's mean of −β w ρ A log π(a|s), with ρ held fixed, plus (1 − β) D_KL. With Rule 1 the first
+    term counts near-policy samples only.
     """
     batch = action.shape[0]
     kind = mean.dtype.type

@@ -186,7 +186,7 @@ class Task(NamedTuple):
 
 
 class Actions(NamedTuple):
-    """The actions of a plant, for checks before a run: their number A, and `choices` as in `Task`."""
+    """The actions of a plant, for checks before a run: their number `size`, and `choices` as `Task.action_choices`."""
 
     plant: str
     size: int

@@ -49,7 +49,7 @@ class Experiences(NamedTuple):
 
 @typeof_impl.register(Experiences)
 def _type_of(x: Experiences, context: Any) -> Any:
-    """Return the Numba type with arbitrary array strides, so that kernels are compiled once for views and copies."""
+    """Return the Numba type with arbitrary strides of 3-D arrays, so that one kernel serves views and copies."""
     kinds = [typeof_impl(value, context) for value in x]
     return types.NamedTuple([_any_strides(kind) for kind in kinds], Experiences)
 

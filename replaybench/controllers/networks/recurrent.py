@@ -136,7 +136,7 @@ class PopulationRecurrent:
         return self._trunk.named_weights(f"{name}.trunk") | self._head.named_weights(f"{name}.head")
 
     def tape(self, segments: int, steps: int = 1, reach: int | None = None, place: int = 0) -> RecurrentTape:
-        """Allocate the work space of passes over `segments` of `steps`; gradients flow through the last `reach`."""
+        """Allocate work space for segments of `steps` steps; gradients reach the last `reach` steps (None: all)."""
         dtype = self.parameters.dtype
         joined = np.zeros((segments, self.shape.head.actions), dtype)
         return RecurrentTape(

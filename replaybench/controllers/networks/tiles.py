@@ -367,7 +367,7 @@ def matmul(
 
     Each matrix lies in a flat array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row` and
     `a_col` the strides of A. Rows of B are read in whole vectors, so `ldb` must be padded (`padded`); the padding has
-    no influence. Sums run in the order of k; if C has one or two rows, there are four sums over every fourth k.
+    no influence. Products are added in the order of k; if C has one or two rows, in four sums, each of every fourth k.
     """
     wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
     j = 0

@@ -58,7 +58,7 @@ class Policy:
     """One member's policy; observations are normalised states, actions lie in [−1, 1].
 
     Attributes:
-        facts: the facts of its file, such as plant, cell and version.
+        facts: those of the file from which it was loaded, such as plant, cell and version.
         agent: the learner as a population of one.
     """
 

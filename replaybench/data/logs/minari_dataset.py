@@ -89,7 +89,7 @@ def write_dataset(
     Args:
         folder: a result of `dataset_folder`; it must not exist.
         dataset_id: its id.
-        episodes: its episodes; each is written before the next one is requested.
+        episodes: its episodes, requested one at a time; the file is assembled in memory.
         observation_space, action_space: of a single environment.
         env_spec: how to make that environment; None if a dataset cannot describe it.
         metadata: further entries, of JSON types.

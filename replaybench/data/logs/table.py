@@ -104,7 +104,7 @@ def refuse_unequal(path: Path, columns: dict[str, Floats]) -> None:
 
 
 def printable(name: str) -> str:
-    """Return a name from a file without characters that would break a line of text."""
+    """Return a name from a file with `?` for each unprintable character."""
     return "".join(mark if mark.isprintable() else "?" for mark in name)
 
 

@@ -169,7 +169,7 @@ def _blend(
 ) -> Any:
     """Interpolate between four corners of a cell with weights `w…`, and between two phases with the share `lateness`.
 
-    `early` and `late` are indices of the cell's first corner in the flat table at both phases. Return the four
+    `early` and `late` index the cell's first corner in the flat table, one at each phase. Return the four
     quantities, and the changes of u and v from the earlier to the later phase.
     """
     double = types.float64

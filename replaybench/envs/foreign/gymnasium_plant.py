@@ -234,7 +234,7 @@ def _frequency(env: Environment) -> float:
 
 
 class ActionRange(NamedTuple):
-    """The physical actions of a task, `[A]` each; `choices` is empty if they are continuous."""
+    """The range of a task's physical actions, `[A]` a field; `choices` is empty if they are continuous."""
 
     low: Floats
     high: Floats

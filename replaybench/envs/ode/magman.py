@@ -67,10 +67,10 @@ class Magman(OdePlant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """1.5 times a bound on the states that the ball can reach.
+        """The bound on the position, and 1.5 times a bound on the speed that the ball can reach.
 
-        Between two standstills the ball moves in one direction. Each magnet, however it is switched, then adds at
-        most the depth of its potential well, `u c₁ / (4 c₂²)`, to its energy.
+        Between standstills and collisions the ball moves in one direction. Each magnet, however it is switched, then
+        adds at most the depth of its potential well, `u c₁ / (4 c₂²)`, to the ball's energy.
         """
         depth = self.action_high[0] * abs(self.force_constant) / (4 * self.force_width**2)
         fastest = math.sqrt(WALL_SPEED**2 + 2 * MAGNETS * depth / self.mass)

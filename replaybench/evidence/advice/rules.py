@@ -32,10 +32,11 @@ class Traits:
 
     Attributes:
         noise: standard deviation of sensor and actuator noise, normalised.
-        authority: root mean square change by one random action, of the state that changes most, normalised.
+        authority: root mean square change of a normalised state by one random action, the largest of all states.
         decay: ratio of the first amplitude of exploration to the last; 1 without decay.
-        symmetry: largest deviation from mirrored next states and equal rewards for mirrored states and actions.
-        memory: ratio of the allowed number of experiences to the capacity by the 90 % rule; infinite without a limit.
+        symmetry: how far, at most, mirrored states and actions are from mirrored next states and equal rewards.
+        memory: ratio of the allowed number of experiences to the capacity by the 90 % rule; infinite if either is
+            missing.
     """
 
     noise: float

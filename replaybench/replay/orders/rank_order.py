@@ -291,7 +291,7 @@ class RankOrder:
         self.state.leaf[:, 0] = NOTHING
 
     def keys(self, slots: int | None = None) -> Floats32:
-        """Return the keys of the first `slots` slots (default: all), NaN for absent ones: the logical state."""
+        """Return the keys of the first `slots` slots (default: all), NaN where there is none."""
         return self._keys_at((slice(None), slice(slots)))
 
     def column(self, slots: int) -> LazyColumn:

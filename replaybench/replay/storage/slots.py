@@ -1,6 +1,6 @@
 """Units of replay (step, segment, episode), their assembly, and statistics of replayed noise.
 
-Strategies that favour large TD errors also favour noisy samples.
+The statistics show how far a strategy favours noisy samples, as those that favour large TD errors do.
 """
 
 from __future__ import annotations

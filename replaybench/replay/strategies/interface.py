@@ -214,7 +214,7 @@ class Weighting(Term, ABC):
 
     @abstractmethod
     def start(self, view: BufferView) -> RunningWeighting:
-        """Return the running form."""
+        """Return the object that computes the weights during a run."""
 
 
 _MOST: Final = 1_000_000_000

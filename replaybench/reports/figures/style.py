@@ -102,7 +102,7 @@ class Medium:
     Attributes:
         formats: file formats of each figure; `save` returns the path of the last one.
         dpi: dots per inch of pixel formats.
-        columns: allowed widths [inch], for figures without title and caption; if empty, any width, with both.
+        columns: allowed widths [inch] of figures, which then have no title or caption; any width and both if empty.
         changes: Matplotlib settings that differ from those of the screen.
     """
 

@@ -266,7 +266,7 @@ class Composition:
 
 
 def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None = None) -> Composition:
-    """Count the contents of the buffers of one or all members; `axes` are their states, None if unknown."""
+    """Count the contents of the buffers of one or all members; `axes` are the observed states, None if unknown."""
     members, shapes = choose(file, member), file.shapes
     collected = file.collected[members]
     contents = Composition(members, file.steps, collected, file.offers[members], file.count[members], Ages(collected))

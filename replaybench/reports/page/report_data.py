@@ -66,7 +66,7 @@ def lead(one: Floats, other: Floats) -> Lead:
 
 
 class Standing(NamedTuple):
-    """A series in a ranking: its mean `score` over the number `seeds`, and the lead of the best series over it."""
+    """A series in a ranking: its mean `score` over `seeds` seeds, and how far it is `behind` the best series."""
 
     series: Series
     score: Interval

@@ -62,7 +62,7 @@ class Panel:
         title: text above the figure.
         words: description for readers who cannot see the figure.
         figure: `data`, the traces, and `layout`.
-        places: index of the panel's value on each axis of the study; filters of other axes do not hide the panel.
+        places: index of the panel's value on each axis that it depends on; filters of other axes do not hide it.
         moves: whether the figure has a picture for each of its section's steps.
     """
 
