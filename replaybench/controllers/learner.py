@@ -50,13 +50,14 @@ class ActionLevels:
 
     def __init__(self, levels: int | None, actions: int, choices: Sequence[int] = ()) -> None:
         counts = tuple(choices) or (USUAL if levels is None else levels,) * actions
-        each = " × ".join(map(str, counts))
+        product = " × ".join(map(str, counts))
         if levels is not None and set(counts) != {levels}:
-            raise UserError(f"levels = {levels}, but the plant takes {each} choices; leave levels out")
+            raise UserError(f"levels = {levels}, but the plant takes {product} choices; leave levels out")
         if min(counts) < 2:
             raise UserError(f"levels must be at least 2, not {min(counts)}")
         if (combinations := prod(counts)) > MOST and choices:
-            raise UserError(f"the plant's {each} choices are {combinations} actions; no learner takes more than {MOST}")
+            what = f"the plant's {product} choices are {combinations} actions"
+            raise UserError(f"{what}; no learner takes more than {MOST}")
         if combinations > MOST:
             fitting = int(np.floor(MOST ** (1 / actions) + 1e-9))
             remedy = f"set levels to at most {fitting}" if fitting > 1 else "take a learner with continuous actions"

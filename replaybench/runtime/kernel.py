@@ -2,7 +2,7 @@
 
 One process compiles a kernel while others wait for it. Cached code is verified before use, and compiled again if it is
 damaged. Numba's own cache would need less code here. It generates machine code also for functions that only kernels
-call, so that a first sweep (DDPG, FULL[PER]) takes 16 to 23 % more CPU time.
+call, so that a first sweep (DDPG, FULL[PER]; two runs of each) takes 16 to 23 % more CPU time.
 """
 
 from __future__ import annotations

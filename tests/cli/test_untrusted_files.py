@@ -72,7 +72,7 @@ def test_no_stored_name_imports_anything(name: str, tmp_path_factory: pytest.Tem
 
 
 @pytest.mark.parametrize("command", sorted(set(cli.COMMANDS) - {"sweep", "reproduce"}))
-def test_commands_import_what_users_name(command: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
+def test_only_what_users_name_is_imported(command: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     stranger(tmp_path)
     monkeypatch.chdir(tmp_path)
 

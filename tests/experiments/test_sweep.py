@@ -134,7 +134,7 @@ def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results
 
 
 @pytest.mark.parametrize("address", ["", "foo", "foo://bar:1", "tls://127.0.0.1:1"])
-def test_no_address_is_refused_before_the_folder_is_made(address: str, study: Study, tmp_path: Path) -> None:
+def test_a_wrong_address_is_refused_before_anything_is_made(address: str, study: Study, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no Dask scheduler answers"):
         sweep(study, tmp_path / "run", cluster=address)
     assert not (tmp_path / "run").exists()

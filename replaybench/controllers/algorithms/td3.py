@@ -67,8 +67,8 @@ class TD3(Learner):
         super().__init__(config, setting, shapes, rates, targets=shapes)
         self.actor, self.critic, _ = self.networks.values()
         self.random_actions, self.smoothing_stream = RandomActions(setting), setting.stream("update")
-        self._actor, *critics = map(self.train_state, shapes)
-        self._critics = critics[0], critics[1]
+        self._actor = self.train_state("actor")
+        self._critics = self.train_state("critic1"), self.train_state("critic2")
         self._workspace = twin_workspace(self._critics[0].tape, config.batch_size, a, setting.dtype)
 
     def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:

@@ -97,7 +97,7 @@ class Policy:
             if state is not None and np.shape(state) != before.shape:
                 raise UserError(f"the state of this policy has shape {before.shape} here, not {np.shape(state)}")
             if state is not None:
-                starts = np.zeros(1, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
+                starts = np.asarray(False if episode_start is None else episode_start, np.bool_)
                 before = np.where(starts.reshape(-1, 1), before, state)
             chosen, after = choose(rows[None], before[None]), agent.remember(rows[None], before[None])[0]
         action = np.clip(chosen[0], -1.0, 1.0)
