@@ -4,8 +4,6 @@ They differ in what the rules look at: a slow one (0.1 Hz), a fast one (200 Hz),
 may come to rest on either of two sides, and a pole to be swung up either way round.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Roboschool's reacher with the end of an episode by time as a terminal state, for `reacher-causes.toml`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

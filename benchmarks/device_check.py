@@ -5,8 +5,6 @@ runs some parts. `--host` is a small trial of the same source on this processor.
 computes what `curves` compares with, in about 20 minutes of a core.
 """
 
-from __future__ import annotations
-
 import os
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):

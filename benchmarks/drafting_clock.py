@@ -1,7 +1,5 @@
 """`benchmarks/drafting_clock.py:Clocked`: drafting in which the age of an episode is seen, as a memory can hold it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Drafting by other readings, in shorter episodes and in the wakes that are to carry over, for `drafting-*.toml`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from replaybench.envs.flow.plant import Drafting

@@ -3,8 +3,6 @@
 Sun et al. (2020, Figure 2) draw them by sampling on HalfCheetah; `sampled-errors.toml` runs the three.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

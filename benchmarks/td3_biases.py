@@ -3,8 +3,6 @@
 `locomotion-biases.toml` runs it beside TD3, with the same first weights.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

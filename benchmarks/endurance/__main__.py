@@ -9,8 +9,6 @@ policies must be the same bit for bit. Section `forged` reads files as a strange
 whether dry runs tell how long they take.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -5,8 +5,6 @@
 reads COUNT of them made from a run's files, and prints how that ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

@@ -1,7 +1,5 @@
 """What sweeps cost beyond acting and learning: coordination, files, recording, memory. Sections of `__main__.py`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

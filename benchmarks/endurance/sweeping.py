@@ -1,7 +1,5 @@
 """Sweeps as a user starts them, for what measures them from outside."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

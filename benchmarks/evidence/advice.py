@@ -5,8 +5,6 @@ stopped), and stores `results/advice.json`, from which the table on the page of 
 takes about 40 minutes of a core.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

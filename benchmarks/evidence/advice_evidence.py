@@ -1,7 +1,5 @@
 """Write what stored results say of the contrasts that advice cites: `python -m benchmarks.evidence.advice_evidence`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ Final policies of all learners are asked for their greedy actions on a grid over
 an action of more than 0.99 in size; on one side is the share of those that have the sign that most of them have.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

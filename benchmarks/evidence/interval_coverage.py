@@ -4,8 +4,6 @@
 statistics are made; it takes five minutes of a core.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

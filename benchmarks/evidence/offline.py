@@ -5,8 +5,6 @@ replay the recordings without the plant, and stores `results/offline.json`, from
 is made. Interrupted, it continues where it stopped. It takes about five minutes of a core.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 Without arguments, all studies under `benchmarks/results`. Figures of policies, which are not stored, stay as they are.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ their attribute `rescored`, and the figures of curves and scores are drawn again
 stored). Without arguments, all studies under `benchmarks/results` whose plants have a dynamic-programming reference.
 """
 
-from __future__ import annotations
-
 import datetime
 import sys
 import tomllib

@@ -7,8 +7,6 @@ The sweep in FOLDER/STUDY can be interrupted and continued. When it is complete,
 `results.nc` and `provenance.json`, where each cell has its own version, commit and processor.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

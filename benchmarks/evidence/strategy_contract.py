@@ -13,8 +13,6 @@ Each legal retention × sampling × weighting pair, and a few modifiers of what 
 Without arguments, writes `benchmarks/results/strategy_contract.md`. A pair that breaks a promise ends the script.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", NUMBA_NUM_THREADS="1")

@@ -10,8 +10,6 @@ The stored policy comes from the same stages, restarted by hand with other step 
 uninterrupted search with seed 0 ends at 4.3 times cheaper.
 """
 
-from __future__ import annotations
-
 import os
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):

@@ -6,8 +6,6 @@ how their action changes with each of the observations that led to it, and when 
 not be named once that is there.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys

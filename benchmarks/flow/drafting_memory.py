@@ -6,8 +6,6 @@ forget before each action. Writes `benchmarks/results/drafting-sigma/memory.json
 survived, means over episodes, one number a seed.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

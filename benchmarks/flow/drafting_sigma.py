@@ -3,8 +3,6 @@
 It reads the drafting studies in `benchmarks/results` and draws `drafting-sigma/on-the-way.png`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ starts could be kept tells a search over the first actions (the cross-entropy me
 that keeps most by itself.
 """
 
-from __future__ import annotations
-
 import os
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):

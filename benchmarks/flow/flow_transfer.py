@@ -14,8 +14,6 @@ learning in the flow (`drafting-tuned*.toml`) and what they began with. What com
 `benchmarks/results/flow/transfer.json`.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", NUMBA_NUM_THREADS="1")

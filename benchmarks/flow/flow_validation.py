@@ -5,8 +5,6 @@ kept in `benchmarks/results/flow/validation.json` and is not run again unless it
 `python benchmarks/flow/flow_validation.py --list` says what there is. One core; all cases take some ten minutes.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", NUMBA_NUM_THREADS="1")

@@ -15,8 +15,6 @@ explanation ends the script with 1. `--again` runs only the stored survivors, af
 mutants in place of those whose lines are gone.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

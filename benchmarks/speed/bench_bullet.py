@@ -8,8 +8,6 @@ the clock. Sides take turns in one run; medians of rates, and of ratios of neigh
 `python benchmarks/speed/bench_bullet.py [TASK …]`
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import Timing, main  # isort: skip
 

@@ -4,8 +4,6 @@ Run `python benchmarks/speed/bench_core.py`, with the names of SECTIONS for some
 newest versions, one thread, no logging, no evaluation, real buffers, lengths fixed to 200-step episodes.
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import Timing, compared, interleaved, main, timed  # isort: skip
 

@@ -6,8 +6,6 @@ Both sides in this run, interleaved; medians. The memory is that of a fresh proc
 write to its highest point. Files lie where temporary files lie (`TMPDIR`).
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import Timing, main  # isort: skip
 

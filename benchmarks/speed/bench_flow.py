@@ -5,8 +5,6 @@ thread: what other programs take from the core is not counted, what they take fr
 before every timed step, so that all of them are running. Medians, and the best beside them.
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import Timing, main  # isort: skip
 

@@ -6,8 +6,6 @@ gain. A learner is a line in `LEARNERS`; without a peer it is set beside our own
 V-RACER's updates goes into returns along stored episodes.
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import Timing, compared, interleaved, main, timed  # isort: skip
 

@@ -6,8 +6,6 @@ All take the same random actions; ended members start anew. `bookkeeping` is the
 simulator's. Run `python benchmarks/speed/bench_mujoco.py [TASK …]`.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ["REPLAYBENCH_THREADS"] = "2"

@@ -6,8 +6,6 @@ the order. Bytes count keys and nodes after every key was first infinite, then
 set at random about twice. Medians over calls, one thread.
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import Timing, main  # isort: skip
 

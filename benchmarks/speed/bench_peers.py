@@ -7,8 +7,6 @@ benchmarks/speed/bench_peers.py`, with names of sections for some only; `pip ins
 brings the peers. Without them it says so and ends.
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import Timing, compared, interleaved, main, timed  # isort: skip
 

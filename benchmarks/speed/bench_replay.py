@@ -5,8 +5,6 @@ equal capacity per member, served in turn. An item is one experience sampled (ga
 strategy learns from TD errors also re-prioritised. Sections: `peer`, `house`, `growth`, `victims`, `memory`.
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import Timing, main  # isort: skip
 

@@ -6,8 +6,6 @@ counts compilation: a compiler's for RLtools, our kernels' with an empty cache, 
 A seed counts as solved once five training episodes in a row, exploration included, have a mean return of at least −200.
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import Timing, main  # isort: skip
 

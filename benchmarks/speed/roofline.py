@@ -9,8 +9,6 @@ run: a large library product, and arrays read and written within the second-leve
 calls of Python and of compiled functions in a phase of updates, whatever M; a call costs what an empty kernel's does.
 """
 
-from __future__ import annotations
-
 # First: it fixes the number of threads.
 from timings import FOLDER, Timing, interleaved, main, timed  # isort: skip
 

@@ -3,8 +3,6 @@
 python benchmarks/speed/solved_figure.py
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ sections, each a piece of work that yields timings; a section that is run again 
 stay. Every section says when, where, from which commit and beside how busy a machine it was measured.
 """
 
-from __future__ import annotations
-
 import os
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):

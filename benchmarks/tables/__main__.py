@@ -1,7 +1,5 @@
 """Write the tables of all pages anew, and the pictures of claims; print sentences whose numbers differ."""
 
-from __future__ import annotations
-
 from benchmarks.tables import claims_picture
 from benchmarks.tables.pages import PAGES, ROOT, plain, rewritten, sentences
 

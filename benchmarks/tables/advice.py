@@ -1,7 +1,5 @@
 """Quality of advice on plants for which its rules were not made."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks.tables.stored import facts

@@ -1,7 +1,5 @@
 """Verdicts on published claims by all stored runs."""
 
-from __future__ import annotations
-
 import functools
 import statistics
 from collections import Counter

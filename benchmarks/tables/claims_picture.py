@@ -1,7 +1,5 @@
 """Pictures of the claims that stored runs decide, one a paper. Each carries in itself what it was drawn from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Coverage of the five papers: each part with its presets, its page, or the reason why it is missing."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections import Counter

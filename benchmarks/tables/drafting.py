@@ -1,7 +1,5 @@
 """Learning to draft: Figure 6 of Novati & Koumoutsakos (2019), what it needs, other readings, and lost starts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Drafting with an LSTM: compared with none, with a fixed σ, and with gates that begin closed."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.stats import permutation_test
 

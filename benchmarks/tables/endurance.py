@@ -1,7 +1,5 @@
 """Endurance of sweeps, as `benchmarks/endurance` measured it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks.tables.speeds import measured, rows_of, target

@@ -1,7 +1,5 @@
 """Findings: retention, sampling, weights, capacity and rate over all stored studies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final

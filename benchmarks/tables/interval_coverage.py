@@ -1,7 +1,5 @@
 """Coverage of intervals and errors of tests of few runs, from `benchmarks/evidence/interval_coverage.py`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks.tables.stored import facts

@@ -1,7 +1,5 @@
 """Results of every learner, results with an LSTM, and the divergence of policies with ReF-ER."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from benchmarks.tables.stored import Cell, cell, cells, looks, results, runs

@@ -1,7 +1,5 @@
 """Tables between marks in a page of Markdown or a notebook, and the words of its prose."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

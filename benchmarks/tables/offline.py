@@ -1,7 +1,5 @@
 """Offline learning from recordings."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from benchmarks.tables.stored import facts

@@ -1,7 +1,5 @@
 """Rewards and scores by strategy with and without weight decay, and noise of replayed experiences."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.stats import fisher_exact
 

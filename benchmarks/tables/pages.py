@@ -1,7 +1,5 @@
 """Pages with generated tables and checked numbers, and the modules that these come from."""
 
-from __future__ import annotations
-
 import functools
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rates of updates and times until solved, with the fastest peers, and bounds of an update, from `results/speed`."""
 
-from __future__ import annotations
-
 from benchmarks.tables.speeds import compared, measured, rows_of
 from benchmarks.tables.text import number, significant, table, wrapped
 

@@ -1,7 +1,5 @@
 """Validation of plants: the flow compared with known values, PyBullet with the original environments."""
 
-from __future__ import annotations
-
 from benchmarks.tables.stored import RESULTS, facts
 from benchmarks.tables.text import number, table
 

@@ -1,7 +1,5 @@
 """Figures of de Bruin et al. (2018): strategies, compared with one of them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ReF-ER by network, capacity and length of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """DDPG on Roboschool's tasks: the protocol, its failure on the reacher, and retentions there."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from benchmarks.tables.stored import cell, cells, looks, results, runs

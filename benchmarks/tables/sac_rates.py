@@ -1,7 +1,5 @@
 """SAC on locomotion with AER, ERE and PER, by learning rate and schedule."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

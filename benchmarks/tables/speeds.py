@@ -1,7 +1,5 @@
 """Timings compared with peers, from `results/speed`."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -1,7 +1,5 @@
 """Stored results of studies, cell by cell, and how they were made."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterator

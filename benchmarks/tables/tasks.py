@@ -1,7 +1,5 @@
 """Learning on tasks that are measured by return: locomotion, CartPole."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from benchmarks.tables.stored import cells, looks, results, runs

@@ -1,7 +1,5 @@
 """Numbers and tables as text."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Sequence
 

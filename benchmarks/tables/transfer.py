@@ -1,7 +1,5 @@
 """From the tabulated wakes into the flow itself: where they differ, and what policies of the wakes are worth there."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Retentions on Roboschool's double pendulum and walkers: by task, and tasks together."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from benchmarks.tables.stored import Cell, runs

@@ -1,7 +1,5 @@
 """The map of noise and rate: lead of the best strategy over uniform replay."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -12,8 +12,6 @@ they are compared, its tasks are told what this project reads differently:
 `python benchmarks/walkers/bullet_peer.py` prints a table and writes the first steps to `tests/golden/bullet_peer.json`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import partial

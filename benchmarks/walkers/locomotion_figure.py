@@ -5,8 +5,6 @@
 It reads what `hopper.toml`, the `locomotion*.toml` and `locomotion_peer.py` have left in `benchmarks/results`.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 from pathlib import Path

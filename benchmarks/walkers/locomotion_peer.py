@@ -11,8 +11,6 @@ counted over all copies, or one of the ten greedy episodes after each seed's las
 file already holds are not run again.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 from pathlib import Path

@@ -5,8 +5,6 @@
 It reads what `refer-million.toml`, `refer-walker.toml` and `locomotion_peer.py` have left in `benchmarks/results`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

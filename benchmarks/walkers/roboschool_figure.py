@@ -7,8 +7,6 @@ average (Figure 26). It reads what is in `benchmarks/results`: five tasks over 3
 `replaybench reproduce debruin2018/fig16`, and the first two over 10⁶, by `benchmarks/studies/roboschool`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Final

@@ -4,15 +4,12 @@ The greedy controller of μ_r = 1 treats observations as states and is no upper 
 appendix C). `averaged_over_noise` and `ObserverController` use the same solution and take the noise into account.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_are
 from scipy.optimize import lsq_linear
 
@@ -152,7 +149,7 @@ def zero_control(plant: Plant) -> Controller:
     return lambda observation: np.tile(zero, (len(observation), 1))
 
 
-def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
+def run_episode(controller: Controller, env: PopulationEnv) -> Floats:
     """Run the next episode of every member; return its score `Plant.episode_score`, float64 `[M]`."""
     observation, _ = env.reset()
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)

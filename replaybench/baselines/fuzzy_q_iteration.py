@@ -5,8 +5,6 @@ x′ and reward R of every node and action come from the plant's noise-free simu
 `θ ← R + γ max_j Φ(x′) θ` contracts by γ towards the fixed point. Solutions are cached on disk.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from replaybench.baselines import fuzzy_sweeps
 from replaybench.baselines.grid import Grid, plant_grid
@@ -29,7 +27,7 @@ from replaybench.envs.interface.declarations import whole_steps
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant, with_equations
-from replaybench.runtime.arrays import Floats, Integers32
+from replaybench.runtime.arrays import Floats, Floats32, Integers, Integers32
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.kernel import cache_dir, kernel
 from replaybench.runtime.version import NUMERICS_VERSION
@@ -145,13 +143,13 @@ class Solution:
         best: Integers32 = self.theta.argmax(axis=1).astype(np.int32)
         return best
 
-    def greedy(self, observation: ArrayLike) -> NDArray[np.float32]:
+    def greedy(self, observation: ArrayLike) -> Floats32:
         """Return the greedy actions, float32 `[..., A]` normalised, at normalised states `[..., S]`."""
         choice, _ = self._maximum(observation)
         lead = np.shape(observation)[:-1]
         return self.actions[choice].astype(np.float32).reshape(*lead, -1)
 
-    def interpolated(self, observation: ArrayLike) -> NDArray[np.float32]:
+    def interpolated(self, observation: ArrayLike) -> Floats32:
         """Return the interpolated actions, float32 `[..., A]` normalised, at normalised states `[..., S]`."""
         mixed = self.grid.interpolate(self.actions[self.best], self._points(observation))
         return mixed.astype(np.float32).reshape(*np.shape(observation)[:-1], -1)
@@ -174,7 +172,7 @@ class Solution:
         states = np.asarray(observation)
         return self.plant.denormalise_state(states).reshape(-1, states.shape[-1])
 
-    def _maximum(self, observation: ArrayLike) -> tuple[NDArray[np.int64], Floats]:
+    def _maximum(self, observation: ArrayLike) -> tuple[Integers, Floats]:
         cell, weight = self.grid.memberships(self._points(observation))
         choice, value = np.empty(len(cell), np.int64), np.empty(len(cell))
         _greedy(self.theta, self.best, self.grid.corners, cell, weight, choice, value)
@@ -184,7 +182,7 @@ class Solution:
 @kernel
 def _greedy(
     theta: Floats, best: Integers32, corners: Integers32, cell: Integers32, weight: Floats,
-    choice: NDArray[np.int64], value: Floats,
+    choice: Integers, value: Floats,
 ) -> None:  # fmt: skip
     mixed = np.empty(theta.shape[1])
     for p in range(cell.shape[0]):

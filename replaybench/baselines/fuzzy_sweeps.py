@@ -8,8 +8,6 @@ i, `reward` `[N U]` and the successor's `cell` `[N U]` and `weight` `[N U, K]` o
 `corners` int32 `[C, K]`. The weights of a successor that ends the episode are zero.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from replaybench.runtime.arrays import Floats, Integers, Integers32

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.runtime.arrays import Floats, Integers32
+from replaybench.runtime.arrays import Bools, Floats, Integers, Integers32
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 
@@ -132,8 +132,8 @@ def _refined(nodes: int, low: float, high: float, periodic: bool, reference: flo
 
 @kernel
 def _memberships(
-    points: Floats, low: Floats, spacing: Floats, cells: NDArray[np.int64],
-    periodic: NDArray[np.bool_], cell: Integers32, weight: Floats,
+    points: Floats, low: Floats, spacing: Floats, cells: Integers,
+    periodic: Bools, cell: Integers32, weight: Floats,
 ) -> None:  # fmt: skip
     for p in range(points.shape[0]):
         number = 0

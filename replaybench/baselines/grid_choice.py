@@ -4,8 +4,6 @@ Rule `"paper"` uses the declared grid, which follows de Bruin et al. (2018). How
 rate: rule `"converged"` refines it until the return of greedy control no longer changes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

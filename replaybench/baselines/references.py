@@ -5,8 +5,6 @@ upper bound, because dynamic programming uses a grid and treats noisy observatio
 control beats random control.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from replaybench.baselines.controllers import (
     OBSERVER_GAIN,
@@ -42,6 +40,7 @@ from replaybench.data.record import read_header
 from replaybench.envs.interface.plant import EpisodeMetric, Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.version import NUMERICS_VERSION
@@ -107,7 +106,7 @@ def no_score(dp: float, random: float) -> str:
     return f"no μ_r, because dynamic programming ({dp:.4g}) is {how} than random control ({random:.4g})"
 
 
-def normalise(reward: ArrayLike, reference: Reference) -> NDArray[np.float64]:
+def normalise(reward: ArrayLike, reference: Reference) -> Floats:
     """Return μ_r = (r − r_random) / (r_dp − r_random), NaN where the reference is not `usable`."""
     span = reference.dp - reference.random if reference.usable else np.nan
     return np.asarray((np.asarray(reward, np.float64) - reference.random) / span)

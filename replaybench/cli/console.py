@@ -1,7 +1,5 @@
 """The console for the output of commands, as text or as tables in other formats."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

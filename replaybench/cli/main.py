@@ -1,7 +1,5 @@
 """The command line: its commands, their help, and exit statuses."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Commands that show results, or read and write files. Parameters of the functions are options of the commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal, Unpack
 

@@ -4,8 +4,6 @@ A learner's module has its settings, its networks, its policy and one compiled u
 that learners share: `memory` (recurrence), `exploration`, and `refer` with `density` (ReF-ER).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -22,7 +20,7 @@ from replaybench.controllers.losses.temporal_difference import Experiences
 from replaybench.controllers.networks.adam import make_adam
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.controllers.networks.network import PolicyHead, TrainState, make_network
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.errors import UserError
 
 MOST = 1000
@@ -206,12 +204,12 @@ class Learner:
         """Return observations `[M, …, S]` normalised, as networks receive them."""
         return self.normaliser.observations(observation)
 
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+    def start_episode(self, episode: int, members: Bools) -> None:
         """Begin training episode `episode` (from 0) of the chosen `members` `[M]`; the others continue theirs."""
         self.memory.forget(members)
         self.exploration.start_episode(episode, members)
 
-    def explore(self, observation: AnyFloats, active: NDArray[np.bool_]) -> Explored:
+    def explore(self, observation: AnyFloats, active: Bools) -> Explored:
         """Return the actions to try, `[M, A]`, for observations `[M, S]`; they may exceed ±1.
 
         Members that are not `active` `[M]` wait for the others and draw no random numbers.
@@ -220,7 +218,7 @@ class Learner:
         self._advance(observation, active)
         return self.perturb(observation)
 
-    def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
+    def _advance(self, observation: AnyFloats, active: Bools) -> None:
         """Draw this step's random numbers for the `active` members."""
         normalised = self.normalised(observation)
         self.memory.advance(normalised, active)
@@ -253,7 +251,7 @@ class Learner:
         """
         raise NotImplementedError
 
-    def value_bonus(self) -> NDArray[np.float64]:
+    def value_bonus(self) -> Floats:
         """Return an upper bound `[M]` on the term, such as an entropy, that `value` adds to each scaled reward."""
         return np.zeros(len(self.setting.members))
 
@@ -274,19 +272,14 @@ class Learner:
         return self.memory.next(self.normalised(observation), state)
 
     def on_step(
-        self,
-        reward: NDArray[np.float64],
-        successor: AnyFloats,
-        terminated: NDArray[np.bool_],
-        ended: NDArray[np.bool_],
-        active: NDArray[np.bool_],
+        self, reward: Floats, successor: AnyFloats, terminated: Bools, ended: Bools, active: Bools
     ) -> Mapping[str, AnyFloats]:
         """Process the result of a step, `[M]` each, successor `[M, S]`; return further fields to store."""
         self.normaliser.rewards.update(reward, active)
         return {}
 
     def on_recorded_step(
-        self, experience: Mapping[str, AnyFloats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+        self, experience: Mapping[str, AnyFloats], ended: Bools, active: Bools
     ) -> Mapping[str, AnyFloats]:
         """Process a recorded experience `[M, width]` of another controller; return further fields to store."""
         self.normaliser.observations.update(experience["observation"], active)

@@ -1,7 +1,5 @@
 """Learners by name, and descriptions of their settings."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from typing import Any, Final

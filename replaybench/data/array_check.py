@@ -4,8 +4,6 @@ Checksums detect damage, but not forgery. A forged HDF5 file can refer to other 
 size. These checks refuse such files before their data are read.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Types that buffers and learners share: batches, and rules for traces, which are numbers along stored episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.runtime.arrays import Bools, Floats32
+from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers, Integers32
 
 
 class Window(NamedTuple):
@@ -22,7 +20,7 @@ class Window(NamedTuple):
     """
 
     observation: Floats32
-    length: NDArray[np.int64]
+    length: Integers
     memory: Floats32
 
 
@@ -46,9 +44,9 @@ class ReplayBatch:
     """
 
     columns: Mapping[str, Floats32]
-    idx: NDArray[np.int64]
+    idx: Integers
     serial: NDArray[np.uint32]
-    probability: NDArray[np.float64]
+    probability: Floats
     weight: Floats32
     actor_weight: Floats32
     rate_factor: Floats32
@@ -84,8 +82,8 @@ class ReplayBatch:
         return self.columns["terminated"]
 
 
-Links = NDArray[np.int32]
-Slots = NDArray[np.int64]
+Links = Integers32
+Slots = Integers
 
 
 class TraceRule:

@@ -4,8 +4,6 @@ Readers refuse deep nesting, numbers of thousands of digits, and numbers such as
 Lone surrogates in JSON texts, which neither figures nor files can hold, become escapes.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

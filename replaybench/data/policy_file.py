@@ -4,8 +4,6 @@ The format holds numbers and text only, so a policy from a stranger is safe to o
 is stored with them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Mapping

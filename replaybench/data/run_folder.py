@@ -1,7 +1,5 @@
 """A run folder: one sweep's study, cells, results and figures, and the lock against a second sweep."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -5,8 +5,6 @@ head holds the length of the content and the SHA-256 of itself and the table, so
 HDF5's Fletcher-32 filter detects neither every change nor one outside of filtered data.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

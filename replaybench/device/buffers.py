@@ -4,8 +4,6 @@ The device's buffers behave like those of `replaybench.replay.strategies`; see `
 one block: its counters (`ReplayState`), then arrays by slot. This module computes their byte offsets.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from replaybench.replay.strategies.retention import FIFO, FULL, TDE, Expl, Resv
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.replay.strategies.uniform import Uniform
 from replaybench.replay.strategies.weighting import FIS, IS
+from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.errors import UserError
 
 RETENTIONS: Final = {FIFO: "FIFO", FULL: "FULL", Resv: "RESV", TDE: "TDE", Expl: "EXPL"}
@@ -159,7 +158,7 @@ class DeviceBuffers:
             found.append(slice(start, start + min(count, slots) * dtype.itemsize * math.prod(shape)))
         return found
 
-    def columns(self, memory: NDArray[np.uint8]) -> dict[str, NDArray[np.float32]]:
+    def columns(self, memory: NDArray[np.uint8]) -> dict[str, Floats32]:
         """Return the stored fields `[M, N, width]`, views of the members' memory."""
         rows = self.view(memory, "rows")
         return {name: rows[..., first : first + self.fields[name]] for name, first in self._firsts.items()}

@@ -4,8 +4,6 @@ Both use the same source; see `source/block.cuh`. A source consists of literals 
 constants. The key of the cache contains the source, every file that it can include, the options and the compiler.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

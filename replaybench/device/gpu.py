@@ -1,7 +1,5 @@
 """Run a program on a GPU: compile and link it, launch it, and copy its memory."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from importlib.util import find_spec

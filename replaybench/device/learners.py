@@ -6,8 +6,6 @@ networks. Row COLD holds Adam's first and second moment of each trained paramete
 each input, a row for the bias, and an odd number of columns; see `source/networks.cuh`.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +21,7 @@ from replaybench.controllers.algorithms.td3 import TD3
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.adam import Adam
 from replaybench.controllers.networks.mlp import PopulationMLP
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Floats32, Integers
 from replaybench.runtime.errors import UserError
 
 LEARNERS: Final = (DDPG, TD3, SAC, DQN)
@@ -81,7 +79,7 @@ class DeviceLearner:
         for part, columns, array in self._parts(hot, cold):
             array[...] = part[:, columns]
 
-    def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, NDArray[np.int64], NDArray[Any]]]:
+    def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, Integers, NDArray[Any]]]:
         """Yield each array of the learner, with the device array and the columns that hold it."""
         learner, start = self.learner, 0
         for name, network in (*self._trained.items(), *learner.targets.items()):
@@ -116,7 +114,7 @@ def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
         raise UserError(f'{name} with {" and ".join(found)} runs on the CPU only; set device = "cpu"')
 
 
-def places(network: PopulationMLP) -> NDArray[np.int64]:
+def places(network: PopulationMLP) -> Integers:
     """Return the index of each parameter of a network in the device's layout, `[P]`."""
     parts, start = [], 0
     for inputs, outputs, *_ in network.network.plan[:-1]:

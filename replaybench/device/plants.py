@@ -1,7 +1,5 @@
 """Plants on a device: their equations as functions with the C ABI, and the settings of `source/plant.cuh`."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Final

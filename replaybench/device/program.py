@@ -3,8 +3,6 @@
 `Host` runs the same source on this processor, for tests.
 """
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +17,7 @@ from replaybench.device.buffers import DeviceBuffers
 from replaybench.device.build import host_library, struct
 from replaybench.device.learners import DeviceLearner
 from replaybench.device.plants import DevicePlant
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import gigabytes
 
@@ -45,9 +44,9 @@ class Schedule:
 class Rounds(NamedTuple):
     """Scores, lengths and greedy scores of rounds (training episodes), float64 `[M, rounds]`; NaN without a result."""
 
-    reward: NDArray[np.float64]
-    steps: NDArray[np.float64]
-    reward_greedy: NDArray[np.float64]
+    reward: Floats
+    steps: Floats
+    reward_greedy: Floats
 
 
 class Program:

@@ -3,8 +3,6 @@
 Members share only the settings: the observations of a member depend on the root seed, its number and its actions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 

@@ -4,8 +4,6 @@ A run holds a cell of a claim if one of its cells has the same values on the axe
 seeds, number of episodes and `greedy_every`. Python files that a study file names are not imported.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

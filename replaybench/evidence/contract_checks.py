@@ -1,7 +1,5 @@
 """Contract checks of learners, and the command `check`."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re
@@ -25,6 +23,7 @@ from replaybench.evidence.contracts import PLANT, STRATEGY, Case, Promises, chec
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.study import Cell, Study
 from replaybench.replay.strategies.notation import RETENTIONS, SAMPLINGS, WEIGHTINGS, parse
+from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import IN_FILE, Registry, import_file, in_file, without_class
 
@@ -61,7 +60,7 @@ def _advanced(cell: Cell, ill: int | None = None) -> Iterator[CellRun]:
         yield run
 
 
-def _states(agent: Learner, cell: Cell) -> NDArray[np.float32]:
+def _states(agent: Learner, cell: Cell) -> Floats32:
     shape = (cell.members, 50, agent.task.observation_size)
     return np.random.Generator(np.random.PCG64(0)).normal(size=shape).astype(np.float32)
 

@@ -1,7 +1,5 @@
 """Contract checks of plants and strategies."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math
@@ -24,6 +22,7 @@ from replaybench.replay.storage.slots import STEP, Unit
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
+from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import error_text, line_of
 
@@ -113,7 +112,7 @@ class Run:
         self.replay = Replay(strategy, _FIELDS, capacity, 0, members, _BATCH, unit, _Model(), rule)
         self.traces, self.number = traces, 0
 
-    def random(self, number: int, *shape: int) -> NDArray[np.float32]:
+    def random(self, number: int, *shape: int) -> Floats32:
         """Return random numbers of every member that depend on the member and on `number` only."""
         seeds = [[member, number] for member in self.replay.members]
         return np.stack([np.random.Generator(np.random.PCG64(seed)).random(shape, np.float32) for seed in seeds])
@@ -274,12 +273,12 @@ def _population(plant: Plant, count: int, **settings: Any) -> Iterator[Populatio
         yield env
 
 
-def _actions(env: PopulationEnv, steps: int, members: int) -> NDArray[np.float32]:
+def _actions(env: PopulationEnv, steps: int, members: int) -> Floats32:
     size = env.single_action_space.shape or (1,)
     return np.random.Generator(np.random.PCG64(7)).uniform(-1, 1, (steps, members, *size)).astype(np.float32)
 
 
-def rollout(env: PopulationEnv, actions: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+def rollout(env: PopulationEnv, actions: Floats32) -> dict[str, NDArray[Any]]:
     """Take all steps, even after episodes end; return observations, rewards, flags and infos by name, `[M, T, …]`."""
     names = ("observation", "reward", "terminated", "truncated")
     steps: list[dict[str, Any]] = [

@@ -5,8 +5,6 @@ scale changes; every other file is one figure. A file with the key `like` takes 
 name. Files whose names begin with `_` only serve as such templates.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re

@@ -4,17 +4,15 @@ An operator swings the pendulum up with pulses of voltage and lets it swing out.
 The angle comes from an encoder of 2048 counts, the velocity is noisy, and the clock jitters a little.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.ode.rk4 import simulate
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.atomic import write_text
 
 FREQUENCY = 50.0  # Hz
@@ -25,7 +23,7 @@ PUMPING = ((1.0, 4.0, 1.5, 0.9), (5.5, 9.0, 2.5, 2.0), (12.0, 14.5, 2.0, 1.4), (
 COUNT = 2 * math.pi / 2048  # rad
 
 
-def swing(plant: Pendulum, state: NDArray[np.float64]) -> float:
+def swing(plant: Pendulum, state: Floats) -> float:
     """Return the amplitude [rad] that the pendulum reaches with its present energy; π if it passes the top."""
     stiffness = plant.mass * plant.gravity * plant.length
     return math.acos(max(-1.0, math.cos(state[0]) - plant.inertia * state[1] ** 2 / (2 * stiffness)))

@@ -4,8 +4,6 @@ The critic Q moves towards r_t + discount_t Q′(s_t, π′(s_t)), the actor π 
 et al. 2016) in its plainest form. All members are updated in one compiled loop.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

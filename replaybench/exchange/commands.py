@@ -1,7 +1,5 @@
 """The commands `import` and `export`: convert recordings to buffer files, and buffers to datasets."""
 
-from __future__ import annotations
-
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ action of the row before. Empty cells of rewards and terminations are not filled
 the last sample of a column in one episode.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import itertools
@@ -16,12 +14,12 @@ from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.data.logs.log import ROUNDING, Log, round_rate, sampling_rate, time_column
 from replaybench.data.logs.table import agrees, contradicts, split_title
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.runtime.arrays import Bools, Integers
 from replaybench.runtime.configuration import HERTZ, STEPS
 from replaybench.runtime.errors import Problems, UserError, unknown
 
@@ -264,12 +262,12 @@ Missing = Literal["refuse", "drop", "interpolate"]
 """What to do with empty cells."""
 
 
-def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArray[np.bool_]:
+def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> Bools:
     """Return whether each row's assigned cells and the states of the next row are all filled, bool `[T]`."""
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
     here = np.logical_and.reduce(list(finite.values()))
     seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])
-    whole: NDArray[np.bool_] = here & np.append(seen[1:], False)
+    whole: Bools = here & np.append(seen[1:], False)
     return whole
 
 
@@ -307,6 +305,6 @@ def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Ite
     return replace(log, columns=columns, notes=(*log.notes, note))
 
 
-def flagged_ends(log: Log, mapping: Mapping[str, str]) -> NDArray[np.int64]:
+def flagged_ends(log: Log, mapping: Mapping[str, str]) -> Integers:
     """Return the rows of the steps that end an episode; an empty cell of `terminated` counts as an end."""
     return np.flatnonzero(log.columns[mapping["terminated"]] != 0) if "terminated" in mapping else np.empty(0, np.int64)

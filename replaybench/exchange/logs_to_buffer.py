@@ -3,8 +3,6 @@
 Impossible values are refused, because a wrong unit cannot be seen in a buffer's normalised numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -20,13 +20,14 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import plant_names
 from replaybench.exchange.recorded_buffer import Recording, read_recording
 from replaybench.replay.storage.traces import episode_and_step
+from replaybench.runtime.arrays import Integers
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.version import VERSION
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
-Slots = NDArray[np.int64]
+Slots = Integers
 
 CARRIED: Final = ("exploration",)
 """Arrays of a buffer that become the infos of an episode."""

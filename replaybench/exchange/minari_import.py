@@ -4,8 +4,6 @@ Observations and actions must be the plant's normalised states and commands, as 
 origin are normalised if the plant is a Gymnasium task. Values beyond the bounds are refused.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path

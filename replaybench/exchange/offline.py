@@ -6,15 +6,12 @@ there are more learners, the recordings repeat in order. Strategies that sample 
 observations from the first to the last. A recording larger than memory is streamed from its file instead.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.baselines.controllers import run_episode
 from replaybench.controllers.interface.agent import Actions, LearnerSetting
@@ -32,6 +29,7 @@ from replaybench.replay.buffer_stream import BufferStream
 from replaybench.replay.storage.slots import Unit
 from replaybench.replay.strategies.interface import Context
 from replaybench.replay.strategies.strategy import Strategy
+from replaybench.runtime.arrays import Floats, Integers
 from replaybench.runtime.configuration import build, merged
 from replaybench.runtime.errors import UserError
 
@@ -55,8 +53,8 @@ EVALUATIONS = 20
 class Outcome:
     """Results: the score `reward` `[learners, K]` of a greedy episode after each number of `updates` `[K]`."""
 
-    updates: NDArray[np.int64]
-    reward: NDArray[np.float64]
+    updates: Integers
+    reward: Floats
     agent: Learner
 
 

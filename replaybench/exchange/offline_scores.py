@@ -5,8 +5,6 @@ by bootstrapping (Fujimoto et al. 2019, "Off-policy deep reinforcement learning 
 the bounds can be wrong, too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.baselines.references import Reference, no_score, normalise
 from replaybench.controllers.learner import Learner
@@ -24,7 +21,7 @@ from replaybench.exchange.recorded_buffer import Recording, parts
 from replaybench.experiments.comparison import LABELS, NONE_BEATS_RANDOM, beats_random
 from replaybench.experiments.statistics import interval
 from replaybench.replay.storage.schema import open_buffer
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Floats, Floats32, Integers
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.quantities import decimals
@@ -44,7 +41,7 @@ class OfflineScores:
     """
 
     about: Mapping[str, Any]
-    updates: NDArray[np.int64]
+    updates: Integers
     reward: Floats
     recorded: Floats
     online: Mapping[str, Sequence[float]]
@@ -217,7 +214,7 @@ def extrapolation(recording: Recording, agent: Learner, learners: int, updates: 
     return Extrapolation(count, learners, float(values[farthest]), float(least[learner]), float(most[learner]))
 
 
-def _recorded(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:
+def _recorded(recording: Recording) -> list[tuple[Floats32, Floats, bool]]:
     """Return for each recording evenly spread states `[n, S]`, all rewards, and whether an episode terminated."""
     found = []
     for member, order in zip(recording.members, recording.orders, strict=True):
@@ -227,7 +224,7 @@ def _recorded(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, b
     return found
 
 
-def _streamed(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:
+def _streamed(recording: Recording) -> list[tuple[Floats32, Floats, bool]]:
     found = []
     with open_buffer(recording.path) as file:
         for member in recording.members:

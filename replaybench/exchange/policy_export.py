@@ -1,7 +1,5 @@
 """Export of stored policies."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import re

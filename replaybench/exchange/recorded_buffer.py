@@ -1,7 +1,5 @@
 """Recordings: checked buffer files with their plant, in the order of time."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments.schedule import make_task
 from replaybench.replay.buffer import step_fields
 from replaybench.replay.storage.schema import BufferFacts, BufferFile, open_buffer
+from replaybench.runtime.arrays import Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError, shown
 from replaybench.runtime.user_file import called, imports_only
 
@@ -72,7 +71,7 @@ class Recording:
     noise: float
     arrays: dict[str, NDArray[Any]]
     members: list[int]
-    orders: list[NDArray[np.int64]]
+    orders: list[Integers]
     failed: int
     changed: bool
 
@@ -80,14 +79,14 @@ class Recording:
         """Return the recording of each learner; if there are fewer, they repeat in order."""
         return [self.members[m % len(self.members)] for m in range(learners)]
 
-    def turns(self, learners: int) -> tuple[list[int], list[NDArray[np.int64]]]:
+    def turns(self, learners: int) -> tuple[list[int], list[Integers]]:
         """Return the recording of each learner, and its slots in the order of offers."""
         return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
-    def observation(self, learners: int, share: float) -> NDArray[np.float32]:
+    def observation(self, learners: int, share: float) -> Floats32:
         """Return each learner's observation `[learners, S]` at a fraction of its recording."""
         sources, orders = self.turns(learners)
-        result: NDArray[np.float32] = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
+        result: Floats32 = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
         return result
 
     def task(self) -> Task:
@@ -189,7 +188,7 @@ def parts(stored: int) -> Iterator[slice]:
     return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
 
 
-def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def curves(recording: Recording) -> tuple[Floats, Integers]:
     """Return rewards and lengths of whole episodes `[recordings, E]`; E is the smallest number in a recording.
 
     E = 0 if the file lacks the episode numbers of steps, or some collected experiences.
@@ -209,7 +208,7 @@ def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]
     return rewards, steps
 
 
-def recorded_rewards(recording: Recording) -> NDArray[np.float64]:
+def recorded_rewards(recording: Recording) -> Floats:
     """Return the mean score of each recording's episodes; empty if it is not known.
 
     Rewards per step are always known, returns of episodes only if all collected experiences are stored.

@@ -1,7 +1,5 @@
 """Recorded steps as a replay buffer of one member, with a summary."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
@@ -17,7 +15,7 @@ from replaybench.envs.interface.signals import wrap
 from replaybench.envs.ode.plant import OdePlant, state_range
 from replaybench.envs.ode.rk4 import simulate
 from replaybench.replay.buffer import step_fields
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Floats, Integers
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.version import VERSION
 
@@ -200,7 +198,7 @@ def _levels(values: Floats) -> tuple[float, ...]:
     return tuple(levels.tolist()) if len(levels) < ACTION_BINS else ()
 
 
-def unvisited(counts: NDArray[np.int64], edges: Floats) -> tuple[tuple[float, float], ...]:
+def unvisited(counts: Integers, edges: Floats) -> tuple[tuple[float, float], ...]:
     """Return the ranges of neighbouring empty bins: `counts` `[B]`, `edges` `[B + 1]`."""
     runs = [[bin for bin, _ in run] for empty, run in groupby(enumerate(counts == 0), lambda item: item[1]) if empty]
     return tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)
@@ -209,7 +207,7 @@ def unvisited(counts: NDArray[np.int64], edges: Floats) -> tuple[tuple[float, fl
 Arrays = dict[str, NDArray[Any]]
 
 
-def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDArray[np.int64]) -> Arrays:
+def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: Integers) -> Arrays:
     """Return the arrays of a buffer file of one member.
 
     Args:

@@ -4,8 +4,6 @@ The best strategy is chosen on one half of the seeds and measured on the other; 
 corrected for the number of strategies (Holm 1979). The worst strategy is treated in the same way.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The studies and examples that come with the package."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Final

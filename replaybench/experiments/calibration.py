@@ -4,8 +4,6 @@ Cells that differ only in noise, seeds and number of episodes are one class, bec
 cell of each class runs for some seconds, and its speed is stored.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

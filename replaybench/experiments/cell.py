@@ -5,8 +5,6 @@ A cell writes into its own folder only. While it runs it writes `checkpoint.h5`.
 atomically, so a cell can be killed at any time. It then continues with the numbers of an uninterrupted run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import time
@@ -16,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.baselines.controllers import run_episode
 from replaybench.controllers.interface.agent import LearnerSetting
@@ -39,6 +36,7 @@ from replaybench.replay.buffer import Replay, spread_sample, step_fields
 from replaybench.replay.buffer_file import RecordArrays, replay_arrays, replay_facts
 from replaybench.replay.storage.slots import Unit
 from replaybench.replay.strategies.notation import parse
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.configuration import NonNegativeInt, build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import ComputeSession, Stopwatch, session_facts
@@ -248,7 +246,7 @@ class CellRun:
                 array[:] = known[name]
         self.episode = episode
 
-    def history(self) -> dict[str, NDArray[np.float64]]:
+    def history(self) -> dict[str, Floats]:
         """Return rewards, lengths and metrics (`metric_…`) by name."""
         measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
         if self.reward_evaluation.size:
@@ -256,7 +254,7 @@ class CellRun:
         return {**measured, **_prefixed("metric_", self.metrics)}
 
 
-def _sound_mean(values: NDArray[np.float64]) -> float:
+def _sound_mean(values: Floats) -> float:
     """Return the mean over members that have not failed; NaN if all have."""
     sound = values[np.isfinite(values)]
     return float(sound.mean()) if sound.size else np.nan

@@ -1,7 +1,5 @@
 """Find cells of a run folder and their files, without making plants or executing users' Python files."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Tables that compare strategies, learners or conditions, seed by seed."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
@@ -9,7 +7,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from replaybench.experiments.dataset import counted_in, episode_metric, last_of, mu_r, runs_there, the_last
 from replaybench.experiments.effects import (
@@ -26,7 +23,7 @@ from replaybench.experiments.effects import (
 )
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.experiments.text_table import FittedTable
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Bools, Floats
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.quantities import decimals, duration, fixed
 from replaybench.runtime.user_file import shortened
@@ -91,7 +88,7 @@ def final_rewards(data: xr.Dataset) -> xr.DataArray:
     return late.where((abs(data["reward"]) < np.inf).all("episode"))
 
 
-def unbeaten(data: xr.Dataset) -> NDArray[np.bool_]:
+def unbeaten(data: xr.Dataset) -> Bools:
     """Return where no learner of one plant beats random control and some run has a score, bool `[noise, frequency]`."""
     final = final_rewards(data).transpose("noise", "frequency", "learner", "strategy", "seed").values
     random = data["reference_random"].transpose("noise", "frequency").values

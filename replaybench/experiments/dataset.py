@@ -6,8 +6,6 @@ with exploration unless the name contains "greedy". If updates follow a number o
 as many steps as the longest episode has. Its rewards are means over the episodes that ended in it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from replaybench.data.record import read_record
 from replaybench.experiments.statistics import interval, score
 from replaybench.experiments.study import Cell, last_episodes
 from replaybench.experiments.study_record import read_sessions, shared_from
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import ComputeSession
 from replaybench.runtime.version import NUMERICS_VERSION, VERSION
@@ -249,7 +248,7 @@ def last_of(data: xr.Dataset) -> int:
     return last_episodes(data.sizes["episode"], in_iterations(data))
 
 
-def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDArray[np.float64]:
+def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> Floats:
     """Return a member's mean number of steps after 0, 1, … episodes or iterations `[E + 1]`, in the runs `where`."""
     if in_iterations(data):
         if "whole_steps" not in data:

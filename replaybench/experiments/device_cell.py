@@ -4,8 +4,6 @@ One launch computes several rounds. A member's whole state is one block of the d
 learner and buffers on the host when a file or a snapshot needs them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -25,6 +23,7 @@ from replaybench.experiments.snapshots import snapshot_rounds
 from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.traces import NONE
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
 LAUNCH_SECONDS: Final = 1.0
@@ -127,7 +126,7 @@ class DeviceCell:
         self.program.fetch()
         self._count()
 
-    def complete_buffers(self, lengths: NDArray[np.float64]) -> None:
+    def complete_buffers(self, lengths: Floats) -> None:
         """Copy everything that a buffer file needs; episodes have the mean `lengths` `[M, E]` in each round."""
         self.fetch()
         replay, counters = self.parts.replay, self._buffers.state(self._memory)
@@ -151,7 +150,7 @@ class DeviceCell:
         begins = np.ones(len(starts), np.uint8)
         replay.episodes.load_state_dict({"episode_starts": starts, "episode_begins": begins})
 
-    def _starts(self, lengths: NDArray[np.float64]) -> NDArray[np.uint32]:
+    def _starts(self, lengths: Floats) -> NDArray[np.uint32]:
         """Return the serial numbers at which episodes begin, `[M, E]`; of stored ones only if rounds are iterations."""
         if not self.cell.update_every or (lengths == self.cell.steps_per_episode).all():
             before = np.cumsum(lengths, axis=1) - lengths

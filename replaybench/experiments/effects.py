@@ -4,8 +4,6 @@ Cells of a study give their members the same random streams, so differences are 
 decided by the test of the difference, not by the overlap of two intervals.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

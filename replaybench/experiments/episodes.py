@@ -1,7 +1,5 @@
 """Episodes of a population, and the plant model of synthetic experiences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +11,7 @@ from replaybench.controllers.learner import Learner
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.population import PopulationEnv
-from replaybench.runtime.arrays import Bools, Floats32
+from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers
 from replaybench.runtime.kernel import kernel
 
 
@@ -41,16 +39,16 @@ class LiveEpisodes:
         self._scores, self._lengths, self._ended = np.zeros(m), np.zeros(m), np.zeros(m, np.int64)
 
     @property
-    def reward(self) -> NDArray[np.float64]:
+    def reward(self) -> Floats:
         """Mean score `[M]` of each member's ended episodes; NaN where none has ended."""
         return self._mean(self._scores)
 
     @property
-    def steps(self) -> NDArray[np.float64]:
+    def steps(self) -> Floats:
         """Mean length `[M]` of each member's ended episodes; NaN where none has ended."""
         return self._mean(self._lengths)
 
-    def _mean(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _mean(self, total: Floats) -> Floats:
         return np.where(self._ended > 0, total, np.nan) / np.maximum(self._ended, 1)
 
     def begin(self, chosen: Bools) -> None:
@@ -60,7 +58,7 @@ class LiveEpisodes:
         self.active = self.active | chosen
         self.total[chosen], self.length[chosen] = 0, 0
 
-    def record(self, reward: NDArray[np.float64], successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
+    def record(self, reward: Floats, successor: Floats32, sensor_noise: Floats32, ended: Bools) -> None:
         """Record a step of the active members from arrays `[M]`, and `[M, S]` of observations and noise."""
         if self._keep_observations:
             self._observations.append(self.observation)
@@ -116,13 +114,7 @@ class LiveEpisodes:
 
 @kernel
 def _count_step(
-    active: Bools,
-    ended: Bools,
-    reward: NDArray[np.float64],
-    collected: NDArray[np.int64],
-    total: NDArray[np.float64],
-    length: NDArray[np.int64],
-    over: Bools,
+    active: Bools, ended: Bools, reward: Floats, collected: Integers, total: Floats, length: Integers, over: Bools
 ) -> None:
     """Count a step of the active members `[M]`; mark in `over` those whose episode has ended."""
     for m in range(active.size):
@@ -154,9 +146,7 @@ class PlantModel:
             chosen[:, a] = levels[np.clip(place, 0, len(levels) - 1)]
         return chosen
 
-    def simulate(
-        self, observation: Floats32, action: Floats32
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
         """Return next observation `[M, S]`, unscaled reward `[M]` and terminated `[M]`, without noise."""
         plant = with_equations(self.env.plant, "Synth")
         state, u = plant.denormalise_state(observation), plant.denormalise_action(np.clip(action, -1.0, 1.0))

@@ -1,7 +1,5 @@
 """Interruption by Ctrl-C and SIGTERM, address-space limits, and safe terminal output."""
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import io
@@ -76,7 +74,7 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
         seen.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
         raise seen[-1]
 
-    def again(unraisable: sys.UnraisableHookArgs) -> None:
+    def again(unraisable: "sys.UnraisableHookArgs") -> None:
         if unraisable.exc_value not in seen:
             before(unraisable)
             return

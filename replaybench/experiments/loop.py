@@ -5,12 +5,7 @@ members that have finished their episode wait and store nothing; in the second, 
 an update phase (`update_phase`).
 """
 
-from __future__ import annotations
-
 import itertools
-
-import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.learner import Learner
 from replaybench.envs.population import PopulationEnv
@@ -18,6 +13,7 @@ from replaybench.experiments.episodes import LiveEpisodes
 from replaybench.replay.buffer import Replay, newest_batch
 from replaybench.replay.buffer_stream import BufferStream
 from replaybench.replay.strategies.interface import Context
+from replaybench.runtime.arrays import Bools
 
 
 def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode: int) -> LiveEpisodes:
@@ -37,7 +33,7 @@ def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps
         step(agent, replay, episodes)
 
 
-def begin(agent: Learner, episodes: LiveEpisodes, chosen: NDArray[np.bool_], episode: int) -> None:
+def begin(agent: Learner, episodes: LiveEpisodes, chosen: Bools, episode: int) -> None:
     """Begin a training episode of the chosen members `[M]`."""
     agent.start_episode(episode, chosen)
     episodes.begin(chosen)

@@ -1,7 +1,5 @@
 """Time, memory and disk that a sweep needs, and warnings about a study."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

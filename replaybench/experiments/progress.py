@@ -1,7 +1,5 @@
 """Progress of a sweep: the rounds of cells, the journal of events, and printed lines."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -4,8 +4,6 @@ Checksums detect damage, not forgery. netCDF libraries obey attributes of a file
 links to other files). This reader reads only plain arrays, checks them, and labels them itself.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import math

@@ -4,8 +4,6 @@ If updates follow each episode, the updates after an episode are a phase (Wang &
 of steps, a phase covers as many steps as the longest episode has, and the next phase follows at once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Snapshots draw no random numbers, so they do not change a run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +20,7 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.study import FINAL_EPISODES
 from replaybench.replay.buffer import Replay
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Floats, Floats32
 from replaybench.runtime.errors import UserError
 
 TENTHS: Final = 10
@@ -69,9 +67,7 @@ def pixel_states(plant: OdePlant, pixels: int) -> Floats:
     return plant.normalise_state(np.stack(np.meshgrid(*along, indexing="ij"), axis=-1))
 
 
-def follow(
-    plant: OdePlant, frequency: float, members: int, policy: Callable[[NDArray[np.float32]], NDArray[Any]]
-) -> Paths:
+def follow(plant: OdePlant, frequency: float, members: int, policy: Callable[[Floats32], NDArray[Any]]) -> Paths:
     """Run one episode without noise with a policy (observations `[M, S]` → actions `[M, A]`)."""
     env = PopulationEnv(plant, members, frequency=frequency, nan_actions="fail")
     observation, infos = env.reset()
@@ -161,7 +157,7 @@ class Snapshots:
         """Return all arrays by name, for a checkpoint."""
         return self.contents | self.policies
 
-    def write(self, path: Path, facts: Mapping[str, Any], reward: NDArray[np.float64], first: int) -> None:
+    def write(self, path: Path, facts: Mapping[str, Any], reward: Floats, first: int) -> None:
         """Write the snapshots, with the policies of the run whose final reward is the median, from rewards `[M, E]`."""
         header, arrays = {**facts, "rounds": self._rounds}, dict(self.contents)
         if self.policies and self.plant is not None:
@@ -193,7 +189,7 @@ def _axes_facts(plant: OdePlant) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def median_seed(rewards: NDArray[np.float64]) -> int | None:
+def median_seed(rewards: Floats) -> int | None:
     """Return the index of the run with the median final reward, of rewards `[seeds, E]`; None if all have failed."""
     final = rewards[:, -FINAL_EPISODES:].mean(axis=1)
     ranked = np.argsort(final)[: np.isfinite(final).sum()]  # NaN is sorted to the end

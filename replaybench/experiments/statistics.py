@@ -5,16 +5,13 @@ Runs are resampled, never episodes. Failed runs (a reward is not finite) are cou
 `scipy.stats.bootstrap` to 6e-15 and take a fifth of its time.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Bools, Floats
 
 Statistic = Literal["mean", "interquartile mean"]
 
@@ -162,12 +159,12 @@ class Scores:
     final: Floats
     best: Floats
     rise: Floats
-    failed: NDArray[np.bool_]
-    dead: NDArray[np.bool_]
-    censored: NDArray[np.bool_]
+    failed: Bools
+    dead: Bools
+    censored: Bools
 
 
-def score(mu_r: Floats, failed: NDArray[np.bool_], final: int = 100) -> Scores:
+def score(mu_r: Floats, failed: Bools, final: int = 100) -> Scores:
     """Score learning curves `[M, E]`; the final score is the mean of the last `final` episodes.
 
     Where μ_r is undefined, curves are NaN; then scores are NaN, and no run is dead or censored.

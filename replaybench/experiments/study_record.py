@@ -1,7 +1,5 @@
 """Records of a run folder: its study, the origin of its cells, and how a new study differs from the stored one."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Tables of scores and of replayed noise."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -5,8 +5,6 @@ once above the table. Second, names are written on a separate line above the num
 left out, the last of `droppable` first, and listed below the table. Only a name wider than the terminal is broken.
 """
 
-from __future__ import annotations
-
 import contextlib
 import html
 import itertools

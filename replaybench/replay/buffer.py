@@ -5,8 +5,6 @@ not depend on each other. Learners do not depend on the strategy: they return an
 samples that they receive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -21,7 +19,7 @@ from replaybench.replay.storage.traces import EpisodeStarts, Traces, windows
 from replaybench.replay.strategies.entry import Model, RunningDrop, RunningSynth
 from replaybench.replay.strategies.interface import FEEDBACK, BufferView, Context, Draws, RunningSampling, Usage
 from replaybench.replay.strategies.strategy import Strategy, check_drawn, check_state_dict, choose_slots, is_built_in
-from replaybench.runtime.arrays import Bools, Floats32
+from replaybench.runtime.arrays import Bools, Floats32, Integers
 from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.kernel import kernel
 
@@ -415,11 +413,7 @@ def arriving_keys(
 
 
 def stored_keys(
-    metric: str,
-    state: Mapping[str, NDArray[Any]],
-    columns: Columns,
-    assembly: Assembly | None,
-    count: NDArray[np.int64],
+    metric: str, state: Mapping[str, NDArray[Any]], columns: Columns, assembly: Assembly | None, count: Integers
 ) -> Floats32:
     """Return a metric `[M, n]` of the `count` `[M]` experiences in a buffer's state."""
     keys = np.asarray(state[metric], np.float32)

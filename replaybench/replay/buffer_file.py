@@ -3,8 +3,6 @@
 The format is described in docs/reference/buffer-format.md. Single members can be loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

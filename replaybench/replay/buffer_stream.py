@@ -4,8 +4,6 @@ Batches are block-shuffled, not uniform over the buffer: at any time they come f
 member's slots. Over a pass every experience is replayed equally often on average. Strategies are not supported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -18,7 +16,7 @@ from replaybench.data.batch import ReplayBatch
 from replaybench.replay.storage.columns import Columns, Indices, State, gather
 from replaybench.replay.storage.schema import open_buffer
 from replaybench.replay.strategies.interface import Context
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Floats32, Integers
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream, next_below
@@ -207,7 +205,7 @@ class ShuffledBlocks:
         place, begun: int64 `[M]`, number of blocks taken from the current pass, and of passes begun after the first.
     """
 
-    def __init__(self, stream: Stream, blocks: NDArray[np.int64]) -> None:
+    def __init__(self, stream: Stream, blocks: Integers) -> None:
         self.stream, self.blocks = stream, blocks
         self.order = np.tile(np.arange(blocks.max(initial=0), dtype=np.uint32), (len(blocks), 1))
         self.place, self.begun = blocks.copy(), np.zeros(len(blocks), np.int64)

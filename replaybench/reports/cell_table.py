@@ -1,7 +1,5 @@
 """Cells of a run folder as a table, and the table of a dry run."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path

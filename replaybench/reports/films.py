@@ -1,7 +1,5 @@
 """The command `show`: animate a plant, in a film or in a window."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import itertools
@@ -20,11 +18,12 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 from replaybench.exchange.policy_export import best_member, origin_of
+from replaybench.runtime.arrays import Floats32
 from replaybench.runtime.atomic import atomic_path, refuse_existing
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import called
 
-Predict = Callable[[NDArray[np.float32], Any], tuple[NDArray[np.float32], Any]]
+Predict = Callable[[Floats32, Any], tuple[Floats32, Any]]
 """Maps an observation float32 `[1, S]` and the policy's state (None at first) to an action `[1, A]` and a new state."""
 
 

@@ -1,7 +1,5 @@
 """The command `watch`: a sweep's progress, read from its run folder."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

@@ -1,7 +1,5 @@
 """Array types by dtype, for annotations, and arrays that begin on a cache line."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

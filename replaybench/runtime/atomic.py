@@ -3,8 +3,6 @@
 Temporary files have random names, so that links planted in a folder are not followed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

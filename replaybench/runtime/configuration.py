@@ -3,8 +3,6 @@
 Every error is one line that names the key and the remedy.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

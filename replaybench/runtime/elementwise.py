@@ -6,8 +6,6 @@ float64 the last digit may differ on processors without fused multiply-adds (bef
 figures and statistics only; a test searches the source for other uses.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 The command line prints it without a traceback and exits with status 2.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import reprlib

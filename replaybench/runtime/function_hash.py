@@ -4,8 +4,6 @@ A cached kernel or a stored result is stale when any of these changes. The searc
 users' modules, and closures.
 """
 
-from __future__ import annotations
-
 import ast
 import enum
 import functools

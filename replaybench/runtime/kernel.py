@@ -5,8 +5,6 @@ damaged. Numba's own cache would need less code here. It generates machine code 
 call, so that a first sweep (DDPG, FULL[PER]; two runs of each) takes 16 to 23 % more CPU time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools

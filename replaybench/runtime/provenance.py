@@ -4,8 +4,6 @@ A cell may be computed in several sessions: by several processes, from several c
 its own record, which does not change after the session.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

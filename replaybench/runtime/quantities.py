@@ -1,7 +1,5 @@
 """Format quantities as text: values, numbers of bytes, durations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Literal

@@ -5,8 +5,6 @@ run next to it, not on threads. Each stream is NumPy's `SFC64(SeedSequence(root,
 held as four integers so that Numba kernels draw from it in place and a checkpoint is one small array.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

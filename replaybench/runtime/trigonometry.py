@@ -11,8 +11,6 @@ error. In sin r = r + r³ P(r²), eight coefficients minimise the largest relati
 rounded before the next ones were computed.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ Only this module imports code by name. Inside `imports_only`, only the given nam
 come from a stranger, and opening it must not execute code that it names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

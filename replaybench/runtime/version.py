@@ -1,7 +1,5 @@
 """The versions that results contain: of the package, and of everything that decides numbers."""
 
-from __future__ import annotations
-
 from typing import Final
 
 VERSION: Final = "0.1.0"

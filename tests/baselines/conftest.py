@@ -1,7 +1,5 @@
 """Solutions and references of these tests live in a cache of their own, so that none comes from older code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

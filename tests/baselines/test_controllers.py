@@ -1,7 +1,5 @@
 """The linear-quadratic regulator: it holds what can be held, and refuses what cannot."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """Fuzzy Q-iteration: grids, refinement, noise, effort, its figure."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import math

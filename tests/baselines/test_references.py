@@ -1,7 +1,5 @@
 """Reference scores: golden values, noise, normalisation and the cache."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line as a user meets it: help, one-line errors with exit status 2, and every command on real files."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Opening a stranger's files runs none of their code, and prints none of their control characters."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The contract of every learner: all that are registered, of single steps, of segments, recurrent and with traces."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

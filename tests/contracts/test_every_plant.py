@@ -1,7 +1,5 @@
 """The contract of every plant: the registered ones and the examples a user would start from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

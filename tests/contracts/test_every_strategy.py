@@ -3,8 +3,6 @@
 A new strategy is found in the registries; only `EXAMPLES` must name what its defaults lack.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import sys

@@ -1,7 +1,5 @@
 """Policies in C: compiled without a warning, they act as `predict` does, to the last place; nothing is allocated."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Exploration: process noise, Gaussian noise, parameter noise, random actions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, cast
 

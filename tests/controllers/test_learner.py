@@ -1,7 +1,5 @@
 """Learners' settings, normalisation of observations, tables of actions."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Densities, advantages, temporal differences and returns of segments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Policies: export, reading, and refusal of forged files."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import math

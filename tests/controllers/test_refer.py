@@ -1,7 +1,5 @@
 """ReF-ER, and returns that the buffer stores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """MATLAB logs: both kinds of file give what MATLAB saved, SciPy being the oracle, and no damage gives a traceback."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logs in text and Parquet: what is read, what is refused, and where recordings are cut."""
 
-from __future__ import annotations
-
 import datetime
 import io
 import re

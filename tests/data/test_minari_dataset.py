@@ -1,7 +1,5 @@
 """Minari datasets: what is written is what Minari reads, and what a stranger wrote cannot harm."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Records, policy files, run folders and TOML: round trips, damage, full disks."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """A member's buffer on the device, run on the host: ranks, and the laws of the strategies."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from pathlib import Path

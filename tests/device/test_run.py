@@ -1,7 +1,5 @@
 """The loop of one member a thread block, run on the host."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 from collections.abc import Sequence

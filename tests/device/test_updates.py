@@ -1,7 +1,5 @@
 """Updates of the device's source, compiled for the host, against the compiled learners."""
 
-from __future__ import annotations
-
 import ctypes
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables of the documents, timings, and peers of the benchmarks."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

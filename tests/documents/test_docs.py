@@ -1,7 +1,5 @@
 """Documents and the site: links, numbers, pages."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import re

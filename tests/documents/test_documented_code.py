@@ -3,8 +3,6 @@
 Guides that are followed file by file are in `test_docs.py`; settings (`toml`) are planned there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

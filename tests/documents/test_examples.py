@@ -1,7 +1,5 @@
 """Every example runs."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

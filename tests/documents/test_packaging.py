@@ -1,7 +1,5 @@
 """The package as it is installed, and its public interface."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import subprocess

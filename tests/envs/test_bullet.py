@@ -1,7 +1,5 @@
 """Roboschool's tasks on PyBullet: sizes, rewards from readings set by hand, and physics that forgets nothing or all."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Gymnasium environments as plants."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Plants' declarations, choices and threads."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """Plants of MuJoCo against their references."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

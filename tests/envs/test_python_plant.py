@@ -1,7 +1,5 @@
 """Plants in Python and of the DeepMind Control Suite."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import math

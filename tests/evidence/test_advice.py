@@ -1,7 +1,5 @@
 """Advice: the 90 % rule by hand, traits of plants that are known, rules that hold or do not, and a whole run of it."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

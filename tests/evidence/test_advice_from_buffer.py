@@ -1,7 +1,5 @@
 """Advice from a buffer file: the curve that it holds, what it says of the plant, and what it cannot say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

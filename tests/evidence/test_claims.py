@@ -1,7 +1,5 @@
 """Claims: cells, verdicts, evidence, and their figure."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`replaybench check` reports what is broken on purpose: each promise at least once, and nothing of what is sound."""
 
-from __future__ import annotations
-
 import re
 from itertools import cycle
 from pathlib import Path

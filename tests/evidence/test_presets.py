@@ -1,7 +1,5 @@
 """Presets: each can be run at each scale, says what it leaves out, and is found by its name."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import re

@@ -1,7 +1,5 @@
 """Columns, dialects and rates of logs."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from dataclasses import dataclass

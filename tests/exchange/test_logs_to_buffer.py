@@ -1,7 +1,5 @@
 """A recording becomes a buffer: the steps, the units, the rewards, and what is refused or warned of."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import math

@@ -1,7 +1,5 @@
 """Buffers and other libraries' datasets: only whole episodes leave, and they come back bit for bit."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Offline replay: learning from recordings, its scores, and extrapolation."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

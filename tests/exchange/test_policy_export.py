@@ -1,7 +1,5 @@
 """`export-policy` writes the best member's policy, says what it costs, and takes no file's word for a Python file."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """One cell: resumption, schedules, evaluations, recurrent policies, ReF-ER, warm-up, forged checkpoints."""
 
-from __future__ import annotations
-
 import copy
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The results dataset: assembly from files, its file, and forged content."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import time

@@ -1,7 +1,5 @@
 """Cells on a device, whose source runs on this processor here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What studies can ask of learners: observation masks, metrics, normalisation, offline replay; and refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

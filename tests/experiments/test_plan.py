@@ -1,7 +1,5 @@
 """Plan of a sweep: its report, warnings, and estimates of time and memory."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

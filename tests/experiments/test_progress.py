@@ -1,7 +1,5 @@
 """Progress of sweeps: journal, state from a run folder, plain lines, remaining time, TensorBoard."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

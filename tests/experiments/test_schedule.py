@@ -1,7 +1,5 @@
 """Updates after every so many steps: episodes of members end apart; against a plain loop for one member."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables of scores and comparisons in terminals of all widths."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import re

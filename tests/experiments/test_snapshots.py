@@ -1,7 +1,5 @@
 """Snapshots of buffers and policies, and stored solutions."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Scores, intervals, effects and advantages."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

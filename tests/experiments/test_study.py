@@ -1,7 +1,5 @@
 """Studies: defaults, grids, identity of cells, start policies, and one-line errors."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Sweeps: interruption, files left behind, cells computed once, who computed them."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import json

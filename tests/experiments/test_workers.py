@@ -1,7 +1,5 @@
 """Worker processes and clusters: interruptions of every kind leave the numbers unchanged."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

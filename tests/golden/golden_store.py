@@ -4,8 +4,6 @@ Each kind of case has a file here, `learners.json` and so on: the version, and a
 a few lists of numbers by name; a list is compared to its largest element.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ pendulum with noise. What is measured is what was earned, what the learner says 
 arrays has moved, and its policy and values at fixed states.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import types
 import typing

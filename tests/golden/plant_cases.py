@@ -5,8 +5,6 @@ states of each step as sums in which every entry has a factor of its own. Where 
 versions are stored: numbers of one version are not those of another.
 """
 
-from __future__ import annotations
-
 import contextlib
 from importlib.metadata import version
 from pathlib import Path

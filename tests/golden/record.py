@@ -4,8 +4,6 @@ New cases are added. Numbers that are there already are replaced only with `--un
 have been made with this version's old numbers yet: otherwise raise `NUMERICS_VERSION` first.
 """
 
-from __future__ import annotations
-
 import sys
 
 from golden_store import differing, plain, store, stored

@@ -1,7 +1,5 @@
 """Golden scores of reference controllers, computed by the code as it is now and not taken from the cache."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -5,8 +5,6 @@ is which experiences each update drew, what the strategy said of them, and what 
 whole numbers, so that one other draw shows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

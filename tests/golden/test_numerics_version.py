@@ -5,8 +5,6 @@ If this fails, results made before the change must not be mixed with new ones: r
 registries: what is new fails here until its numbers are stored, which the same command does.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import learner_cases

@@ -1,7 +1,5 @@
 """What the tests of the replay wing share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

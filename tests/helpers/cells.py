@@ -1,7 +1,5 @@
 """What tests ask of a cell that runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

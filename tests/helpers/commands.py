@@ -1,7 +1,5 @@
 """Commands as users type them, run in this process."""
 
-from __future__ import annotations
-
 import pytest
 
 from replaybench.cli.main import main

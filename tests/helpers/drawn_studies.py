@@ -1,7 +1,5 @@
 """Studies with made-up rewards for tests of figures, and helpers that read figures."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path

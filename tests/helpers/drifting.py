@@ -1,7 +1,5 @@
 """A plant whose episodes end early and often: a mass on a table, which may fall off."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

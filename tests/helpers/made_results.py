@@ -1,7 +1,5 @@
 """Results of studies that were never run, for tests of what is made from results."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Snapshots of cells that were never run, with results that were made up."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

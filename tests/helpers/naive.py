@@ -6,8 +6,6 @@ strategy draws by cumulative priority, a draw whose target lies within rounding 
 may give either (`Prediction.allowed`).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Stable-Baselines3 as a peer: in float64, with our weights, batches and noise."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Recordings as tests need them: what random control meets on a plant, and buffer files that hold it."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

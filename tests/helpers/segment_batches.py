@@ -1,7 +1,5 @@
 """Replayed segments for learners of such, invented; and what torch makes of their networks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tasks for worker processes, which import this file and none of the tests'."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Buffers: what they hold, and their size in memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Buffer files, whole and as streams."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import tracemalloc

@@ -1,7 +1,5 @@
 """Orders by rank, age and priority against sorted arrays, and the law of ranks."""
 
-from __future__ import annotations
-
 import functools
 import re
 from typing import Any

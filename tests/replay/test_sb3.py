@@ -1,7 +1,5 @@
 """Stable-Baselines3 with our buffers: its own buffer and its own learners are the oracles."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import pickle

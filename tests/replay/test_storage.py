@@ -1,7 +1,5 @@
 """Windows, traces and units of stored experiences."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A report and a browser for all tests of it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

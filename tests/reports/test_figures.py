@@ -1,7 +1,5 @@
 """Figures of a sweep, their layout and captions."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence

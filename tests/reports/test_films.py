@@ -1,7 +1,5 @@
 """The command `show`: length, speed and content of films, and its errors."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import math

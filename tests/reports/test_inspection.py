@@ -1,7 +1,5 @@
 """Inspection of cells and stored buffers, and refusal of forged buffer files."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping

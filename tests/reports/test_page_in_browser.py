@@ -1,7 +1,5 @@
 """The report in a browser: no requests, no errors, working filters, accessible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

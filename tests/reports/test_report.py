@@ -1,7 +1,5 @@
 """Text, tables and squares of a report, against numbers that are known."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Settings read from tables, and quantities with units."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The kernel cache: a second process compiles nothing, no edit is missed, and damage is as good as absence."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

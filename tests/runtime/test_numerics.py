@@ -1,7 +1,5 @@
 """Random streams, sine and cosine, nearest levels, and equality on all processors."""
 
-from __future__ import annotations
-
 import ast
 import math
 import os

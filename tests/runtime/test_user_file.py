@@ -1,7 +1,5 @@
 """Users' Python files, their neighbours, and installed packages' entry points."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

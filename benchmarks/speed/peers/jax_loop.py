@@ -4,8 +4,6 @@ It is the DDPG of de Bruin et al. (2018) on PendulumDCSC at 50 Hz with FIFO[Unif
 updates of 16. After one episode that compiles it prints, as JSON, member-updates per second and the last mean reward.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -5,8 +5,6 @@ from standard input, does as many of every member, batches drawn from each membe
 and answers with the CPU seconds that took. Losses, rates and the order of steps are those of replaybench's learners.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

@@ -3,8 +3,6 @@
 It writes the returns `[M]` of each round of episodes, and the CPU seconds since learning began, as a line of JSON each.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

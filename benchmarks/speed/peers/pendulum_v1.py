@@ -1,7 +1,5 @@
 """Gymnasium's Pendulum-v1 as a plant of equations, with what RLtools' own pendulum shows and where it starts."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

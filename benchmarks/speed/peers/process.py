@@ -1,7 +1,5 @@
 """A peer as a process that does so many updates when told a number, and answers with the CPU seconds that took."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from types import TracebackType

@@ -1,7 +1,5 @@
 """RLtools, built from the headers in its Python package and linked with MKL from its own."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.util

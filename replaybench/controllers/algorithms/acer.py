@@ -4,8 +4,6 @@ The stochastic policy is N(φ(x), σ²) with fixed σ. A stochastic dueling netw
 Retrace targets. The policy gradient is truncated, corrected and projected into a trust region around an average policy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

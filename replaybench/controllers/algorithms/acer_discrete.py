@@ -4,8 +4,6 @@ The policy is a softmax over a table of actions. The critic gives Q of each acti
 episode comes one update on it (Algorithm 1); then segments are replayed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -33,7 +31,7 @@ from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
 from replaybench.runtime import elementwise
-from replaybench.runtime.arrays import AnyFloats, Floats
+from replaybench.runtime.arrays import AnyFloats, Floats, Integers
 from replaybench.runtime.configuration import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
@@ -171,7 +169,7 @@ class ACERDiscrete(Learner):
         drawn = self.exploration.stream.uniform(probability.shape[1])
         return self._actions(_chosen(probability, drawn), probability)
 
-    def _actions(self, choice: NDArray[np.int64], numbers: AnyFloats) -> AnyFloats:
+    def _actions(self, choice: Integers, numbers: AnyFloats) -> AnyFloats:
         """Return the actions `[…, A]` of choices `[…]`, NaN where one of the `numbers` `[…, n]` is."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
@@ -212,10 +210,10 @@ def _softmax(logits: AnyFloats) -> tuple[Floats, Floats]:
     return pi, log_pi
 
 
-def _chosen(probability: AnyFloats, uniform: Floats) -> NDArray[np.int64]:
+def _chosen(probability: AnyFloats, uniform: Floats) -> Integers:
     """Return the index of the choice (last axis) that each number in [0, 1) selects; NaN selects the first."""
     below = np.cumsum(probability, axis=-1, dtype=np.float64)
-    choice: NDArray[np.int64] = (below[..., :-1] <= uniform[..., None] * below[..., -1:]).sum(axis=-1)
+    choice: Integers = (below[..., :-1] <= uniform[..., None] * below[..., -1:]).sum(axis=-1)
     return choice
 
 
@@ -272,7 +270,7 @@ def to_logits(pi: Floats, z: Floats, scale: float, d_logits: AnyFloats) -> None:
 
 @kernel
 def update_members(
-    policy: TrainState, critic: TrainState, data: Segments, choice: NDArray[np.int64], behaviour: AnyFloats,
+    policy: TrainState, critic: TrainState, data: Segments, choice: Integers, behaviour: AnyFloats,
     numbers: ACERDiscreteNumbers, first: int, td_error: AnyFloats,
 ) -> None:  # fmt: skip
     """Update every member, counting updates from `first`; the symbols are those of Algorithm 2."""
@@ -301,7 +299,7 @@ def update_members(
 
 @kernel
 def gradients(
-    data: Segments, row: int, choice: NDArray[np.int64], behaviour: AnyFloats, pi: Floats, log_pi: Floats,
+    data: Segments, row: int, choice: Integers, behaviour: AnyFloats, pi: Floats, log_pi: Floats,
     pi_average: Floats, q: AnyFloats, numbers: ACERDiscreteNumbers, d_logits: AnyFloats, d_q: AnyFloats,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip

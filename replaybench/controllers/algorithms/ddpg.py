@@ -1,7 +1,5 @@
 """Deep deterministic policy gradient for a population, as in de Bruin et al. (2018), section 3.2 and B.1."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Deep Q-network over evenly spaced actions, for a population (Mnih et al. 2015; de Bruin et al. 2018, section 6.3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +13,7 @@ from replaybench.controllers.losses.temporal_difference import Experiences, outc
 from replaybench.controllers.networks.adam import adam_step
 from replaybench.controllers.networks.mlp import Shape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Bools, Integers
 from replaybench.runtime.configuration import Betas, Number, Positive, Settings, Share, Widths
 from replaybench.runtime.elementwise import nearest_level
 from replaybench.runtime.kernel import kernel
@@ -78,7 +76,7 @@ class DQN(Learner):
         super().check(config, actions, refer)
         ActionLevels(config.levels, actions.size, actions.choices)
 
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+    def start_episode(self, episode: int, members: Bools) -> None:
         """Set the probability of a random choice in this episode (from 0) of the chosen `members` `[M]`."""
         config = self.config
         self.random[members] = decayed(config.first_random, config.last_random, config.decay_episodes, episode)
@@ -115,7 +113,7 @@ class DQN(Learner):
 
 
 @kernel
-def choice_of(action: AnyFloats, counts: NDArray[np.int64]) -> int:
+def choice_of(action: AnyFloats, counts: Integers) -> int:
     """Return the index of the choice nearest to an action `[A]`, given the levels of each dimension `[A]`."""
     index = 0
     for a in range(action.size):
@@ -125,7 +123,7 @@ def choice_of(action: AnyFloats, counts: NDArray[np.int64]) -> int:
 
 @kernel
 def _update(
-    critic: TrainState, x: Experiences, counts: NDArray[np.int64], huber: float, double: bool,
+    critic: TrainState, x: Experiences, counts: Integers, huber: float, double: bool,
     copy_every: int, first: int,
     delta: AnyFloats,
 ) -> None:  # fmt: skip

@@ -1,7 +1,5 @@
 """Q-learning with normalised advantage functions for a population (Gu et al. 2016; Novati & Koumoutsakos 2019, 2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Soft actor-critic in the first and the present version (Haarnoja et al. 2018a, 2018b)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +24,7 @@ from replaybench.controllers.networks.adam import Adam, adam_step, make_adam, tr
 from replaybench.controllers.networks.mlp import Network, Shape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
 from replaybench.runtime import elementwise
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.configuration import Betas, Episodes, Number, Positive, Settings, Share, Widths
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
@@ -87,7 +85,7 @@ class SAC(Learner):
         self._states = {name: self.train_state(name) for name in shapes}
         self._workspace = twin_workspace(self._states["critic1"].tape, config.batch_size, a, setting.dtype)
 
-    def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
+    def _advance(self, observation: AnyFloats, active: Bools) -> None:
         if self.warming_up:
             self.random_actions.draw(active)
         else:
@@ -128,7 +126,7 @@ class SAC(Learner):
         both = (self.networks[name](normalised, action)[:, :, 0] for name in ("critic1", "critic2"))
         return self.normaliser.rewards.restored(np.minimum(*both))
 
-    def value_bonus(self) -> NDArray[np.float64]:
+    def value_bonus(self) -> Floats:
         """Return α A ln 2 `[M]`, in the unit of `value`: no policy has more entropy than the uniform over [−1, 1]^A."""
         alpha = elementwise.exp(self.log_temperature.parameters.astype(np.float64))
         return self.normaliser.rewards.restored(alpha * self.task.action_size * math.log(2.0))[:, 0]

@@ -1,7 +1,5 @@
 """Segments of successive steps, their returns, and the trust region of ACER."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +8,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.interface.agent import Batch, Normaliser
 from replaybench.controllers.learner import Learner
-from replaybench.runtime.arrays import AnyFloats, Floats
+from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Integers
 from replaybench.runtime.kernel import kernel
 
 
@@ -29,9 +27,9 @@ class Segments(NamedTuple):
 
     observation: AnyFloats
     action: AnyFloats
-    reward: NDArray[np.float64]
-    goes_on: NDArray[np.bool_]
-    length: NDArray[np.int64]
+    reward: Floats
+    goes_on: Bools
+    length: Integers
     weight: AnyFloats
     actor_weight: AnyFloats
     rate_factor: AnyFloats
@@ -75,7 +73,7 @@ def steps_of(learner: Learner, stored: Mapping[str, AnyFloats], *names: str) -> 
     return [column.reshape(len(column), -1, column.shape[-1]) for column in columns]
 
 
-def mean_over(own: NDArray[np.bool_], measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def mean_over(own: Bools, measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Return means `[M]` of numbers `[M, n]` over the `own` steps `[M, n]`."""
     steps = np.maximum(own.sum(axis=1), 1)
     return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
@@ -139,7 +137,7 @@ def correction(rho: float, cap: float) -> float:
 
 
 @kernel
-def project(g: NDArray[np.float64], k: NDArray[np.float64], delta: float) -> None:
+def project(g: Floats, k: Floats, delta: float) -> None:
     """Replace g by z* = g − max{0, (kᵀg − δ)/‖k‖²} k, the nearest z with kᵀz ≤ δ (eq. 11 and 12).
 
     g `[n]` is a policy gradient with respect to the statistics φ of one state's policy, k `[n]` the gradient of

@@ -1,7 +1,5 @@
 """TD3 (Fujimoto et al. 2018) and TD3+BC (Fujimoto & Gu 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +15,7 @@ from replaybench.controllers.losses.twin_critics import Twins, TwinWorkspace, fi
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
 from replaybench.controllers.networks.network import PolicyHead, TrainState
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Bools
 from replaybench.runtime.configuration import Betas, Episodes, NonNegative, Number, Positive, Settings, Share, Widths
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import next_normal
@@ -71,7 +69,7 @@ class TD3(Learner):
         self._critics = self.train_state("critic1"), self.train_state("critic2")
         self._workspace = twin_workspace(self._critics[0].tape, config.batch_size, a, setting.dtype)
 
-    def _advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
+    def _advance(self, observation: AnyFloats, active: Bools) -> None:
         # Exploration also advances during warm-up, because an episode may outlast the warm-up.
         super()._advance(observation, active)
         if self.warming_up:

@@ -1,7 +1,5 @@
 """V-RACER (Novati & Koumoutsakos 2019)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +31,7 @@ from replaybench.controllers.networks.network import (
     of_samples,
 )
 from replaybench.runtime import elementwise
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.configuration import Betas, Episodes, Number, Positive, Settings, Widths
 from replaybench.runtime.kernel import kernel
 
@@ -118,12 +116,7 @@ class VRACER(Learner):
         return self.memory.with_memory(Explored(action, np.abs(action - mean).sum(axis=1), stored))
 
     def on_step(
-        self,
-        reward: NDArray[np.float64],
-        successor: AnyFloats,
-        terminated: NDArray[np.bool_],
-        ended: NDArray[np.bool_],
-        active: NDArray[np.bool_],
+        self, reward: Floats, successor: AnyFloats, terminated: Bools, ended: Bools, active: Bools
     ) -> Mapping[str, AnyFloats]:
         """Return the initial traces `[M, 1]`: `truncated`, and `q_ret`, which is used only if the episode ends."""
         super().on_step(reward, successor, terminated, ended, active)
@@ -131,7 +124,7 @@ class VRACER(Learner):
         return self._last_return(reward, successor, terminated, ended)
 
     def on_recorded_step(
-        self, experience: Mapping[str, AnyFloats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+        self, experience: Mapping[str, AnyFloats], ended: Bools, active: Bools
     ) -> Mapping[str, AnyFloats]:
         """Return `value`, V(s), `truncated` and `q_ret` `[M, 1]` of a recorded experience, and the recurrent state."""
         remembered = super().on_recorded_step(experience, np.zeros_like(ended), active)
@@ -143,7 +136,7 @@ class VRACER(Learner):
         return {"value": value, **last, **remembered}
 
     def _last_return(
-        self, reward: NDArray[Any], successor: AnyFloats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]
+        self, reward: NDArray[Any], successor: AnyFloats, terminated: Bools, ended: Bools
     ) -> dict[str, AnyFloats]:
         truncated = ended & ~terminated
         after = self.memory.after[:, None]
@@ -215,9 +208,7 @@ class FirstValue:
         self.weighted, self.steps, self.reach = np.zeros(members), np.zeros(members), np.zeros(members)
         self.taken = np.zeros(1, np.bool_)
 
-    def update(
-        self, reward: NDArray[Any], terminated: NDArray[np.bool_], ended: NDArray[np.bool_], active: NDArray[np.bool_]
-    ) -> None:
+    def update(self, reward: NDArray[Any], terminated: Bools, ended: Bools, active: Bools) -> None:
         """Add a step, `[M]` each, of the `active` members."""
         if self.taken[0]:
             return
@@ -226,7 +217,7 @@ class FirstValue:
         self.steps += active - np.where(active & ended & ~terminated, self.discount * self.reach, 0)
         self.reach[active & ended] = 0
 
-    def take(self) -> NDArray[np.float64]:
+    def take(self) -> Floats:
         """Return V̄ `[M]` in units of rewards, 0 where nothing was collected, and stop collecting."""
         self.taken[0] = True
         steps = self.steps - self.discount * self.reach  # an unfinished episode continues with V̄

@@ -1,7 +1,5 @@
 """The task and setting of a learner, and normalisation of observations and rewards."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.data.batch import ReplayBatch as Batch
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Bools, Floats, Integers
 from replaybench.runtime.configuration import Discount, Positive, Settings, Within
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
@@ -25,7 +23,7 @@ LEAST_DEVIATION: Final = 1e-2
 LEAST_REWARD: Final = 1e-6
 """Smallest root mean square by which rewards are divided."""
 
-Counts = NDArray[np.int64]
+Counts = Integers
 Statistics = dict[str, NDArray[np.generic]]
 
 
@@ -64,7 +62,7 @@ class ObservationNormaliser:
         self.scale = np.ones((members, size))
         self.bound = np.full(members, np.inf if config.clip is None else config.clip)
 
-    def update(self, observation: NDArray[Any], active: NDArray[np.bool_]) -> None:
+    def update(self, observation: NDArray[Any], active: Bools) -> None:
         """Update the statistics with collected observations `[M, …, S]` of the `active` `[M]` members."""
         if self.on:
             rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
@@ -99,7 +97,7 @@ class RewardScale:
         self.count, self.mean_square = np.zeros(members, np.int64), np.zeros(members)
         self.factor = np.full(members, float(fixed))
 
-    def update(self, reward: NDArray[Any], active: NDArray[np.bool_]) -> None:
+    def update(self, reward: NDArray[Any], active: Bools) -> None:
         """Update the factor with collected rewards `[M, …]` of the `active` `[M]` members."""
         if self.on:
             rows = reward.reshape(len(self.count), -1)
@@ -135,7 +133,7 @@ class Normaliser:
 
 @kernel
 def _update_moments(
-    rows: NDArray[Any], active: NDArray[np.bool_], count: Counts, mean: Floats, variance: Floats, scale: Floats
+    rows: NDArray[Any], active: Bools, count: Counts, mean: Floats, variance: Floats, scale: Floats
 ) -> None:
     """Update means and variances by Welford's recursion."""
     for m in range(count.size):
@@ -155,7 +153,7 @@ def _update_moments(
 
 @kernel
 def _update_mean_square(
-    reward: NDArray[Any], active: NDArray[np.bool_], count: Counts, mean_square: Floats, factor: Floats
+    reward: NDArray[Any], active: Bools, count: Counts, mean_square: Floats, factor: Floats
 ) -> None:
     for m in range(count.size):
         if active[m]:

@@ -5,8 +5,6 @@ behaviour μ, is stored with each experience. Importance weights and divergences
 it (Novati & Koumoutsakos 2019, sections 2 and 3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -28,7 +26,7 @@ from replaybench.controllers.losses.refer import FarCount, ReFER
 from replaybench.controllers.networks.mlp import Network, PopulationMLP, Tape, forward
 from replaybench.controllers.networks.network import Population
 from replaybench.runtime import elementwise
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Integers
 from replaybench.runtime.configuration import Number, Positive, Settings, Within
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
@@ -78,13 +76,13 @@ class RunningParameterNoise:
         self.seen = np.zeros(len(members), np.int64)
         self._tape = actor.tape(config.recent)
 
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+    def start_episode(self, episode: int, members: Bools) -> None:
         both, config = (self.actor.network, self.disturbed.network), self.config
         seen = self._tape, self.recent, self.seen
         rule = config.target, config.factor, config.adaptations
         _disturb(both, self.noisy, self.stream.state, *seen, members, *rule, self.sigma, self.distance)
 
-    def advance(self, observation: Any, active: NDArray[np.bool_]) -> None:
+    def advance(self, observation: Any, active: Bools) -> None:
         _remember_observations(self.recent, self.seen, np.ascontiguousarray(observation, self.recent.dtype), active)
 
     def disturb(self, action: Any, observation: Any) -> Explored:
@@ -102,7 +100,7 @@ class RunningParameterNoise:
         }
 
 
-def noisy_parameters(actor: PopulationMLP) -> NDArray[np.bool_]:
+def noisy_parameters(actor: PopulationMLP) -> Bools:
     """Return which of each member's parameters are disturbed, bool `[P]`: weights and biases.
 
     Gains and shifts of layer normalisation are not, because noise would rescale whole layers (Plappert et al. 2018).
@@ -116,9 +114,9 @@ def noisy_parameters(actor: PopulationMLP) -> NDArray[np.bool_]:
 
 @kernel
 def _disturb(
-    both: tuple[Network, Network], noisy: NDArray[np.bool_], stream: NDArray[np.uint64], tape: Tape,
-    recent: NDArray[Any], seen: NDArray[np.int64], chosen: NDArray[np.bool_], target: float, factor: float,
-    adaptations: int, sigma: NDArray[np.float64], distance: NDArray[np.float64],
+    both: tuple[Network, Network], noisy: Bools, stream: NDArray[np.uint64], tape: Tape,
+    recent: NDArray[Any], seen: Integers, chosen: Bools, target: float, factor: float,
+    adaptations: int, sigma: Floats, distance: Floats,
 ) -> None:  # fmt: skip
     """Disturb each chosen member's actor, and adapt its σ to its latest observations, if it has any."""
     actor, disturbed = both
@@ -148,9 +146,7 @@ def _disturb(
 
 
 @kernel
-def _remember_observations(
-    recent: NDArray[Any], seen: NDArray[np.int64], observation: NDArray[Any], active: NDArray[np.bool_]
-) -> None:
+def _remember_observations(recent: NDArray[Any], seen: Integers, observation: NDArray[Any], active: Bools) -> None:
     for m in range(recent.shape[0]):
         if active[m]:
             recent[m, seen[m] % recent.shape[1]] = observation[m]
@@ -205,9 +201,7 @@ class Density:
         names: names of the metrics.
     """
 
-    def __init__(
-        self, setting: LearnerSetting, exploration: Exploration | None, steps: NDArray[np.int64], refer: ReFER
-    ) -> None:
+    def __init__(self, setting: LearnerSetting, exploration: Exploration | None, steps: Integers, refer: ReFER) -> None:
         gaussian = exploration if isinstance(exploration, RunningGaussian) and not exploration.config.clip else None
         self.gaussian, self.known, self.refer = gaussian, gaussian is not None, refer
         members, actions = len(setting.members), setting.task.action_size
@@ -217,7 +211,7 @@ class Density:
         self.names = () if not self.known else ("kl",) if self.traces is None else ("kl", "far", "beta")
 
     @property
-    def log_sigma(self) -> NDArray[np.float64]:
+    def log_sigma(self) -> Floats:
         """log σ of each member's current policy, `[M]`."""
         return elementwise.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
 

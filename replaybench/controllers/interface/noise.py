@@ -1,7 +1,5 @@
 """Exploration noise: processes, Gaussian noise and random actions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

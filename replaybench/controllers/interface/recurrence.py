@@ -4,8 +4,6 @@ Without settings, the state is empty and networks are feed-forward. Learners the
 recurrent networks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +15,7 @@ from replaybench.controllers.interface.noise import Explored
 from replaybench.controllers.networks.mlp import PopulationMLP
 from replaybench.controllers.networks.network import AnyTape, Inputs, MemoryConfig, Population
 from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Bools
 
 FIELD = "memory"
 """The field of stored states; replay returns that of each window's first step."""
@@ -59,11 +57,11 @@ class Memory:
             return network.tape(segments)
         return network.tape(segments, self.config.steps + 1, self.config.window, self.spans[name].start)
 
-    def forget(self, members: NDArray[np.bool_]) -> None:
+    def forget(self, members: Bools) -> None:
         """Reset the state of these members `[M]`, whose next step is the first of an episode."""
         self.before[members], self.after[members] = 0, 0
 
-    def advance(self, observation: AnyFloats, active: NDArray[np.bool_]) -> None:
+    def advance(self, observation: AnyFloats, active: Bools) -> None:
         """Update the state of the `active` `[M]` members with normalised observations `[M, S]`."""
         if self.size:
             self.before[active] = self.after[active]

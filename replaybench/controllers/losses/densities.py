@@ -3,8 +3,6 @@
 Importance weights, divergences and their gradients for the samples of one member.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

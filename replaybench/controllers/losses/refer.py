@@ -9,8 +9,6 @@ episode, or until it is below rounding. The stored returns of finished episodes 
 full recursion. (If rewards are normalised, returns are computed with the current scale.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.batch import Links, Slots, TraceRule
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import AnyFloats, Bools, Floats, Floats32, Integers, Integers32
 from replaybench.runtime.kernel import kernel
 
 RHO_LIMIT: Final = 1e3
@@ -42,7 +40,7 @@ class Rules(NamedTuple):
     pull: bool
     mu_pi: bool
     limit: float
-    beta: NDArray[np.float64]
+    beta: Floats
 
 
 class ReFER:
@@ -77,7 +75,7 @@ class ReFER:
         """Return the rules in update t."""
         return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
 
-    def slowed(self, rate_factor: NDArray[np.float32], update: int) -> NDArray[np.float32]:
+    def slowed(self, rate_factor: Floats32, update: int) -> Floats32:
         """Return factors on learning rates `[M]`, annealed for update t."""
         return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
@@ -85,7 +83,7 @@ class ReFER:
         """Return c_max after t updates, 1 + C/(1 + A·t)."""
         return 1.0 + self.c * self.annealed(update)
 
-    def move_beta(self, far_fraction: NDArray[np.float64], update: int) -> None:
+    def move_beta(self, far_fraction: Floats, update: int) -> None:
         """Move β after update t (eq. 12), given n_far/N `[M]`, if Rule 2 applies.
 
         β moves towards 0 if the far-policy fraction of stored experiences exceeds D, else towards 1. If it rises, the
@@ -109,7 +107,7 @@ def gives_gradient(rho: float, rules: Rules) -> bool:
     return not rules.mask or near_policy(rho, rules.c_max)
 
 
-Counts = NDArray[np.int64]
+Counts = Integers
 
 RHO, FAR = 0, 1
 """Indices of these two numbers in the traces of both rules."""
@@ -127,12 +125,12 @@ class FarCount(TraceRule):
 
     names: tuple[str, ...] = ("rho", "far")
 
-    def __init__(self, refer: ReFER, steps: NDArray[np.int64], members: int) -> None:
+    def __init__(self, refer: ReFER, steps: Integers, members: int) -> None:
         self.refer, self.steps = refer, steps
         self.far, self.stored_steps = np.zeros(members, np.int64), np.zeros(members, np.int64)
 
     @property
-    def fraction(self) -> NDArray[np.float64]:
+    def fraction(self) -> Floats:
         """n_far/N `[M]`, 0 where nothing is stored."""
         return self.far / np.maximum(self.stored_steps, 1)
 
@@ -142,7 +140,7 @@ class FarCount(TraceRule):
         self.far[gone] -= values[gone, slots[gone], FAR].astype(np.int64)
         self.stored_steps[gone] -= 1
 
-    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
+    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
         """Count the new steps in `slots` `[M]`; ρ = 1, because the current policy chose them."""
         new = np.flatnonzero(slots >= 0)
         values[new, slots[new], RHO], values[new, slots[new], FAR] = 1, 0
@@ -170,7 +168,7 @@ class FarCount(TraceRule):
 
 
 @kernel
-def _write_rho(values: Floats32, idx: Slots, rho: NDArray[np.floating], c_max: float, far: Counts) -> None:
+def _write_rho(values: Floats32, idx: Slots, rho: AnyFloats, c_max: float, far: Counts) -> None:
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             slot = idx[m, b]
@@ -208,9 +206,7 @@ class StoredReturns(FarCount):
 
     names = ("rho", "far", "value", "q_ret", "reward", "truncated")
 
-    def __init__(
-        self, refer: ReFER, steps: NDArray[np.int64], members: int, discount: float, scale: NDArray[np.float64]
-    ) -> None:
+    def __init__(self, refer: ReFER, steps: Integers, members: int, discount: float, scale: Floats) -> None:
         super().__init__(refer, steps, members)
         self.discount, self.scale = np.float32(discount), scale
         self._last = np.full(members, -1, np.int64)
@@ -227,7 +223,7 @@ class StoredReturns(FarCount):
         super().evicting(values, previous, next, slots)
         _sweep_all(values, previous, slots, self.discount, self.scale)
 
-    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
+    def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
         """Compute the returns of an episode when it has ended, or when its latest step was discarded."""
         super().stored(values, previous, next, slots, ended)
         unfinished = (slots >= 0) & ~ended
@@ -264,9 +260,7 @@ def _sweep(values: Floats32, previous: Links, m: int, slot: int, discount: np.fl
 
 
 @kernel
-def _sweep_all(
-    values: Floats32, previous: Links, slots: Slots, discount: np.float32, scale: NDArray[np.float64]
-) -> None:
+def _sweep_all(values: Floats32, previous: Links, slots: Slots, discount: np.float32, scale: Floats) -> None:
     for m in range(slots.size):
         if slots[m] >= 0:
             _sweep(values, previous, m, slots[m], discount, np.float32(scale[m]))
@@ -277,10 +271,10 @@ def _renew_values(
     values: Floats32,
     previous: Links,
     idx: Slots,
-    value: NDArray[np.floating],
-    bootstrap: NDArray[np.floating],
+    value: AnyFloats,
+    bootstrap: AnyFloats,
     discount: np.float32,
-    scale: NDArray[np.float64],
+    scale: Floats,
 ) -> None:
     """Write the samples' values, then recompute returns backwards from all samples."""
     slots = np.empty(idx.shape[1], np.int64)
@@ -299,9 +293,7 @@ def _renew_values(
 
 
 @kernel
-def _sweep_from(
-    steps: NDArray[np.float32], previous: NDArray[np.int32], slots: Slots, discount: np.float32, scale: np.float32
-) -> None:
+def _sweep_from(steps: Floats32, previous: Integers32, slots: Slots, discount: np.float32, scale: np.float32) -> None:
     """Recompute returns backwards from one member's steps in ascending `slots`; `steps` is flat, `[N · K]`.
 
     A sweep stops where a return does not change: earlier returns are consistent, or another sweep updates them. Later

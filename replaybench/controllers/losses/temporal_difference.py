@@ -3,16 +3,12 @@
 Values v or q of step t − 1 move towards r_t + discount_t v_t, where discount_t is 0 when the episode terminated.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import types
 from numba.extending import typeof_impl
-from numpy.typing import NDArray
 
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Floats
 from replaybench.runtime.kernel import kernel
 
 
@@ -43,7 +39,7 @@ class Experiences(NamedTuple):
     rate_factor: AnyFloats
     mu_mean: AnyFloats
     mu_log_sigma: AnyFloats
-    reward_factor: NDArray[np.float64]
+    reward_factor: Floats
     discount: float
 
 

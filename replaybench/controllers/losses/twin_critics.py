@@ -3,8 +3,6 @@
 The minimum counteracts over-estimation by a policy that maximises one critic (Fujimoto et al. 2018, section 4.2).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, TypeAlias
 
 import numpy as np

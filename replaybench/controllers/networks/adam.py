@@ -3,14 +3,11 @@
 Kingma & Ba (2015), Algorithm 1, with PyTorch's order of operations, so that both can be compared step by step.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Integers
 from replaybench.runtime.kernel import kernel
 
 _TINY = 1e-30
@@ -35,7 +32,7 @@ class Adam(NamedTuple):
     l2: float
     coupled: bool
     clip: float
-    penalised: NDArray[np.int64]
+    penalised: Integers
 
 
 def make_adam(

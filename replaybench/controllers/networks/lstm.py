@@ -5,22 +5,20 @@ activations are transposed, so that the segments of a batch are the vector axis.
 the next one starts, so that its weights stay in the first-level cache.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from replaybench.controllers.networks.mlp import ACTIVATIONS, activate
 from replaybench.controllers.networks.tiles import matmul, padded, transpose
-from replaybench.runtime.arrays import AnyFloats, aligned_zeros
+from replaybench.runtime.arrays import AnyFloats, Integers, aligned_zeros
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
 
 _TANH = ACTIVATIONS.index("tanh")
-Lengths = NDArray[np.int64]
+Lengths = Integers
 
 
 class LSTMNetwork(NamedTuple):
@@ -32,7 +30,7 @@ class LSTMNetwork(NamedTuple):
 
     parameters: AnyFloats
     gradient: AnyFloats
-    plan: NDArray[np.int64]
+    plan: Integers
     units: int
 
 

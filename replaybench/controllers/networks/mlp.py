@@ -8,8 +8,6 @@ The C library's tanh costs as much as a hundred multiply-adds. In float32, tanh 
 LLVM vectorises. Derivatives are computed from the activation's output.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,10 +16,10 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 from numba import njit, types
 from numba.extending import overload
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from replaybench.controllers.networks.tiles import matmul, padded, row_dots, row_product, spread, transpose
-from replaybench.runtime.arrays import AnyFloats, aligned_zeros
+from replaybench.runtime.arrays import AnyFloats, Integers, aligned_zeros
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import Stream
 
@@ -85,7 +83,7 @@ def _tanh_of_type(x: Any) -> Any:
 
 
 @kernel
-def activate(values: NDArray[np.floating], activation: int) -> None:
+def activate(values: AnyFloats, activation: int) -> None:
     """Apply activation number `activation` (its place in `ACTIVATIONS`) to flat `values`, in place; NaN passes."""
     kind = values.dtype.type
     if activation == _RELU:
@@ -101,7 +99,7 @@ def activate(values: NDArray[np.floating], activation: int) -> None:
 
 
 @kernel
-def activate_backward(error: NDArray[np.floating], output: NDArray[np.floating], activation: int) -> None:
+def activate_backward(error: AnyFloats, output: AnyFloats, activation: int) -> None:
     """Multiply flat `error` by the activation's derivative, given its `output` (as many elements or more)."""
     kind = error.dtype.type
     if activation == _RELU:
@@ -126,7 +124,7 @@ class Network(NamedTuple):
 
     parameters: AnyFloats
     gradient: AnyFloats
-    plan: NDArray[np.int64]
+    plan: Integers
     inject: int
     actions: int
     activation: int
@@ -252,7 +250,7 @@ class PopulationMLP:
                 named[f"{name}.{layer}.{part}"] = block[:, row]
         return named
 
-    def weights(self) -> NDArray[np.int64]:
+    def weights(self) -> Integers:
         """Return the range [first, end) of the parameters of each weight matrix, `[K, 2]`."""
         spans = [(offset, offset + (inputs - 1) * outputs) for inputs, outputs, offset, *_ in self.network.plan[:-1]]
         return np.array(spans, np.int64)
@@ -396,7 +394,7 @@ def backward(net: Network, m: int, tape: Tape, d_out: AnyFloats, want_weights: b
 
 @kernel
 def evaluate_single(
-    parameters: AnyFloats, plan: NDArray[np.int64], activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
+    parameters: AnyFloats, plan: Integers, activation: int, tanh: bool, x: AnyFloats, out: AnyFloats
 ) -> None:
     """Evaluate every member for one observation, x `[M, 1, in]` → out `[M, 1, out]`, bit for bit as `forward`."""
     last, width = plan.shape[0] - 2, 0
@@ -420,8 +418,8 @@ def evaluate_single(
 
 @kernel
 def normalise(
-    flat: NDArray[np.floating], start: int, kept: int, one: int, units: int, stride: int,
-    parameters: NDArray[np.floating], gain: int,
+    flat: AnyFloats, start: int, kept: int, one: int, units: int, stride: int,
+    parameters: AnyFloats, gain: int,
 ) -> None:  # fmt: skip
     """Normalise a hidden layer in place: z becomes gain · ẑ + shift (Ba, Kiros & Hinton 2016, eq. 4).
 
@@ -458,8 +456,8 @@ def normalise(
 
 @kernel
 def normalise_backward(
-    error: NDArray[np.floating], product: NDArray[np.floating], flat: NDArray[np.floating], kept: int, one: int,
-    units: int, stride: int, batch: int, parameters: NDArray[np.floating], gradient: NDArray[np.floating], gain: int,
+    error: AnyFloats, product: AnyFloats, flat: AnyFloats, kept: int, one: int,
+    units: int, stride: int, batch: int, parameters: AnyFloats, gradient: AnyFloats, gain: int,
     want_weights: np.bool_,
 ) -> None:  # fmt: skip
     """Replace flat `error`, the loss gradient to the output of `normalise`, by the gradient to its input.

@@ -6,15 +6,12 @@ networks are evaluated on observations, recurrent ones on segments that end with
 and gradient of both are one flat row per member.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-import numpy as np
 from numba.extending import overload
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from replaybench.controllers.networks.adam import Adam
 from replaybench.controllers.networks.lstm import LSTMShape
@@ -28,7 +25,7 @@ from replaybench.controllers.networks.recurrent import (
     recurrent_backward,
     recurrent_forward,
 )
-from replaybench.runtime.arrays import AnyFloats
+from replaybench.runtime.arrays import AnyFloats, Floats32, Integers
 from replaybench.runtime.configuration import Number, Settings, Units, Within
 
 
@@ -117,7 +114,7 @@ def of_member(x: Inputs, m: int) -> Inputs:
     raise NotImplementedError
 
 
-def of_samples(x: Inputs, samples: NDArray[np.int64]) -> Inputs:
+def of_samples(x: Inputs, samples: Integers) -> Inputs:
     """Return a member's inputs of these samples only, as copies."""
     raise NotImplementedError
 
@@ -173,4 +170,4 @@ class PolicyHead(NamedTuple):
     first: int
     width: int
     squash: Squash = "none"
-    table: NDArray[np.float32] | None = None
+    table: Floats32 | None = None

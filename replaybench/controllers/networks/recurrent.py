@@ -5,8 +5,6 @@ are one flat row per member. The passes correspond to `mlp.forward` and `mlp.bac
 successive observations instead of one observation. An action joins after the LSTM.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple

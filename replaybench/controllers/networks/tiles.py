@@ -6,17 +6,13 @@ size depends on the processor's registers; the order of sums does not, so result
 Updates of SAC and TD3 run 1.0 to 1.5 times as fast as RLtools' with Intel's MKL (docs/results/speed.md).
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
-from numpy.typing import NDArray
 
 from replaybench.runtime.arrays import AnyFloats
 from replaybench.runtime.kernel import kernel
@@ -359,9 +355,9 @@ def spread(length: int, itemsize: int) -> int:
 
 @kernel
 def matmul(
-    c: NDArray[np.floating], c0: int, ldc: int, rows: int, columns: int,
-    a: NDArray[np.floating], a0: int, a_row: int, a_col: int,
-    b: NDArray[np.floating], b0: int, ldb: int, depth: int,
+    c: AnyFloats, c0: int, ldc: int, rows: int, columns: int,
+    a: AnyFloats, a0: int, a_row: int, a_col: int,
+    b: AnyFloats, b0: int, ldb: int, depth: int,
 ) -> None:  # fmt: skip
     """Write C = A · B, with C `[rows, columns]`, A `[rows, depth]`, B `[depth, columns]`.
 

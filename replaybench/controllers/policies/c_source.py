@@ -5,8 +5,6 @@ tanhf has (`docs/how-to/export-a-policy.md`). In the texts below, `NAME` and `na
 one function for one member and one observation, in float32. Sums run in order, by fused multiply-adds.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

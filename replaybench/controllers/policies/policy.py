@@ -3,8 +3,6 @@
 A policy file names its learner and settings; the learner is rebuilt as a population of one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ from replaybench.controllers.networks.network import PolicyHead
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
 from replaybench.controllers.registry import load_learner
 from replaybench.data.policy_file import read_policy, take_members
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Floats, Floats32
 from replaybench.runtime.configuration import Hertz, Name, build
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import imports_only
@@ -135,8 +133,8 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
 class Statistics(NamedTuple):
     """Normalisation of observations: (s − mean) · scale, float64 `[S]` each, clipped to ± bound."""
 
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    mean: Floats
+    scale: Floats
     bound: float
 
 
@@ -155,14 +153,14 @@ class Units(NamedTuple):
 
     state_names: tuple[str, ...]
     state_units: tuple[str, ...]
-    center: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    limit: NDArray[np.float64] | None
+    center: Floats
+    scale: Floats
+    limit: Floats | None
     periodic: tuple[bool, ...]
     action_names: tuple[str, ...]
     action_units: tuple[str, ...]
-    middle: NDArray[np.float64]
-    half: NDArray[np.float64]
+    middle: Floats
+    half: Floats
     choices: tuple[int, ...]
 
 

@@ -1,7 +1,5 @@
 """Policies as PyTorch modules, exported programs and ONNX files."""
 
-from __future__ import annotations
-
 import io
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Logs as NumPy archives and Parquet files."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import IO, Any, Final

@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.data.logs.binary_tables import read_npz, read_parquet
 from replaybench.data.logs.matlab import read_mat
 from replaybench.data.logs.table import Table, contradicts, refuse_unequal, split_title
 from replaybench.data.logs.text import TextOptions, read_text
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Bools, Floats, Integers
 from replaybench.runtime.errors import Problems, UserError, no_such_file, unknown
 from replaybench.runtime.quantities import shown_number
 
@@ -69,8 +68,8 @@ class Log:
     columns: Mapping[str, Floats]
     unusable: Mapping[str, str]
     time: Floats | None
-    lines: NDArray[np.int64] | None
-    kept: NDArray[np.bool_] | None = None
+    lines: Integers | None
+    kept: Bools | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     time_from: str | None = None
     notes: tuple[str, ...] = ()
@@ -87,7 +86,7 @@ class Log:
             return f"line {self.lines[row]}"
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
-    def only(self, rows: NDArray[np.bool_], why: str) -> Log:
+    def only(self, rows: Bools, why: str) -> Log:
         """Return the log with only the marked `rows` (bool `[T]`); a note gives the reason `why`."""
         if rows.all():
             return self
@@ -107,7 +106,7 @@ class Log:
         """Return the unit of a column, as the file states it; None if it does not."""
         return self.units.get(name, split_title(name)[1])
 
-    def column(self, name: str, used: NDArray[np.bool_] | None = None) -> Floats:
+    def column(self, name: str, used: Bools | None = None) -> Floats:
         """Return one column, checked to be finite in the rows `used` (bool `[T]`; all of them if not given).
 
         Raises:

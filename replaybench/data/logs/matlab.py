@@ -6,8 +6,6 @@ columns a column for each of its rows, named as MATLAB indexes them: `x(:,2)` or
 vectors hold the most numbers in total: other variables of a workspace may stay in the file and are listed as unusable.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import zlib

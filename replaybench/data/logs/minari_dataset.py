@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.array_check import own_item
 from replaybench.data.logs.table import Budget
+from replaybench.runtime.arrays import Bools
 from replaybench.runtime.atomic import atomic_folder
 from replaybench.runtime.errors import UserError
 
@@ -50,8 +51,8 @@ class Episode:
     observations: NDArray[Any]
     actions: NDArray[Any]
     rewards: NDArray[Any]
-    terminations: NDArray[np.bool_]
-    truncations: NDArray[np.bool_]
+    terminations: Bools
+    truncations: Bools
     infos: Mapping[str, NDArray[Any]]
 
 

@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Floats, Integers
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import available_memory
 
@@ -39,7 +36,7 @@ class Table:
 
     columns: dict[str, Floats]
     unusable: dict[str, str]
-    lines: NDArray[np.int64] | None = None
+    lines: Integers | None = None
     dates: frozenset[str] = frozenset()
     units: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -3,8 +3,6 @@
 The reader detects the encoding, separator, decimal mark and header. It notes or refuses ambiguous content.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """Roboschool's inverted double pendulum in PyBullet: a cart has to keep two poles upright."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,8 +52,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
         (cart, lower, upper), speed = now.position.T, now.velocity.T
         pole, _ = _upper_pole(now)
         return np.stack(
-            [cart, speed[0], pole, cos(lower), sin(lower), speed[1], cos(upper), sin(upper), speed[2]],
-            axis=1,
+            [cart, speed[0], pole, cos(lower), sin(lower), speed[1], cos(upper), sin(upper), speed[2]], axis=1
         )
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:

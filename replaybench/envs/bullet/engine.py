@@ -3,8 +3,6 @@
 A plant declares a model and a physics step, and computes rewards from the readings of a sample.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """Roboschool's reacher in PyBullet: an arm of two links has to bring its tip to a random place in the plane."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

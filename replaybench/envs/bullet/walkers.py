@@ -3,8 +3,6 @@
 De Bruin et al. (2018, section 8.5) learn these tasks.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final

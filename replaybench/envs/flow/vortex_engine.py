@@ -1,7 +1,5 @@
 """The drafting task in the tabulated wake: quasi-steady forces and added mass on the ellipse."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final
 

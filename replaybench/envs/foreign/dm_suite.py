@@ -4,8 +4,6 @@ Models, rewards and initial states are those of dm_control, a later form of thes
 are in [0, 1], and falling does not end an episode. Each task's docstring lists the differences from the paper.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from importlib.metadata import version

@@ -4,8 +4,6 @@ The saved state of a member is the seed of its episode and its actions so far. R
 if equal seeds and actions give equal episodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 

@@ -4,8 +4,6 @@ Observations must be flat vectors of numbers. Actions must be bounded vectors or
 is the length of the plant's episodes.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Nothing is compiled. If the plant has differential equations, `replaybench.envs.ode.plant` is far faster.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import dataclass

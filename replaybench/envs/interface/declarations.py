@@ -1,7 +1,5 @@
 """Checks of plant declarations and of population settings, before anything is compiled."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real

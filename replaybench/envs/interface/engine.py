@@ -1,7 +1,5 @@
 """The interface of engines, which step the members of a population, and their number of threads."""
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Signals between agent and plant: normalisation, noise, masks, angles and action ranges."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Final

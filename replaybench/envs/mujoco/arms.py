@@ -1,7 +1,5 @@
 """MuJoCo tasks with a fixed base: Reacher, inverted double pendulum, and the three-link reacher of ACER."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Hopper, Walker2d and HalfCheetah move in a vertical plane; Swimmer, Ant and Humanoid move on the ground plane.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -153,10 +151,7 @@ class MujocoHopper(_Runner):
     physics_step = 0.002
     episode_steps = 4000
     frame_skip = 4
-    observes = (
-        *positions((*_ROOT[1:], *_HOPPER), _SLIDES),
-        *velocities((*_ROOT, *_HOPPER), _SLIDES, _FASTEST),
-    )
+    observes = (*positions((*_ROOT[1:], *_HOPPER), _SLIDES), *velocities((*_ROOT, *_HOPPER), _SLIDES, _FASTEST))
     actuated = _HOPPER
     term_names = (*_TERMS, *_WHEN_IT_CAN_FALL)
 
@@ -176,10 +171,7 @@ class MujocoWalker2d(_Runner):
     physics_step = 0.002
     episode_steps = 4000
     frame_skip = 4
-    observes = (
-        *positions((*_ROOT[1:], *_WALKER), _SLIDES),
-        *velocities((*_ROOT, *_WALKER), _SLIDES, _FASTEST),
-    )
+    observes = (*positions((*_ROOT[1:], *_WALKER), _SLIDES), *velocities((*_ROOT, *_WALKER), _SLIDES, _FASTEST))
     actuated = _WALKER
     term_names = (*_TERMS, *_WHEN_IT_CAN_FALL)
 

@@ -3,8 +3,6 @@
 Rewards, bounds and initial states are those of Gymnasium's v5 tasks (Towers et al. 2024), whose MJCF files are used.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.metadata

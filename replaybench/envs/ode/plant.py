@@ -3,8 +3,6 @@
 Numba compiles their functions, and the kernels of `replaybench.envs.ode.rk4` call them for whole populations.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass, fields

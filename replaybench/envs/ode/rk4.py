@@ -5,8 +5,6 @@ function itself. The kernel is therefore written to a generated file. Its name c
 their helpers and constants, and the template below, so that equal content uses the machine code of earlier processes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

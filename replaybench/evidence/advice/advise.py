@@ -1,7 +1,5 @@
 """Advice for a plant: a first run, traits, short probes, and a proposal as text or JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """The runs for advice: ordinary cells in neighbouring run folders, reused when the command runs again."""
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Propose a strategy from probes, with reasons, and a capacity by the 90 % rule (de Bruin et al. 2018, section 9.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple

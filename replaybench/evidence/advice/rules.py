@@ -1,7 +1,5 @@
 """Measure traits of a plant, and read the rules of advice that depend on them."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -7,15 +7,13 @@ rebuilt from saved leaves draws like the saved one. A tree needs 4.6 bytes per p
 places in an age log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.runtime.arrays import aligned_zeros
+from replaybench.runtime.arrays import Floats, Floats32, Integers, Integers32, aligned_zeros
 from replaybench.runtime.kernel import kernel
 
 FAN: Final = 16
@@ -30,9 +28,9 @@ class SumState(NamedTuple):
         level: int64 `[L]`, where each level begins in `sums`; the last one is a single node.
     """
 
-    leaf: NDArray[np.float32]
-    sums: NDArray[np.float64]
-    level: NDArray[np.int64]
+    leaf: Floats32
+    sums: Floats
+    level: Integers
 
 
 def make_sums(members: int, positions: int) -> SumState:
@@ -144,9 +142,9 @@ class AgeState(NamedTuple):
         weighted: whether priorities are kept.
     """
 
-    slot_at: NDArray[np.int32]
-    place_of: NDArray[np.int32]
-    end: NDArray[np.int64]
+    slot_at: Integers32
+    place_of: Integers32
+    end: Integers
     used: SumState
     priority: SumState
     weighted: bool
@@ -248,9 +246,9 @@ class Cover(NamedTuple):
         upto: float64 `[K + 1]`, the sum of all earlier nodes; 0 for the first.
     """
 
-    node: NDArray[np.int64]
-    level: NDArray[np.int64]
-    upto: NDArray[np.float64]
+    node: Integers
+    level: Integers
+    upto: Floats
 
 
 @kernel
@@ -294,9 +292,7 @@ def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, co
 
 
 @kernel
-def cover_search(
-    state: SumState, m: int, cover: Cover, count: int, target: NDArray[np.float64], position: NDArray[np.int64]
-) -> None:
+def cover_search(state: SumState, m: int, cover: Cover, count: int, target: Floats, position: Integers) -> None:
     """Write to `position[B]` the first covered position whose cumulative priority exceeds each `target[B]`.
 
     Targets ascend. If rounding has put a target beyond the end, the result is the last position with a priority > 0.

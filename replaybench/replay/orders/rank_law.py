@@ -4,19 +4,17 @@ Its cumulative sums Σ_{r ≤ k} r^−α are tabulated for k ≤ 1024 (`first_su
 The Euler–Maclaurin formula gives the others, up to rounding.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.runtime import elementwise
+from replaybench.runtime.arrays import Floats, Integers
 from replaybench.runtime.kernel import kernel
 
 _HEAD: Final = 1024  # the formula's first neglected term is then below 1e-16 of the sum for every α of use
 
-Sums = NDArray[np.float64]
+Sums = Floats
 
 
 def first_sums(alpha: float) -> Sums:
@@ -61,7 +59,7 @@ def ranks_below(sums: Sums, alpha: float, count: int, mass: float) -> int:
 
 
 @kernel
-def segment_edges(sums: Sums, alpha: float, count: int, edges: NDArray[np.int64]) -> None:
+def segment_edges(sums: Sums, alpha: float, count: int, edges: Integers) -> None:
     """Cut ranks 0 … count−1 into B ≤ count segments of equal probability: segment b is edges[b] … edges[b+1]−1.
 
     Each segment has at least one rank; if the distribution is steep, this moves later edges up.
@@ -75,7 +73,7 @@ def segment_edges(sums: Sums, alpha: float, count: int, edges: NDArray[np.int64]
 
 
 @kernel
-def rank_in_segment(edges: NDArray[np.int64], segment: int, share: float) -> tuple[int, int]:
+def rank_in_segment(edges: Integers, segment: int, share: float) -> tuple[int, int]:
     """Return the rank at the fraction `share` of a segment, and the segment's width."""
     low = edges[segment]
     width = edges[segment + 1] - low

@@ -10,8 +10,6 @@ way down. Nodes are never merged: if no leaf is free, the tree is rebuilt by sor
 least a fifth of the number of slots. Keys and nodes take at most 21 bytes per slot, 12 more if ties are by age.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,7 +17,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.replay.storage.columns import Indices, LazyColumn, borrow
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Floats32, Integers, Integers32
 from replaybench.runtime.kernel import kernel
 
 LEAF: Final = 48
@@ -48,11 +46,11 @@ class OrderState(NamedTuple):
     image: NDArray[np.uint32]
     number: NDArray[np.uint32]
     leaf: NDArray[np.uint64]
-    slot: NDArray[np.int32]
+    slot: Integers32
     bound: NDArray[np.uint64]
-    size: NDArray[np.int32]
-    child: NDArray[np.int32]
-    head: NDArray[np.int64]
+    size: Integers32
+    child: Integers32
+    head: Integers
 
 
 @kernel

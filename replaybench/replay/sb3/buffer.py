@@ -4,8 +4,6 @@ Strategies without feedback work with every off-policy algorithm of Stable-Basel
 training code. The subclasses in `replaybench.replay.sb3.learners` provide it; other code declares it in `feedback`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -5,8 +5,6 @@ weighted loss), derive |δ| from the gradient of the critics' squared errors, an
 Only the hooks that the strategy needs are installed, and only during a phase, so copies and saved files contain none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar

@@ -5,8 +5,6 @@ views. Where the unit of replay is several steps, a row holds the steps one afte
 number of its occupant (1 = the member's first experience, 0 = empty), by which stale annotations are recognised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from replaybench.runtime.arrays import aligned_zeros
+from replaybench.runtime.arrays import Floats32, Integers, aligned_zeros
 from replaybench.runtime.kernel import kernel
 
 
@@ -36,7 +34,7 @@ class LazyColumn:
 
 State = dict[str, NDArray[np.generic]]
 """The arrays that a resumed run needs, by name; the first axis of each is M."""
-Indices = NDArray[np.int64]
+Indices = Integers
 
 
 def _uncount(typing_context: Any, state: Any) -> Any:
@@ -97,11 +95,11 @@ class Columns:
         self.rows = aligned_zeros((members, capacity, steps * self.width), np.float32)
         self.serial = aligned_zeros((members, capacity), np.uint32)
 
-    def column(self, name: str) -> NDArray[np.float32]:
+    def column(self, name: str) -> Floats32:
         """Return the view `[M, N, width]` of one field; `[M, N, steps, width]` where a row holds several steps."""
         return self.views(self.rows)[name]
 
-    def views(self, rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    def views(self, rows: Floats32) -> dict[str, Floats32]:
         """Split rows `[M, B, steps · W]` into named views `[M, B, (steps,) width]`."""
         if self.steps > 1:
             rows = rows.reshape(*rows.shape[:2], self.steps, self.width)
@@ -110,12 +108,7 @@ class Columns:
 
 @kernel
 def write(
-    rows: NDArray[np.float32],
-    serial: NDArray[np.uint32],
-    slots: NDArray[np.int64],
-    serials: NDArray[np.int64],
-    new: NDArray[np.float32],
-    count: NDArray[np.int64],
+    rows: Floats32, serial: NDArray[np.uint32], slots: Integers, serials: Integers, new: Floats32, count: Integers
 ) -> None:
     """Store row `new[m]` as experience number `serials[m]` of each member whose slot is not −1.
 
@@ -131,11 +124,7 @@ def write(
 
 @kernel
 def gather(
-    rows: NDArray[np.float32],
-    serial: NDArray[np.uint32],
-    idx: NDArray[np.int64],
-    out: NDArray[np.float32],
-    out_serial: NDArray[np.uint32],
+    rows: Floats32, serial: NDArray[np.uint32], idx: Integers, out: Floats32, out_serial: NDArray[np.uint32]
 ) -> None:
     """Fetch slots idx `[M, B]` into out `[M, B, steps · W]` with their serial numbers `[M, B]`."""
     members, batch = idx.shape

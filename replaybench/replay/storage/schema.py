@@ -4,8 +4,6 @@ Checksums detect damage, not forgery. All readers of buffers open them here and 
 counts. Values are not checked, because that needs a pass over the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 The statistics show how far a strategy favours noisy samples, as those that favour large TD errors do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.replay.storage.columns import State
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 
@@ -60,7 +58,7 @@ class Assembly:
         self.filled = np.zeros(members, np.int64)
         self.length = np.zeros((members, capacity), np.uint16)
 
-    def extend(self, row: Floats32, active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def extend(self, row: Floats32, active: Bools, ended: Bools) -> Bools:
         """Append a step `[M, W]` of each active member; return which members' units are complete `[M]`."""
         if self.unit.episode and (active & (self.filled == self.unit.steps)).any():
             raise OverflowError(f"an episode is longer than the {self.unit.steps} steps of its unit of replay")
@@ -68,17 +66,17 @@ class Assembly:
         steps[active, self.filled[active]] = row[active]
         self.filled += active
         full = self.filled == self.unit.steps if not self.unit.episode else ended
-        complete: NDArray[np.bool_] = active & (full | ended)
+        complete: Bools = active & (full | ended)
         return complete
 
-    def finish(self, complete: NDArray[np.bool_], slots: NDArray[np.int64]) -> None:
+    def finish(self, complete: Bools, slots: Integers) -> None:
         """Store the lengths of complete units, stored in `slots` `[M]` (−1: discarded), and begin new units."""
         stored = np.flatnonzero(complete & (slots >= 0))
         self.length[stored, slots[stored]] = self.filled[stored]
         self.rows[complete] = 0
         self.filled[complete] = 0
 
-    def lengths(self, idx: NDArray[np.int64]) -> NDArray[np.uint16]:
+    def lengths(self, idx: Integers) -> NDArray[np.uint16]:
         """Return the steps `[M·U, B]` of the units in slots idx `[M·U, B]`, U successive rows of each member."""
         length: NDArray[np.uint16] = np.take_along_axis(self.length, idx.reshape(len(self.length), -1), axis=1)
         return length.reshape(idx.shape)
@@ -117,7 +115,7 @@ class NoiseTally:
         self.total = np.zeros((members, states + actions))
         self.replays = np.zeros(members, np.int64)
 
-    def count(self, sensor_noise: Floats32, actuator_noise: Floats32, stored: NDArray[np.bool_]) -> None:
+    def count(self, sensor_noise: Floats32, actuator_noise: Floats32, stored: Bools) -> None:
         """Count batches with noise `[M·U, B, S]` and `[M·U, B, A]`, U successive rows of each member.
 
         Members without `stored` `[M]` experiences are not counted; their noise must be zero.
@@ -127,7 +125,7 @@ class NoiseTally:
         _add(self.total[:, states:], actuator_noise.reshape(members, -1, actuator_noise.shape[2]))
         self.replays += sensor_noise.shape[0] // members * sensor_noise.shape[1] * stored
 
-    def mean(self) -> NDArray[np.float64]:
+    def mean(self) -> Floats:
         """Return the mean `[M, S + A]`; NaN before the first replay."""
         with np.errstate(invalid="ignore"):
             return self.total / self.replays[:, None]
@@ -140,7 +138,7 @@ class NoiseTally:
 
 
 @kernel
-def _add(total: NDArray[np.float64], noise: Floats32) -> None:
+def _add(total: Floats, noise: Floats32) -> None:
     for m in range(noise.shape[0]):
         for b in range(noise.shape[1]):
             for d in range(noise.shape[2]):

@@ -4,8 +4,6 @@ They are stored in a separate array, so that a pass along an episode reads a few
 step to the slots of its neighbours. The learner's `TraceRule` computes the numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -14,11 +12,11 @@ from numpy.typing import NDArray
 
 from replaybench.data.batch import TraceRule, Window
 from replaybench.replay.storage.columns import Columns, LazyColumn
-from replaybench.runtime.arrays import Bools, Floats32
+from replaybench.runtime.arrays import Bools, Floats32, Integers, Integers32
 from replaybench.runtime.kernel import kernel
 
-Links = NDArray[np.int32]
-Slots = NDArray[np.int64]
+Links = Integers32
+Slots = Integers
 
 _LINKS: Final = ("previous", "next", "last")
 
@@ -168,7 +166,7 @@ def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
 @kernel
 def _gather(
     rows: Floats32, previous: Links, idx: Slots, first_state: int, first_memory: int,
-    observation: Floats32, length: NDArray[np.int64], memory: Floats32,
+    observation: Floats32, length: Integers, memory: Floats32,
 ) -> None:  # fmt: skip
     """Find the first step of each sample's window, then copy the observations from there."""
     for m in range(idx.shape[0]):
@@ -204,7 +202,7 @@ class EpisodeStarts:
         self.begins = np.ones(members, np.bool_)
         self._most = np.zeros(1, np.int64)
 
-    def step(self, collected: NDArray[np.int64], active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> None:
+    def step(self, collected: Integers, active: Bools, ended: Bools) -> None:
         """Count one more experience of each active member in `collected` `[M]`; `ended` marks ends of episodes."""
         if self._most[0] == self.starts.shape[1]:
             self.starts = np.concatenate([self.starts, np.full_like(self.starts, NONE)], axis=1)
@@ -227,12 +225,12 @@ class EpisodeStarts:
 @kernel
 def _step(
     starts: NDArray[np.uint32],
-    known: NDArray[np.int64],
-    begins: NDArray[np.bool_],
-    collected: NDArray[np.int64],
-    active: NDArray[np.bool_],
-    ended: NDArray[np.bool_],
-    most: NDArray[np.int64],
+    known: Integers,
+    begins: Bools,
+    collected: Integers,
+    active: Bools,
+    ended: Bools,
+    most: Integers,
 ) -> None:
     """Kernel of `EpisodeStarts.step`; `most` `[1]` is the largest number of begun episodes of any member."""
     for m in range(collected.size):

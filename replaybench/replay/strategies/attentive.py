@@ -1,7 +1,5 @@
 """Attentive experience replay (Sun et al. 2020)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +10,7 @@ from numpy.typing import NDArray
 from replaybench.replay.storage.columns import Indices, borrow, request
 from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningSampling
 from replaybench.replay.strategies.uniform import Annealed
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Floats, Floats32, Integers
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import next_below
 
@@ -45,12 +43,12 @@ class _Scratch(NamedTuple):
         pool: int64 `[2n]`, slots to draw from without replacement if few are stored.
     """
 
-    slots: NDArray[np.int64]
-    similarity: NDArray[np.float64]
-    norm: NDArray[np.float64]
-    seen: NDArray[np.int64]
-    turn: NDArray[np.int64]
-    pool: NDArray[np.int64]
+    slots: Integers
+    similarity: Floats
+    norm: Floats
+    seen: Integers
+    turn: Integers
+    pool: Integers
 
 
 def _scratch(n: int) -> _Scratch:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Drawing, Term
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Bools, Floats, Floats32
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import next_double
@@ -46,13 +46,13 @@ class RunningDrop(Drawing):
         super().__init__(view, "drop")
         self.probability = description.probability
 
-    def filter(self, offered: NDArray[np.bool_]) -> None:
+    def filter(self, offered: Bools) -> None:
         """Set `offered` `[M]` to False where the offer is discarded; members without an offer draw nothing."""
         _drop(self.stream.state, self.probability, offered)
 
 
 @kernel
-def _drop(stream: NDArray[np.uint64], probability: float, offered: NDArray[np.bool_]) -> None:
+def _drop(stream: NDArray[np.uint64], probability: float, offered: Bools) -> None:
     for m in range(offered.size):
         if offered[m] and next_double(stream[m]) < probability:
             offered[m] = False
@@ -64,9 +64,7 @@ class Model(Protocol):
     def possible(self, action: Floats32) -> Floats32:
         """Map actions `[M, A]`, drawn uniformly from the box, to actions that the learner can take."""
 
-    def simulate(
-        self, observation: Floats32, action: Floats32
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
         """Return next observation `[M, S]`, reward `[M]` and terminated `[M]`, without noise."""
 
     def explore(self, observation: Floats32) -> tuple[Floats32, Floats32, Mapping[str, Floats32]]:
@@ -119,7 +117,7 @@ class RunningSynth(Drawing):
         members = len(view.members)
         self.synthetic = np.zeros((members, view.capacity if description.refresh < 1 else 0), np.bool_)
 
-    def alter(self, row: Floats32, slots: Indices, fresh: NDArray[np.bool_]) -> None:
+    def alter(self, row: Floats32, slots: Indices, fresh: Bools) -> None:
         """Replace some of the experiences `row` `[M, W]`, which will be stored in `slots` `[M]`, by synthetic ones.
 
         `fresh` `[M]` marks empty slots. Where the stored experience stays, the entry of `slots` becomes −1.
@@ -168,9 +166,9 @@ def _choose(
     of_state: float,
     of_action: float,
     refresh: float,
-    synthetic: NDArray[np.bool_],
+    synthetic: Bools,
     slots: Indices,
-    fresh: NDArray[np.bool_],
+    fresh: Bools,
     kind: NDArray[np.int8],
     observation: Floats32,
     action: Floats32,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from replaybench.replay.orders.rank_order import RankOrder
 from replaybench.replay.storage.columns import Columns, Indices, State
 from replaybench.replay.storage.traces import EpisodeStarts, Traces
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Floats, Floats32
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 from replaybench.runtime.user_file import name_in_file
@@ -169,7 +169,7 @@ class Draws(NamedTuple):
     """
 
     idx: Indices
-    probability: NDArray[np.float64]
+    probability: Floats
     rate_factor: Floats32
 
 

@@ -7,8 +7,6 @@ legends, hashes and files contain this string. The spellings of the authors' pub
 `path/to/file.py:ClassName` in place of a name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -65,9 +63,7 @@ SAMPLINGS: Final = _registry(
     },
 )
 WEIGHTINGS: Final = _registry(
-    "sampling modifier",
-    "interface:Weighting",
-    {"IS": "weighting:IS", "FIS": "weighting:FIS"},
+    "sampling modifier", "interface:Weighting", {"IS": "weighting:IS", "FIS": "weighting:FIS"}
 )
 REFER: Final = _registry(
     "form of ReF-ER",

@@ -1,7 +1,5 @@
 """Prioritised sampling: PER by rank and PERprop in proportion to the TD error (Schaul et al. 2016)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final

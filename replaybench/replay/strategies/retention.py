@@ -4,8 +4,6 @@ Novati & Koumoutsakos (2019) drop the oldest episodes, which is `FIFO`; their pu
 with the largest fraction of far-policy steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -17,7 +15,7 @@ from replaybench.replay.orders.rank_law import Sums, first_sums, rank_at, rank_i
 from replaybench.replay.orders.rank_order import SIZE, OrderState, order_select
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Drawing, Retention, RunningRetention
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Floats32, Integers, Integers32
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 from replaybench.runtime.streams import next_below, next_double
@@ -220,12 +218,12 @@ class _RunningFarPol(RunningRetention):
 @kernel
 def _oldest_of_farthest(
     starts: NDArray[np.uint32],
-    known: NDArray[np.int64],
+    known: Integers,
     serial: NDArray[np.uint32],
     far: Floats32,
-    victim: NDArray[np.int64],
-    queue: NDArray[np.int32],
-    waiting: NDArray[np.int64],
+    victim: Integers,
+    queue: Integers32,
+    waiting: Integers,
     slots: Indices,
 ) -> None:
     """Replace every −2 by the slot of the oldest step of the episode that this member drops."""
@@ -242,9 +240,7 @@ def _oldest_of_farthest(
 
 
 @kernel
-def _choose(
-    starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: NDArray[np.float32], victim: NDArray[np.int64]
-) -> None:
+def _choose(starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: Floats32, victim: Integers) -> None:
     """Choose one member's next episode to drop; episodes begin at `starts`, and the last one is unfinished."""
     unfinished = starts.size - 1
     steps, n_far = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.int64)
@@ -268,7 +264,7 @@ def _choose(
 
 
 @kernel
-def _queue_steps(serial: NDArray[np.uint32], victim: NDArray[np.int64], queue: NDArray[np.int32]) -> int:
+def _queue_steps(serial: NDArray[np.uint32], victim: Integers, queue: Integers32) -> int:
     """Write the slots of one member's episode to drop into its queue, the oldest last; return their number."""
     slot_of = np.full(victim[1] - victim[0], -1, np.int32)
     for slot in range(serial.size):

@@ -1,7 +1,5 @@
 """Uniform sampling, and uniform sampling at a falling learning rate (Sun et al. 2020, section 4.4)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

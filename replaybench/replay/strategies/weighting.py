@@ -1,7 +1,5 @@
 """Importance weights: IS (Schaul et al. 2016) and FIS (de Bruin et al. 2018, section 7.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +9,7 @@ from numpy.typing import NDArray
 
 from replaybench.replay.storage.columns import Indices, State
 from replaybench.replay.strategies.interface import BufferView, Context, Draws, RunningWeighting, Usage, Weighting
-from replaybench.runtime.arrays import Floats32
+from replaybench.runtime.arrays import Floats, Floats32
 from replaybench.runtime.errors import UserError
 from replaybench.runtime.kernel import kernel
 
@@ -54,9 +52,7 @@ class _RunningIS(RunningWeighting):
 
 
 @kernel
-def _weigh_by_chance(
-    stored: Indices, probability: NDArray[np.float64], beta: float, normalise: bool, weight: Floats32
-) -> None:
+def _weigh_by_chance(stored: Indices, probability: Floats, beta: float, normalise: bool, weight: Floats32) -> None:
     """Write (1 / (N·P))^β for members with N `stored` `[M]` and draws of `probability` P `[M, B]`."""
     raw = np.empty(probability.shape[1])
     for m in range(probability.shape[0]):
@@ -113,7 +109,7 @@ class _RunningFIS(RunningWeighting):
         lifetime, expected = self._lifetime(usage, draws.idx.shape[1])
         _weigh_by_counts(self.replays, lifetime, expected, self.beta, draws.idx, weight)
 
-    def _lifetime(self, usage: Usage, batch: int) -> tuple[Indices, NDArray[np.float64]]:
+    def _lifetime(self, usage: Usage, batch: int) -> tuple[Indices, Floats]:
         """Return n and n·p of each member, `[M]`."""
         offers, updates = usage.offers - self.before[:, 0], usage.phase_end - self.before[:, 1]
         # The lifetime of experiences from before the first update (warm-up, recording) contains all updates.
@@ -138,12 +134,7 @@ class _RunningFIS(RunningWeighting):
 
 @kernel
 def _weigh_by_counts(
-    replays: NDArray[np.uint16],
-    lifetime: Indices,
-    expected: NDArray[np.float64],
-    beta: float,
-    idx: Indices,
-    weight: Floats32,
+    replays: NDArray[np.uint16], lifetime: Indices, expected: Floats, beta: float, idx: Indices, weight: Floats32
 ) -> None:
     """Count each draw and write its weight; `lifetime` `[M]` is n and `expected` `[M]` is np."""
     for m in range(idx.shape[0]):
@@ -161,7 +152,7 @@ def _weigh_by_counts(
 
 
 @kernel
-def binomial_tails(n: int, p: float, most: int) -> NDArray[np.float64]:
+def binomial_tails(n: int, p: float, most: int) -> Floats:
     """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`.
 
     Terms are computed recursively as logarithms, and summed from the last one, which is the smallest.

@@ -15,6 +15,7 @@ from replaybench.experiments.dataset import last_of, the_last
 from replaybench.experiments.effects import SIGNIFICANT
 from replaybench.reports.figures.distributions import headline
 from replaybench.reports.figures.style import GREY, MU, minus, new_panels, span
+from replaybench.runtime.arrays import Floats
 from replaybench.runtime.user_file import shortened
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def color_map() -> Colormap:
     return LinearSegmentedColormap.from_list("differences", matplotlib.colormaps["PuOr_r"](np.linspace(0.22, 0.78, 15)))
 
 
-def _draw_squares(axes: Axes, sizes: NDArray[np.float64], **place: Any) -> AxesImage:
+def _draw_squares(axes: Axes, sizes: Floats, **place: Any) -> AxesImage:
     """Draw differences `[rows, columns]` as coloured squares; NaN leaves a square empty."""
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from replaybench.experiments.comparison import final_rewards, no_learning, reference_rows
 from replaybench.experiments.dataset import counted_in, episode_metric, mu_r, runs_there, the_last
@@ -30,7 +29,7 @@ from replaybench.reports.figures.style import (
     panel_width,
     run_count,
 )
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Bools, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,16 +62,16 @@ def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
     return Score(runs, *bounds)
 
 
-def has_results(data: xr.Dataset) -> NDArray[np.bool_]:
+def has_results(data: xr.Dataset) -> Bools:
     """Return the conditions of one plant with any run, bool `[noise, frequency]`."""
     run = runs_there(data).any(["learner", "strategy", "seed"])
-    mask: NDArray[np.bool_] = run.transpose("noise", "frequency").values
+    mask: Bools = run.transpose("noise", "frequency").values
     return mask
 
 
-def usable_places(data: xr.Dataset) -> NDArray[np.bool_]:
+def usable_places(data: xr.Dataset) -> Bools:
     """Return the conditions of one plant with a defined μ_r, bool `[noise, frequency]`."""
-    mask: NDArray[np.bool_] = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
+    mask: Bools = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
     return mask
 
 

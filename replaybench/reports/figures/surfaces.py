@@ -237,9 +237,9 @@ def solution_figure(solution: Solution) -> Figure:
     low, high = np.array(grid.low[:2]), np.array(grid.high[:2])
     extent = np.ravel([low - half, [axis[-1] for axis in nodes[:2]] + half], "F").tolist()
 
-    def within(states: Any) -> NDArray[np.float64]:
+    def within(states: Any) -> Floats:
         """Return the first two of physical states `[T, S]`, with angles in the turn that the grid covers."""
-        first: NDArray[np.float64] = np.atleast_2d(states)[:, :2]
+        first: Floats = np.atleast_2d(states)[:, :2]
         outside = np.array(plant.periodic[:2]) & ((first < low - 1e-9) | (first > high + 1e-9))
         return np.where(outside, first - 2 * np.pi * np.floor((first - low) / (2 * np.pi)), first)
 

@@ -3,8 +3,6 @@
 The file is read once, in pieces, without sampling. Only counts are stored, so memory does not grow with the file.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import state_range
 from replaybench.exchange.recording import STATE_BINS, Dimension, around, unvisited
 from replaybench.replay.storage.schema import BufferFile
-from replaybench.runtime.arrays import Integers
+from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError
 
 PIECE: Final = 1 << 19
@@ -37,7 +35,7 @@ class Piece:
     file: BufferFile
     m: int
     rows: slice
-    own: NDArray[np.bool_]
+    own: Bools
 
     def of_slots(self, name: str) -> NDArray[Any]:
         """Read an array with a value for each slot, `[n]`."""
@@ -110,13 +108,13 @@ class FloatHistogram:
         weights = np.concatenate([self.counts, np.ones(len(near), np.int64)])
         self.counts = np.bincount(place, weights, len(self.numbers)).astype(np.int64)
 
-    def quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
+    def quantiles(self, shares: Sequence[float]) -> Floats:
         """Return the quantiles of the finite numbers at these shares; NaN without any."""
         if not self.numbers.size:
             return np.full(len(shares), np.nan)
         upto = np.cumsum(self.counts)
         rank = np.maximum(np.ceil(np.array(shares) * upto[-1]), 1)
-        quantiles: NDArray[np.float64] = self.numbers[np.searchsorted(upto, rank)].astype(np.float64)
+        quantiles: Floats = self.numbers[np.searchsorted(upto, rank)].astype(np.float64)
         return quantiles
 
 
@@ -179,7 +177,7 @@ class Visits:
         self.least, self.most = np.full(states, np.inf), np.full(states, -np.inf)
         self.total = 0
 
-    def add(self, observation: NDArray[np.float32]) -> None:
+    def add(self, observation: Floats32) -> None:
         """Count normalised states `[n, S]`."""
         states = []
         for s, axis in enumerate(self.axes):

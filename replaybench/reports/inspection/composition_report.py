@@ -21,7 +21,7 @@ from replaybench.replay.storage.schema import BufferFacts, BufferFile, open_buff
 from replaybench.reports.figures import style
 from replaybench.reports.figures.surfaces import draw_ends
 from replaybench.reports.inspection import composition
-from replaybench.runtime.arrays import Integers
+from replaybench.runtime.arrays import Floats, Integers
 from replaybench.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _draw_histogram(axes: Axes, name: str, counted: composition.FloatHistogram) 
         axes.set_title(f"not shown: {words}", color=style.GREY, size=8)
 
 
-def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> NDArray[np.float64]:
+def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> Floats:
     """Return the edges of up to 40 bins that cover [low, high]; edges lie between whole numbers if `whole`."""
     if whole:
         width = max(1, int(np.ceil((high - low + 1) / _BINS)))

@@ -1,7 +1,5 @@
 """Claims and provenance on the report page."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

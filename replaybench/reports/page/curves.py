@@ -1,7 +1,5 @@
 """Learning curves, buffer contents and cost on the report page."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple

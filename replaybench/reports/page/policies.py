@@ -3,8 +3,6 @@
 Each picture shows value, policy and a trajectory of a plant with two states, as Figure 4 of de Bruin et al. (2018).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.data.record import open_record
 from replaybench.experiments.dataset import counted_in
@@ -22,7 +19,7 @@ from replaybench.reports.figures.surfaces import cut_path, value_range
 from replaybench.reports.page.report_data import Point, ReportData
 from replaybench.reports.page.summary import amount, some
 from replaybench.reports.page.theme import INK, PAPER, Figure, Panel, Section, Trace, new_figure, number, plain, small
-from replaybench.runtime.arrays import AnyFloats, Floats
+from replaybench.runtime.arrays import AnyFloats, Floats, Floats32, Integers
 from replaybench.runtime.configuration import build
 from replaybench.runtime.errors import UserError
 
@@ -65,9 +62,9 @@ class PolicySnapshots:
     """One run's policy at K times; `greedy` is the mean reward per step of the greedy episodes along `path`."""
 
     facts: SnapshotFacts
-    value: NDArray[np.float32]  # [K, X, Y]
-    action: NDArray[np.float32]  # [K, X, Y, A]
-    path: NDArray[np.float32]  # [K, T + 1, 2]
+    value: Floats32  # [K, X, Y]
+    action: Floats32  # [K, X, Y, A]
+    path: Floats32  # [K, T + 1, 2]
     greedy: Floats  # [K]
 
 
@@ -88,8 +85,8 @@ class Kept:
     series: Series
     fingerprint: str
     rounds: list[int]
-    origin: NDArray[np.int64]
-    collected: NDArray[np.int64]
+    origin: Integers
+    collected: Integers
     exploration: Floats
     policy: PolicySnapshots | None
 

@@ -4,8 +4,6 @@ The page contains Plotly's library, its figures as data, a style sheet and a scr
 security policy allows only these scripts, by their hashes.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

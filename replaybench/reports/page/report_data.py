@@ -5,8 +5,6 @@ with intervals of the differences. The paired sign-flip test decides significanc
 runs have no score; a seed on which one of two runs failed is left out of their difference.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from replaybench.data.documents import read_json, read_toml
 from replaybench.data.run_folder import RunFolder
@@ -27,7 +24,7 @@ from replaybench.experiments.results_file import read_results
 from replaybench.experiments.statistics import Interval, interval
 from replaybench.reports.figures.scores import Score, read_score, usable_places
 from replaybench.reports.figures.style import Series, all_series, condition, plant_name
-from replaybench.runtime.arrays import Floats
+from replaybench.runtime.arrays import Bools, Floats
 
 
 class Lead(NamedTuple):
@@ -116,7 +113,7 @@ class ReportData:
     study: str
     origin: dict[str, Any]
     missing: tuple[str, ...]
-    there: NDArray[np.bool_]
+    there: Bools
     rewards: Floats
     scores: Floats
     _scores: dict[tuple[int, Series, str], Score] = field(default_factory=dict)
@@ -148,7 +145,7 @@ class ReportData:
         return {point: ranked(point) for point in self.points}
 
     @cached_property
-    def _marks(self) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    def _marks(self) -> list[tuple[Bools, Bools]]:
         return [(usable_places(data), unbeaten(data)) for data in self.of_plants]
 
     @cached_property

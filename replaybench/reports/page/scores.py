@@ -1,7 +1,5 @@
 """Final scores on the report page: by condition, by response and by strategy."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple

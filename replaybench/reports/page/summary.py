@@ -1,7 +1,5 @@
 """Summary of a report in sentences: the comparison, the best series and the significance of its lead."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

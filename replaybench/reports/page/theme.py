@@ -6,8 +6,6 @@ Figures are dictionaries in Plotly's JSON schema. Plotly's classes would validat
 time of a large report; a test validates figures instead.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import math

@@ -1,7 +1,5 @@
 """ACER with continuous and discrete actions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

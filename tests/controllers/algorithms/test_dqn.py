@@ -1,7 +1,5 @@
 """DQN and NAF against PyTorch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

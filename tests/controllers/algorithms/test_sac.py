@@ -1,7 +1,5 @@
 """Soft actor-critic: the present version against Stable-Baselines3, the first against automatic differentiation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """V-RACER's gradients against worked examples and torch, and the rules of a population."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LSTMs against PyTorch, and recurrent learners."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

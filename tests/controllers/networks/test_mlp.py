@@ -1,7 +1,5 @@
 """Networks and their activations against PyTorch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

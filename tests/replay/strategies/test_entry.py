@@ -1,7 +1,5 @@
 """What enters: rates of `Drop`, and what `Synth` leaves of a measured experience."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

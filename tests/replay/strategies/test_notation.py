@@ -1,7 +1,5 @@
 """The strategy language: canonical round trip, aliases, and errors that say where and what instead."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Retention: which experience a full buffer overwrites."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 from typing import Any

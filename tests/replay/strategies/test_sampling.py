@@ -1,7 +1,5 @@
 """Recent, attentive and prioritised sampling."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from buffers import FIELDS, chi_square, fill, make, saved, set_errors

@@ -1,7 +1,5 @@
 """Whole strategies: naive peers, users' own, and faults of the authors' code."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Weights by the chances of draws (eq. 8) and by replay counts (section 7.2)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ implicitly in time (Angot, Bruneau & Fabrie 1999). The change of momentum is the
 fluid's density and moves as the fluid inside would if it were rigid (Coquerelle & Cottet 2008).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Final

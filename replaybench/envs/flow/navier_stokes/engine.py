@@ -3,8 +3,6 @@
 It takes ten thousand times as long as the tabulated wake, and 1.3 MB of memory per member at 16 cells per D.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

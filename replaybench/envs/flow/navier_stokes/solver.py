@@ -5,8 +5,6 @@ interpolation of Leonard (1979), viscosity is explicit. The second-order Adams-B
 incremental pressure projection (Van Kan 1986). Lengths are in D, velocities in U, times in D/U.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
