@@ -192,6 +192,7 @@ def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -
     assert facts["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_again_for_print(run: Path, pendulum: Path, tmp_path: Path, capsys: Capsys) -> None:
     assert call("figures", pendulum, "--style", "paper", "--output", tmp_path / "paper") == 0
     drawn = {path.stem for path in (run / "figures").glob("*PendulumDCSC.svg")}
@@ -209,6 +210,7 @@ def test_figures_are_drawn_again_for_print(run: Path, pendulum: Path, tmp_path: 
     assert "holds no results.nc" in refused(capsys, "figures", tmp_path / "empty")
 
 
+@pytest.mark.slow
 def test_figures_of_a_killed_sweep_show_its_finished_cells(run: Path, tmp_path: Path, capsys: Capsys) -> None:
     """SIGKILL leaves no results.nc; here one cell is not finished, either."""
     killed = tmp_path / "killed"
@@ -634,6 +636,7 @@ def test_keys_of_a_study_are_changed_by_set(tmp_path: Path, capsys: Capsys) -> N
     assert "--output" in refused(capsys, "reproduce", "debruin2018/fig12", "--set", "seeds=2")
 
 
+@pytest.mark.slow
 def test_curves_from_elsewhere_are_drawn_over_steps(run: Path, pendulum: Path, tmp_path: Path, capsys: Capsys) -> None:
     monitor = tmp_path / "monitor.csv"
     monitor.write_text('#{"t_start": 1}\nr,l,t\n-3e4,200,1\n-2e4,200,2\n')

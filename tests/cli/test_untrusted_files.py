@@ -202,6 +202,7 @@ def test_inspect_shows_escape_sequences_and_sends_none(tmp_path: Path, capsys: C
         assert not {"\x1b", "\x07", "\x9b"} & set(told)
 
 
+@pytest.mark.slow
 def test_a_stream_that_cannot_encode_gets_escapes(tmp_path: Path) -> None:
     """ASCII for Greek letters, and UTF-8 for the name of a file that is no text."""
     path = os.fsencode(tmp_path) + b"/\xff.h5"

@@ -29,7 +29,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
 }  # fmt: skip
 """Learners of other networks, of other exploration, and recurrent ones."""
-every_learner = pytest.mark.parametrize("learner", [*LEARNERS, *VARIANTS])
+RECURRENT = [pytest.param(name, marks=pytest.mark.slow) for name, settings in VARIANTS.items() if "memory" in settings]
+"""They compile for minutes."""
+every_learner = pytest.mark.parametrize(
+    "learner", [*LEARNERS, *(name for name, settings in VARIANTS.items() if "memory" not in settings), *RECURRENT]
+)
 
 
 def cell_of(learner: str, strategy: str = "FULL[PER+IS]", updating: int = 2) -> Cell:

@@ -110,7 +110,10 @@ RUNS: Final = [
     *((strategy, SMALL) for strategy in ("FIFO[Uniform]", "FULL[PER+IS]", "TDE[PERprop]", "Expl[Uniform+FIS]")),
     *(("FIFO[Uniform]", config) for config in OTHERS),
 ]
-every_run = pytest.mark.parametrize(("strategy", "config"), RUNS)
+every_run = pytest.mark.parametrize(
+    ("strategy", "config"),
+    [*RUNS[1:3], *(pytest.param(*run, marks=pytest.mark.slow) for run in (RUNS[0], *RUNS[3:]))],
+)
 
 
 @every_run

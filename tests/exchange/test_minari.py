@@ -120,6 +120,7 @@ def test_the_recovered_environment_is_the_plant_that_was_recorded(tmp_path: Path
     convert_dataset(NAME, plant)
 
 
+@pytest.mark.slow
 def test_reference_scores_are_those_of_the_score_table(tmp_path: Path) -> None:
     arrays = collect(Pendulum(), episodes=1, members=1, noise=0.0)
     done = export_buffer(buffer(tmp_path / "b.h5", arrays, noise=0.0), NAME)

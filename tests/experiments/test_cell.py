@@ -210,6 +210,7 @@ def cell(strategy: str, **memory: object) -> Cell:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "steps"), [("stored", 4), ("burn-in", 7)])
 def test_a_recording_with_gaps_is_replayed_offline(tmp_path: Path, start: str, steps: int) -> None:
     """A reservoir keeps some steps only; of the others, predecessors and successors are not linked."""

@@ -91,6 +91,7 @@ def test_pictures_are_taken_every_so_many_steps_and_at_the_end() -> None:
     np.testing.assert_array_equal(some[-1].picture, every[-1].picture)
 
 
+@pytest.mark.slow
 def test_short_episodes_follow_each_other(tmp_path: Path, capsys: Capsys) -> None:
     """Those of a hopper under random actions end after a tenth of a second."""
     show("MujocoHopper", tmp_path / "film.gif")
@@ -103,6 +104,7 @@ def test_short_episodes_follow_each_other(tmp_path: Path, capsys: Capsys) -> Non
     assert lasts == [*[False] * 4, True] * 2, "an episode is completed, and none begins after the least steps"
 
 
+@pytest.mark.slow
 def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path, capsys: Capsys) -> None:
     show("Drafting", tmp_path / "film.gif")
     text = capsys.readouterr().out

@@ -237,6 +237,7 @@ def test_processes_that_start_together_compile_once(package: Path) -> None:
     assert sorted(said_by(process) for process in both) == [["4.0", "0", "1"], ["4.0", "1", "0"]]
 
 
+@pytest.mark.slow
 def test_who_waits_goes_on_when_the_one_that_compiles_is_killed(package: Path) -> None:
     hung = hang(package)
     waiting = start(package)
@@ -247,6 +248,7 @@ def test_who_waits_goes_on_when_the_one_that_compiles_is_killed(package: Path) -
     assert said_by(waiting) == ["4.0", "0", "1"]
 
 
+@pytest.mark.slow
 def test_nobody_waits_without_end(package: Path) -> None:
     edit(package / "kernel.py", "PATIENCE: Final = 180.0", "PATIENCE: Final = 0.1")
     hung = hang(package)
@@ -255,6 +257,7 @@ def test_nobody_waits_without_end(package: Path) -> None:
     said_by(hung)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_only_kernels_call_has_no_machine_code_of_its_own(package: Path) -> None:
     """It gets some when Python calls it; errors come through; other processes find what was compiled for callers."""
     (package / "nested.py").write_text(NESTED_KERNELS)
@@ -412,6 +415,7 @@ def test_machine_code_of_other_versions_is_compiled_again(gone: str, kind: str, 
     assert run_plant(folder) == first
 
 
+@pytest.mark.slow
 def test_kernels_work_without_a_writable_cache(folder: Path) -> None:
     (folder / "file").write_text("")
     answer = run_plant(folder, REPLAYBENCH_CACHE=str(folder / "file" / "cache"))
@@ -419,6 +423,7 @@ def test_kernels_work_without_a_writable_cache(folder: Path) -> None:
     assert answer["path"] is None
 
 
+@pytest.mark.slow
 def test_kernels_of_modules_outside_sys_modules_work(folder: Path) -> None:
     """Machine code would look for its module by name in the second process."""
     (folder / "load.py").write_text(LOAD)

@@ -140,6 +140,7 @@ def first_version(nets: dict[str, TorchNet], slow: TorchNet, drawn: Any, noise: 
         target.data = 0.995 * target.data + 0.005 * source.data
 
 
+@pytest.mark.slow
 def test_first_version_equals_automatic_differentiation() -> None:
     ours = SAC(FIRST, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     theirs = {name: TorchNet(network) for name, network in ours.networks.items()}
