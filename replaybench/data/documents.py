@@ -1,7 +1,7 @@
 """Read TOML and JSON files as dictionaries, and write tables as JSON, CSV, Markdown or Parquet.
 
 Readers refuse deep nesting, numbers of thousands of digits, and numbers such as 1e400, which would become infinite.
-Lone surrogates in JSON texts, which neither figures nor files can hold, become escapes.
+Unpaired surrogates in JSON texts become escapes, because neither figures nor files can contain them.
 """
 
 import csv
@@ -18,21 +18,37 @@ from replaybench.runtime.atomic import atomic_path, write_text
 from replaybench.runtime.errors import UserError
 
 DEEPEST: Final = 50
-"""Largest depth of nested tables and lists in a file."""
+"""Largest depth of nested tables and lists that a file may have."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raise `UserError` if it is missing or damaged."""
+    """Read a TOML file as a dictionary.
+
+    Raises:
+        UserError: If the file is missing or is not valid TOML.
+    """
     return _parse(partial(tomllib.loads, parse_float=_number), _text(path, "TOML"), f"{path} is not valid TOML")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that holds a JSON object; raise as `read_toml`."""
+    """Read a JSON file, whose content must be an object, as a dictionary.
+
+    Raises:
+        UserError: If the file is missing or does not contain a JSON object.
+    """
     return parse_json(_text(path, "JSON"), f"{path} is not valid JSON")
 
 
 def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
-    """Return the JSON object in a text; the error for a text without one begins with `fault`."""
+    """Parse a text that contains a JSON object.
+
+    Args:
+        text: The text.
+        fault: Beginning of the error message if the text is invalid.
+
+    Raises:
+        UserError: If the text does not contain a JSON object.
+    """
     table = _parse(partial(json.loads, parse_float=_number, parse_int=_whole_number), text, fault)
     return cast(dict[str, Any], _writable(table))
 
@@ -61,7 +77,10 @@ def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[
 
 
 def _number(text: str) -> float:
-    """Return the number in a text; raise `ValueError` if it is too large, so that only `inf` gives infinity."""
+    """Return the number in a text, or raise `ValueError` if the number is too large for a float.
+
+    Only the text `inf` gives infinity.
+    """
     value = float(text)
     if math.isinf(value) and "inf" not in text:
         raise ValueError(f"the number {text[:20]} is too large")
@@ -74,7 +93,7 @@ def _whole_number(text: str) -> int:
 
 
 def _writable(value: Any) -> Any:
-    """Return parsed JSON with escapes in place of lone surrogates."""
+    """Return parsed JSON with escapes in place of unpaired surrogates."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, list):
@@ -85,7 +104,8 @@ def _writable(value: Any) -> Any:
 
 
 def _depth(table: dict[str, Any]) -> int:
-    """Return the depth of nested tables and lists; iterative, because recursion would exceed its limit."""
+    """Return the depth of nested tables and lists."""
+    # A loop, because recursion could exceed Python's limit.
     level: list[Any] = [table]
     depth = 0
     while level:
@@ -99,7 +119,11 @@ COLUMN_SUFFIXES: Final = (".csv", ".json", ".md", ".parquet")
 
 
 def check_columns_file(path: Path) -> None:
-    """Raise `UserError` if a file exists, has no supported suffix, or needs a package that is missing."""
+    """Check whether `write_columns` can write a table to `path`.
+
+    Raises:
+        UserError: If the file exists, its suffix is not in `COLUMN_SUFFIXES`, or a package for the format is missing.
+    """
     if path.suffix.lower() not in COLUMN_SUFFIXES:
         raise UserError(f"{path} must end in .csv, .json, .md or .parquet")
     if path.exists():
@@ -112,7 +136,10 @@ def check_columns_file(path: Path) -> None:
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write columns of equal length atomically."""
+    """Write columns of equal length atomically to a CSV, JSON, Markdown or Parquet file.
+
+    The suffix of the path selects the format.
+    """
     if path.suffix.lower() == ".parquet":
         import pyarrow
         import pyarrow.parquet
@@ -124,12 +151,18 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 
 
 def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return columns of equal length as rows."""
+    """Convert columns of equal length to a list of rows."""
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
-    """Return rows as `csv`, `md` (a Markdown table) or `json` (a list of objects, NaN and infinity as null)."""
+    """Format rows of a table as text.
+
+    Args:
+        rows: Values of each row by column name.
+        form: Format: `csv`, `md` for a Markdown table, or `json` for a list of objects. JSON text contains null in
+            place of NaN and infinity.
+    """
     if form == "json":
         plain = [{key: None if _not_finite(value) else value for key, value in row.items()} for row in rows]
         return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"

@@ -1,7 +1,8 @@
-"""Learned policies as safetensors: named weights with a leading member axis, and a JSON object of facts.
+"""Files of learned policies in the safetensors format.
 
-The format holds numbers and text only, so a policy from a stranger is safe to open. A checksum over facts and weights
-is stored with them.
+A policy file contains the named weights of all members (independent runs) and a JSON object of metadata. The first axis
+of each array is the member. The format holds numbers and text only, so a file from an unknown source is safe to open.
+A checksum covers metadata and weights.
 """
 
 import hashlib
@@ -20,11 +21,17 @@ from replaybench.runtime.errors import UserError, no_such_file
 FORMAT = "replaybench policy 1"
 
 _MAY_BE_INFINITE: Final = "observation.bound"
-"""The bound of normalised observations, where a learner does not clip them."""
+"""Name of the bound on normalised observations, which is infinite if a learner does not clip observations."""
 
 
 def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-    """Write weights and facts atomically."""
+    """Write the weights and metadata of learned policies to a file, atomically.
+
+    Args:
+        path: Path of the policy file.
+        weights: Arrays by name; the first axis of each array is the member.
+        facts: Metadata of JSON types.
+    """
     from safetensors.numpy import save_file
 
     plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
@@ -35,7 +42,14 @@ def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping
 
 
 def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return a policy file's facts and weights, verified; raise `UserError` if it is missing, damaged or foreign."""
+    """Read a policy file and verify its checksum.
+
+    Returns:
+        The metadata, and the weights by name. The first axis of each array is the member.
+
+    Raises:
+        UserError: If the file is missing, damaged, or not a policy file of this package.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -54,14 +68,22 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
-    """Return the number of members in the weights of a policy file; raise `UserError` if there is no member axis."""
+    """Return the number of members (independent runs) whose weights a policy file contains.
+
+    Args:
+        path: Path of the policy file, for error messages.
+        weights: Weights by name.
+
+    Raises:
+        UserError: If there are no weights, or an array is not numeric or has no axes.
+    """
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     return min(map(len, weights.values()))
 
 
 def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
-    """Return the members with a weight that is NaN or infinite: their training diverged."""
+    """Return the indices of members with a weight that is NaN or infinite, because their training diverged."""
     broken = {
         name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
     }
@@ -70,10 +92,12 @@ def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
 
 
 def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
-    """Return the weights of some members, in the given order; every use of stored policies calls this.
+    """Return the weights of the given members of a policy file, in the given order.
+
+    Call this function before any use of stored weights, because it refuses members whose training diverged.
 
     Raises:
-        UserError: the file has no such member, or one has weights that are NaN or infinite.
+        UserError: If the file does not contain a member, or a member has weights that are NaN or infinite.
     """
     count = members_in(path, weights)
     for member in members:
@@ -89,7 +113,12 @@ def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Colle
 
 
 def digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:
-    """Return a checksum over facts (a JSON text) and weights."""
+    """Return the checksum of the metadata and weights of a policy file.
+
+    Args:
+        facts: Metadata as JSON text.
+        weights: Weights by name.
+    """
     content = hashlib.blake2b(facts.encode(), digest_size=16)
     for name, array in sorted(weights.items()):
         content.update(f"{name} {array.dtype.str} {array.shape}".encode())
