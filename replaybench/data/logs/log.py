@@ -274,7 +274,7 @@ def sampling_rate(time: Floats) -> float:
         time: Sample times in seconds; shape `[T]`.
 
     Raises:
-        UserError: If the rate is not finite.
+        UserError: If the times give no positive and finite rate.
     """
     with np.errstate(over="ignore"):
         steps = np.diff(time)

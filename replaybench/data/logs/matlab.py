@@ -2,8 +2,8 @@
 
 A vector (1×T or T×1) is a column of the log. A matrix with T rows gives one column of the log for each of its columns.
 A matrix with T columns gives one for each of its rows. Their names are as in MATLAB: `x(:,2)` or `x(2,:)`. Fields of a
-struct have the name `name.field`. The name is only `field` if the file has no other struct and no variable of that name.
-T is the length whose vectors hold the most numbers in total. Variables of other lengths are listed as unusable.
+struct are named `name.field`, or only `field` if the file has no other struct and no variable of that name. T is the
+length whose vectors hold the most numbers in total. Variables of other lengths are listed as unusable.
 """
 
 import math
