@@ -26,10 +26,9 @@ _WORTH_BYTES: Final = 4096
 
 
 def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
-    """Return the number of rows in each compressed chunk of an array of shape `[M, N, …]`.
+    """Return the number of rows in each compressed chunk of an array, whose axes are members, rows, ….
 
-    M is the number of members (independent runs), and a chunk contains rows of one member. The result is 0 if the array
-    is not compressed, because it has no second axis or less than 4 KiB per member.
+    The result is 0 for an array that is not worth compressing, with less than 4 KiB per member or without rows.
     """
     row_bytes = math.prod(shape[2:]) * itemsize
     if len(shape) < 2 or not shape[0] or shape[1] * row_bytes < _WORTH_BYTES:
@@ -38,12 +37,7 @@ def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
 
 
 def pack(rows: NDArray[Any], count: int) -> bytes:
-    """Compress one chunk of an array by byte shuffling and deflate.
-
-    Args:
-        rows: Rows of the chunk; shape `[r, …]` with r ≤ `count`.
-        count: Number of rows of a full chunk. Zeros take the place of missing rows.
-    """
+    """Compress a chunk by byte shuffling and deflate, with zeros in place of rows that are missing up to `count`."""
     if len(rows) < count:
         rows = np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)])
     numbers = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, rows.itemsize)
@@ -51,11 +45,7 @@ def pack(rows: NDArray[Any], count: int) -> bytes:
 
 
 def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Decompress one chunk of an array, as compressed by `pack`.
-
-    Raises:
-        ValueError: If `stored` is no deflate stream with exactly the bytes of an array of this shape and dtype.
-    """
+    """Decompress a chunk, or raise `ValueError` if the result is not exactly an array of this shape and dtype."""
     size = math.prod(shape) * dtype.itemsize
     stream = zlib.decompressobj()
     try:
@@ -70,13 +60,7 @@ def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> 
 
 @dataclass(frozen=True)
 class Stored:
-    """The location of an array in an open HDF5 file.
-
-    Attributes:
-        dataset: The h5py dataset.
-        address: Byte address of the numbers in the file. It is not used for compressed arrays.
-        chunk_rows: Number of rows in each chunk of a compressed array; 0 for an uncompressed array.
-    """
+    """The location of an array in an open HDF5 file, with `chunk_rows` rows per chunk if the array is compressed."""
 
     dataset: Any
     shape: tuple[int, ...]
@@ -85,11 +69,7 @@ class Stored:
     chunk_rows: int = 0
 
     def chunk(self, member: int, row: int) -> tuple[int, int]:
-        """Return the byte address and the size in bytes of the compressed chunk that begins at `row` of `member`.
-
-        Raises:
-            ValueError: If the chunk is missing or not compressed.
-        """
+        """Return address and size of the chunk that begins at `row`, or raise `ValueError` if it is missing."""
         info = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
         if info.byte_offset is None or info.filter_mask:
             raise ValueError("a packed chunk is missing or not packed")
@@ -97,15 +77,10 @@ class Stored:
 
 
 def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
-    """Return the location of every array in a record, by name.
-
-    Args:
-        path: Path of the record, for error messages.
-        file: The open record.
-        end: Byte address at which the HDF5 content of the file ends.
+    """Return the location of every array in an HDF5 file, whose content ends at byte address `end`, by name.
 
     Raises:
-        UserError: If the record contains anything but numeric arrays, or an array declares more data than the file has.
+        UserError: If the file contains anything but numeric arrays, or an array declares more data than the file has.
     """
     arrays, declared = {}, 0
     for name in file:
@@ -134,11 +109,7 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return the single value of an attribute of an HDF5 item.
-
-    Raises:
-        ValueError: If the attribute is an array, which could be very large.
-    """
+    """Return an attribute of an HDF5 item, or raise `ValueError` if it is an array, which could be very large."""
     if math.prod(item.attrs.get_id(name).shape or ()) != 1:
         raise ValueError(f"its attribute {name!r} is no single value")
     return item.attrs[name]

@@ -33,11 +33,9 @@ class ReplayBatch:
     """A batch of B experiences that was sampled from the buffer of each of M members.
 
     Members are independent runs that are simulated together. The next call of `Replay.sample` overwrites all arrays.
-
     A sample can be a segment of several steps. Columns then have the shape `[M, B, steps, width]`, and steps after the
-    first `length` are zero.
-
-    A batch can serve U successive updates. It then has M·U rows instead of M. Row m·U + u is for update u of member m.
+    first `length` are zero. A batch can serve U successive updates. Arrays then have M·U rows instead of M, and row
+    m·U + u is for update u of member m.
 
     Attributes:
         columns: Stored fields of the samples by name, such as `reward`; float32, shape `[M, B, width]`.
@@ -85,10 +83,7 @@ class ReplayBatch:
 
     @property
     def next_observation(self) -> Floats32:
-        """The observation after each sampled step, of shape `[M, B, S]`.
-
-        At the end of an episode this is the last observation, not the first one of the next episode.
-        """
+        """The observation after each sampled step, also after the last step of an episode, of shape `[M, B, S]`."""
         return self.columns["next_observation"]
 
     @property
@@ -108,7 +103,7 @@ class TraceRule:
     class do nothing. A slot is an index in the buffer, and −1 stands for no slot. M is the number of members
     (independent runs that are simulated together), and N the capacity of the buffer.
 
-    The callbacks have these arguments in common:
+    All callbacks use these arguments:
         values: Traces of all stored steps, in the order of `names`; float32, shape `[M, N, K]`. A callback may write
             to this array only.
         previous: Slot of the preceding step of the same episode, if that step is stored; int32, shape `[M, N]`.
@@ -119,56 +114,44 @@ class TraceRule:
     """Names of the K values that the rule maintains for each step."""
 
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Update traces for a new experience, before the buffer stores or discards the experience.
+        """Update traces for the new experience of each member, before the buffer stores or discards the experience.
 
         Args:
-            values: Traces of all stored steps; float32, shape `[M, N, K]`.
-            last: Slot of the step before the new experience, or −1 if that step is not stored; int64, shape `[M]`. If
-                the buffer discards the experience, that step remains the last one of its linked steps. The rule may
-                keep this array until `stored` is called.
-            experience: Fields of the new experience of each member, by name.
+            values: Traces of all stored steps; see `TraceRule`.
+            last: Slot of the preceding step of each member, or −1 if that step is not stored; int64, shape `[M]`. The
+                rule may keep this array until `stored` is called.
+            experience: Fields of the new experience by name.
         """
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
         """Update traces before the steps in `slots` are overwritten, while the links of these steps are still valid.
 
-        Args:
-            values: Traces of all stored steps; float32, shape `[M, N, K]`.
-            previous: Slot of the preceding step of each step, or −1; int32, shape `[M, N]`.
-            next: Slot of the following step of each step, or −1; int32, shape `[M, N]`.
-            slots: Slot to overwrite of each member, or −1 for none; int64, shape `[M]`.
+        `slots` contains the slot of one step per member, or −1 for none. `TraceRule` explains the other arguments.
         """
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Update traces after a new step was stored and linked to its episode.
+        """Update traces after the new step of each member was stored and linked to the preceding step.
 
-        A trace of the new step begins at 0, unless the experience had a field of that name.
+        A trace of the new step is 0, unless the experience had a field of that name. `TraceRule` explains the other
+        arguments.
 
         Args:
-            values: Traces of all stored steps; float32, shape `[M, N, K]`.
-            previous: Slot of the preceding step of each step, or −1; int32, shape `[M, N]`.
-            next: Slot of the following step of each step, or −1; int32, shape `[M, N]`.
-            slots: Slot of the new step of each member, or −1 if the step was discarded; int64, shape `[M]`.
-            ended: Whether the episode of each member ends with this step, stored or not; bool, shape `[M]`.
+            slots: Slot of the new step of each member, or −1 if the step was discarded; int64, shape `[M]`. After a
+                discarded step, the preceding step remains the last one of its linked steps.
+            ended: Whether the episode of each member ends with the new step, stored or not; bool, shape `[M]`.
         """
 
     def annotated(
         self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Update traces from the values that the learner returns for sampled steps.
+        """Update traces from the values that the learner returns for sampled steps, such as TD errors.
+
+        `TraceRule` explains the other arguments.
 
         Args:
-            values: Traces of all stored steps; float32, shape `[M, N, K]`.
-            previous: Slot of the preceding step of each step, or −1; int32, shape `[M, N]`.
-            next: Slot of the following step of each step, or −1; int32, shape `[M, N]`.
             idx: Slots of the B sampled steps, or −1 for a step that was replaced since; int64, shape `[M, B]`.
-            annotations: Values of the learner by name, such as the TD error, for each sampled step.
+            annotations: Values of the learner for each sampled step, by name.
         """
 
     def loaded(self, values: Floats32, count: Slots) -> None:
-        """Update the rule after a saved buffer was loaded.
-
-        Args:
-            values: Traces of all stored steps; float32, shape `[M, N, K]`.
-            count: Number of stored steps of each member, which are in the first slots; int64, shape `[M]`.
-        """
+        """Update the rule after a saved buffer was loaded, in which the first `count[m]` slots of member m are used."""

@@ -22,33 +22,17 @@ DEEPEST: Final = 50
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file as a dictionary.
-
-    Raises:
-        UserError: If the file is missing or is not valid TOML.
-    """
+    """Read a TOML file as a dictionary, or raise `UserError` if the file is missing or invalid."""
     return _parse(partial(tomllib.loads, parse_float=_number), _text(path, "TOML"), f"{path} is not valid TOML")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file, whose content must be an object, as a dictionary.
-
-    Raises:
-        UserError: If the file is missing or does not contain a JSON object.
-    """
+    """Read a JSON object from a file, or raise `UserError` if the file is missing or contains no JSON object."""
     return parse_json(_text(path, "JSON"), f"{path} is not valid JSON")
 
 
 def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
-    """Parse a text that contains a JSON object.
-
-    Args:
-        text: The text.
-        fault: Beginning of the error message if the text is invalid.
-
-    Raises:
-        UserError: If the text does not contain a JSON object.
-    """
+    """Parse a JSON object, or raise `UserError` with a message that begins with `fault` if the text contains none."""
     table = _parse(partial(json.loads, parse_float=_number, parse_int=_whole_number), text, fault)
     return cast(dict[str, Any], _writable(table))
 
@@ -77,10 +61,7 @@ def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[
 
 
 def _number(text: str) -> float:
-    """Return the number in a text, or raise `ValueError` if the number is too large for a float.
-
-    Only the text `inf` gives infinity.
-    """
+    """Return the number in a text, or raise `ValueError` if the number is too large, so that only `inf` is infinite."""
     value = float(text)
     if math.isinf(value) and "inf" not in text:
         raise ValueError(f"the number {text[:20]} is too large")
@@ -104,8 +85,7 @@ def _writable(value: Any) -> Any:
 
 
 def _depth(table: dict[str, Any]) -> int:
-    """Return the depth of nested tables and lists."""
-    # A loop, because recursion could exceed Python's limit.
+    """Return the depth of nested tables and lists, without recursion, which could exceed Python's limit."""
     level: list[Any] = [table]
     depth = 0
     while level:
@@ -119,11 +99,7 @@ COLUMN_SUFFIXES: Final = (".csv", ".json", ".md", ".parquet")
 
 
 def check_columns_file(path: Path) -> None:
-    """Check whether `write_columns` can write a table to `path`.
-
-    Raises:
-        UserError: If the file exists, its suffix is not in `COLUMN_SUFFIXES`, or a package for the format is missing.
-    """
+    """Raise `UserError` if a file exists, has an unsupported suffix, or needs a package that is not installed."""
     if path.suffix.lower() not in COLUMN_SUFFIXES:
         raise UserError(f"{path} must end in .csv, .json, .md or .parquet")
     if path.exists():
@@ -136,10 +112,7 @@ def check_columns_file(path: Path) -> None:
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write columns of equal length atomically to a CSV, JSON, Markdown or Parquet file.
-
-    The suffix of the path selects the format.
-    """
+    """Write columns of equal length atomically to a CSV, JSON, Markdown or Parquet file, according to the suffix."""
     if path.suffix.lower() == ".parquet":
         import pyarrow
         import pyarrow.parquet
@@ -156,12 +129,9 @@ def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
-    """Format rows of a table as text.
+    """Format rows as a text of the format `csv`, `md` (Markdown) or `json`.
 
-    Args:
-        rows: Values of each row by column name.
-        form: Format: `csv`, `md` for a Markdown table, or `json` for a list of objects. JSON text contains null in
-            place of NaN and infinity.
+    JSON text is a list of objects, with null in place of NaN and infinity.
     """
     if form == "json":
         plain = [{key: None if _not_finite(value) else value for key, value in row.items()} for row in rows]

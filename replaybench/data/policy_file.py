@@ -25,13 +25,7 @@ _MAY_BE_INFINITE: Final = "observation.bound"
 
 
 def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-    """Write the weights and metadata of learned policies to a file, atomically.
-
-    Args:
-        path: Path of the policy file.
-        weights: Arrays by name; the first axis of each array is the member.
-        facts: Metadata of JSON types.
-    """
+    """Write named weights, whose first axis is the member, and metadata of JSON types to a policy file atomically."""
     from safetensors.numpy import save_file
 
     plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
@@ -42,10 +36,7 @@ def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping
 
 
 def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read a policy file and verify its checksum.
-
-    Returns:
-        The metadata, and the weights by name. The first axis of each array is the member.
+    """Read and verify a policy file, and return its metadata and its weights by name.
 
     Raises:
         UserError: If the file is missing, damaged, or not a policy file of this package.
@@ -68,14 +59,10 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
-    """Return the number of members (independent runs) whose weights a policy file contains.
-
-    Args:
-        path: Path of the policy file, for error messages.
-        weights: Weights by name.
+    """Return the number of members in the weights of a policy file, which is the length of their first axis.
 
     Raises:
-        UserError: If there are no weights, or an array is not numeric or has no axes.
+        UserError: If there are no weights, or an array is not numeric or has no axis.
     """
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
@@ -94,10 +81,10 @@ def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
 def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
     """Return the weights of the given members of a policy file, in the given order.
 
-    Call this function before any use of stored weights, because it refuses members whose training diverged.
+    Every use of stored weights begins with this check.
 
     Raises:
-        UserError: If the file does not contain a member, or a member has weights that are NaN or infinite.
+        UserError: If a member does not exist, or has weights that are NaN or infinite.
     """
     count = members_in(path, weights)
     for member in members:
@@ -113,12 +100,7 @@ def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Colle
 
 
 def digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:
-    """Return the checksum of the metadata and weights of a policy file.
-
-    Args:
-        facts: Metadata as JSON text.
-        weights: Weights by name.
-    """
+    """Return the checksum of the metadata (a JSON text) and the weights of a policy file."""
     content = hashlib.blake2b(facts.encode(), digest_size=16)
     for name, array in sorted(weights.items()):
         content.update(f"{name} {array.dtype.str} {array.shape}".encode())

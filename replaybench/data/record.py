@@ -36,10 +36,10 @@ Key = tuple[int | slice, ...]
 
 
 class Column(Protocol):
-    """A NumPy array, or an array-like object of shape `[M, N, …]` that computes its parts on request.
+    """A NumPy array, or an array-like object of shape `[members, rows, …]` that computes its parts on request.
 
-    M is the number of members (independent runs), and N the number of rows. `write_record` requests each part of such
-    an object once, as `[member, start:stop]` with integers. Members and rows are in ascending order.
+    `write_record` requests each part of such an object once, as `[member, start:stop]` with integers, in ascending
+    order.
     """
 
     @property
@@ -74,10 +74,7 @@ def _piece(array: Column, key: Key) -> NDArray[Any]:
 
 
 def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key]:
-    """Yield the indices that split an array into pieces of at most 2 MiB, but of one row at least.
-
-    A piece contains rows of one member. If `together`, one piece may contain several small members.
-    """
+    """Yield the indices of pieces of limited size: rows of one member, or several small members if `together`."""
     if not shape:
         yield ()
         return
@@ -103,14 +100,7 @@ Compression = Literal["gzip"] | None
 
 @dataclass(frozen=True)
 class Header:
-    """The type and the metadata of a record, and the shapes and dtypes of its arrays.
-
-    Attributes:
-        kind: Type of the record, such as `buffer` or `checkpoint`.
-        facts: Metadata of the record.
-        shapes: Shape of each array, by name.
-        dtypes: NumPy's string for the dtype of each array, by name, such as `<f4`.
-    """
+    """The type of a record, such as `buffer`, its metadata, and the shapes and dtypes of its arrays by name."""
 
     kind: str
     facts: dict[str, Any]
@@ -121,17 +111,15 @@ class Header:
 def write_record(
     path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Column], compression: Compression = None
 ) -> None:
-    """Write arrays and metadata to a record, atomically.
-
-    Less than 64 MB of memory is needed in addition to the arrays.
+    """Write arrays and metadata to a record atomically, with less than 64 MB of memory in addition to the arrays.
 
     Args:
         path: Path of the record. An existing file is replaced when the new file is complete.
         kind: Type of the record, such as `buffer`.
         facts: Metadata of JSON types.
         arrays: NumPy arrays or objects that compute their parts on request, by name.
-        compression: `"gzip"` compresses arrays of shape `[M, N, …]` with at least 4 KiB per member, the first axis.
-            Writing then takes at least six times as long.
+        compression: `"gzip"` compresses arrays with at least 4 KiB per member (the first axis), and takes at least six
+            times as long.
 
     Raises:
         UserError: If the disk is full or the folder cannot be written. An existing file at `path` is then unchanged.
@@ -163,9 +151,7 @@ class Record:
         self.header = Header(str(attribute(file, "kind")), facts, shapes, dtypes)
 
     def read(self, name: str, member: int | None = None, rows: slice | None = None) -> NDArray[Any]:
-        """Read an array or a part of an array.
-
-        Only the blocks of 128 KiB, or compressed chunks, that contain this part are read from the file and verified.
+        """Read an array or a part of an array, and verify only the blocks of the file that contain this part.
 
         Args:
             name: Name of the array.
@@ -194,11 +180,7 @@ class Record:
             return parts[0] if member is not None else np.stack(parts)
 
     def verify(self) -> None:
-        """Verify every byte of the file that has not been read yet.
-
-        Raises:
-            UserError: If the file is damaged.
-        """
+        """Verify all bytes that have not been read yet, and raise `UserError` if the file is damaged."""
         with _errors_in_one_line(self.path, self._view):
             self.sealed.verify()
 
@@ -228,9 +210,7 @@ class Record:
 
 @contextmanager
 def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
-    """Open a record, so that its arrays can be read in part.
-
-    The file's head, table of checksums and HDF5 structures are verified. The arrays are verified when they are read.
+    """Open a record and verify everything but its arrays, which are verified when they are read.
 
     Args:
         path: Path of the record.
@@ -254,31 +234,15 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Read and verify the header of a record.
-
-    Args:
-        path: Path of the record.
-        kind: Required type of the record, such as `buffer`. None accepts every type.
-
-    Raises:
-        UserError: If the file is missing, damaged, not a record, or a record of another type.
-    """
+    """Read and verify the header of a record, with the arguments and errors of `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 
 
 def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """Read all arrays of a record and verify every byte of the file.
+    """Read a record, verify every byte of the file, and return the header and the arrays by name.
 
-    Args:
-        path: Path of the record.
-        kind: Required type of the record, such as `buffer`. None accepts every type.
-
-    Returns:
-        The header, and the arrays by name.
-
-    Raises:
-        UserError: If the file is missing, damaged, not a record, or a record of another type.
+    Arguments and errors are those of `open_record`.
     """
     with open_record(path, kind) as record:
         arrays = {name: record.read(name) for name in record.header.shapes}
@@ -319,11 +283,7 @@ def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
 
 
 def _create_datasets(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
-    """Create a dataset for each array and, if `packed`, write large arrays in compressed chunks.
-
-    Returns:
-        Byte address and array of each uncompressed dataset, whose space is reserved but not written.
-    """
+    """Create a dataset for each array, write those to compress, and return the other arrays with their addresses."""
     extents = []
     for name, array in arrays.items():
         rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0
@@ -388,10 +348,7 @@ class _SealedView(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the whole buffer with the bytes at the current position.
-
-        The head of the file reads as zeros, so that HDF5 finds its own signature after the head.
-        """
+        """Fill the whole buffer, with zeros for the file's head, after which HDF5 finds its own signature."""
         out = memoryview(buffer).cast("B")
         try:
             head = min(max(0, HEAD - self._place), len(out))

@@ -30,10 +30,7 @@ class RunFolder:
         return self.path / "cells" / cell_id
 
     def remove_partial_files(self) -> None:
-        """Remove the temporary files that killed processes left in the folder.
-
-        The caller must hold the lock of the folder.
-        """
+        """Remove the temporary files that killed processes left in the folder, which the caller must have locked."""
         for path in self.path.glob("**/.*.partial"):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -42,9 +39,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder against other sweeps during the block.
-
-        The operating system releases the lock if this process ends for any reason.
+        """Lock the folder during the block against other sweeps, or until this process ends for any reason.
 
         Raises:
             UserError: If another sweep holds the lock, or the path cannot be used as a folder.

@@ -35,13 +35,7 @@ def seal(path: Path) -> None:
 
 
 def write_at(file: int, content: bytes | memoryview, address: int) -> None:
-    """Write all bytes of `content` at a byte address in an open file.
-
-    Args:
-        file: File descriptor.
-        content: Bytes to write.
-        address: Byte address in the file.
-    """
+    """Write all bytes of `content` at a byte address in the file with descriptor `file`."""
     rest = memoryview(content)
     while rest:
         done = os.pwrite(file, rest, address)

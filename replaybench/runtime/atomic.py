@@ -22,14 +22,9 @@ _DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, 
 
 @contextmanager
 def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a temporary path for new content, which is renamed to `path` after the block.
+    """Yield a temporary file or folder, which is flushed to disk and renamed to `path` after the block.
 
-    The temporary file or folder is next to `path`, and is flushed to disk before it is renamed. If the block raises an
-    exception, the temporary path is removed, and an existing file at `path` is unchanged.
-
-    Args:
-        path: Final path. An existing file is replaced.
-        folder: Whether to create a folder instead of a file. The final path must then not exist.
+    If the block raises an exception, the temporary file is removed, and an existing file at `path` is unchanged.
 
     Raises:
         UserError: If the disk is full, the parent folder cannot be written, or `path` is an existing folder.
@@ -67,18 +62,12 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def atomic_folder(path: Path) -> AbstractContextManager[Path]:
-    """Yield a temporary folder that is renamed to `path` after the block if the block succeeds.
-
-    The path must not exist.
-    """
+    """Yield a temporary folder, which is renamed to `path`, a path that does not exist yet, after the block."""
     return atomic_path(path, folder=True)
 
 
 def _system_error(error: BaseException | None) -> int:
-    """Return the errno of an exception, or 0 if there is none.
-
-    HDF5 and safetensors state the errno only in the message of an exception.
-    """
+    """Return the errno of an exception, which HDF5 and safetensors state only in the message, or 0 without one."""
     while error is not None:
         if isinstance(error, OSError) and error.errno:
             return error.errno
@@ -97,10 +86,8 @@ def write_text(path: Path, text: str) -> None:
 def store_text(path: Path, text: str) -> bool:
     """Write a text file atomically, unless the file contains the text already.
 
-    An unchanged file keeps its time stamp, on which a compiler's cache may depend.
-
-    Returns:
-        False if the file cannot be written, else True.
+    An unchanged file keeps its time stamp, on which a compiler's cache may depend. The result is False if the file
+    cannot be written.
     """
     with contextlib.suppress(OSError, UserError):
         if not path.is_file() or path.read_text(encoding="utf-8") != text:

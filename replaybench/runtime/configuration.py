@@ -20,14 +20,7 @@ MOST: Final = 10**9
 
 @dataclass(frozen=True)
 class Within:
-    """A range of allowed numbers, which includes both ends by default.
-
-    Attributes:
-        low: Lower end of the range.
-        high: Upper end of the range.
-        unit: Unit of the numbers, for error messages.
-        above: Whether the lower end itself is excluded.
-    """
+    """A range of allowed numbers in some unit, which includes the upper end and, unless `above`, the lower end."""
 
     low: float
     high: float = MOST
@@ -35,14 +28,7 @@ class Within:
     above: bool = False
 
     def check(self, value: float, what: str) -> None:
-        """Raise `UserError` for a number outside the range.
-
-        NaN is outside every range.
-
-        Args:
-            value: The number.
-            what: Name of the number in the error message.
-        """
+        """Raise `UserError` for a number outside the range, or NaN, with the name `what` of the number."""
         if self.low <= value <= self.high and not (self.above and value == self.low):
             return
         low = f"above {self.low:.10g}" if self.above else f"at least {self.low:.10g}"
@@ -55,12 +41,7 @@ class OneLine:
     """A bound on texts that excludes control characters and line breaks."""
 
     def check(self, value: str, what: str) -> None:
-        """Raise `UserError` for a text with control characters or line breaks.
-
-        Args:
-            value: The text.
-            what: Name of the text in the error message.
-        """
+        """Raise `UserError` for a text with control characters or line breaks, with the name `what` of the text."""
         if any(unicodedata.category(each) in ("Cc", "Zl", "Zp") for each in value):
             raise UserError(f"{what} holds a control character or line break: {shown(value)}; names are one line")
 
@@ -104,8 +85,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
         kind: Class of the result.
         table: Values by name of the field.
         where: Name of the table in error messages.
-        others: Whether to ignore unknown keys, also in nested tables, as a file of a later version may have. By
-            default, unknown keys are errors.
+        others: Whether to ignore unknown keys, also in nested tables, because a later version may have written them.
 
     Raises:
         UserError: If a key is unknown or missing, or a value has the wrong type or is outside its bounds.
@@ -133,11 +113,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
 def check(settings: Any, where: str) -> None:
     """Check types and bounds of the fields of a frozen dataclass, and convert lists to tuples in place.
 
-    A single text or number in a tuple field becomes a tuple of length one.
-
-    Args:
-        settings: The dataclass, for example one that was not built by `build`.
-        where: Name of the settings in error messages.
+    A single text or number in a tuple field becomes a tuple of length one. `where` names the dataclass in errors.
 
     Raises:
         UserError: If a value has the wrong type or is outside its bounds.
@@ -185,10 +161,7 @@ def _is_table(hint: Any) -> bool:
 
 
 def _convert(value: Any, hint: Any, where: str, others: bool) -> Any:
-    """Check a value against a type hint, and convert the value to that type.
-
-    Lists become tuples, integers become floats, and tables become dataclasses.
-    """
+    """Check a value against a type hint, and convert lists to tuples, integers to floats and tables to dataclasses."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         converted = _convert(value, inner[0], where, others)
@@ -232,10 +205,7 @@ def _scalar(value: Any, kind: type[Any], where: str) -> Any:
 
 
 def _convert_union(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> Any:
-    """Convert a value to one type of a union.
-
-    This type is None, the dataclass that a table selects, or the first type to which the value belongs.
-    """
+    """Convert a value to one type of a union: None, the dataclass that a table selects, or the first type that fits."""
     if value is None and type(None) in inner:
         return None
     kinds = [kind for kind in inner if kind is not type(None)]

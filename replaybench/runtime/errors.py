@@ -43,12 +43,7 @@ class Problems(list[str]):
             self += [line for line in map(str, error.args) if line not in self]
 
     def raise_any(self, path: Path, notes: Iterable[str] = ()) -> None:
-        """Raise one `UserError` with all faults in the list, unless the list is empty.
-
-        Args:
-            path: Path of the file.
-            notes: Notes on how the file was read, which are added to the message.
-        """
+        """Raise one `UserError` with all faults in the list and the notes, unless the list is empty."""
         notes = [f"  note: {note}" for note in notes]
         if len(self) == 1:
             raise UserError(f"{path}: {self[0]}", *notes)
@@ -65,7 +60,7 @@ def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = (
         kind: What the name stands for, such as "learner".
         name: The unknown name.
         valid: The valid names.
-        forms: Other valid forms of names for the list, such as `path/to/file.py:ClassName`.
+        forms: Further forms of valid names, such as `path/to/file.py:ClassName`, for that list only.
     """
     names = sorted(valid)
     near = nearest(name, names)
@@ -76,8 +71,7 @@ def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = (
 def nearest(name: str, valid: Iterable[str]) -> list[str]:
     """Return up to three valid names that are similar to `name`, the most similar first.
 
-    Case, leading dashes and the order of letters are ignored. A sufficiently long part of a name matches the whole
-    name.
+    Case, leading dashes and the order of letters are ignored. A part of at least four letters matches the whole name.
     """
     wanted = name.casefold().lstrip("-")
     scores = {}
@@ -93,10 +87,7 @@ def nearest(name: str, valid: Iterable[str]) -> list[str]:
 
 
 def no_such_file(path: Path) -> UserError:
-    """Return the error for a missing file.
-
-    The message suggests similar names in the deepest existing folder of the path.
-    """
+    """Return the error for a missing file, which suggests similar names in the deepest existing folder of its path."""
     if path.is_dir():
         return UserError(f"{path} is a folder; name a file")
     folder = next(above for above in path.parents if above.is_dir())

@@ -93,10 +93,7 @@ def _source(path: Path) -> str:
 
 @functools.cache
 def _imports(path: Path) -> tuple[Path, ...]:
-    """Return the files of this package or of the user that a file imports.
-
-    Imports inside functions and for type checkers count, too.
-    """
+    """Return the files of this package or of the user that a file imports, also in functions or for type checkers."""
     names = set()
     for base, imported in _IMPORT.findall(_source(path)):
         words = re.findall(r"[\w.]+", imported)
@@ -176,11 +173,7 @@ class LinkedDispatcher(CPUDispatcher):
         self._superseded: list[Any] = []
 
     def store(self, locator: type[caching._CacheLocator]) -> None:
-        """Cache compiled results in the folder that a locator chooses.
-
-        Raises:
-            RuntimeError: If the locator finds no folder that can be written.
-        """
+        """Cache compiled results in the folder that a locator chooses, or raise `RuntimeError` if there is none."""
         self._cache = Stored(self.py_func, locator, self._compiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
@@ -266,10 +259,9 @@ class _ByContent(caching.UserProvidedCacheLocator):
     """A cache location that is equal for installed and checked-out copies of equal source files."""
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:
-        """Choose the cache folder of a function.
+        """Name the cache folder after the folder in the package, or use Numba's choice for a user's file.
 
-        For a file of the package, the cache folder is named after the file's folder in the package. For a user's file,
-        it is the one that Numba chooses. The package's examples are loaded as users' files.
+        The package's examples are loaded as users' files.
         """
         super().__init__(function, file)
         folder = Path(file).resolve().parent
@@ -279,17 +271,14 @@ class _ByContent(caching.UserProvidedCacheLocator):
             self._cache_path = os.path.join(settings.CACHE_DIR, place)
 
     def get_source_stamp(self) -> str:
-        """Return an empty stamp, because the name of the folder contains a hash of the sources.
-
-        Numba's stamp may contain times.
-        """
+        """Return an empty stamp, because the name of the folder contains a hash of the sources instead."""
         return ""
 
 
 class Stored(caching.FunctionCache):
-    """A cache of one function's compiled results, in which unusable entries count as missing.
+    """A cache of one function's compiled results, in a folder that the locator chooses.
 
-    The locator chooses the folder, and the compiler's state is part of the keys.
+    Entries that cannot be used count as missing.
     """
 
     def __init__(self, function: Callable[..., Any], locator: type[caching._CacheLocator], compiler: _Compiler) -> None:
@@ -314,10 +303,7 @@ class Stored(caching.FunctionCache):
                 self._held.close()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the cached result for a signature, or None if there is none.
-
-        If another process is compiling the function, this method waits for that process.
-        """
+        """Return the cached result for a signature, after waiting for a process that compiles it, or None."""
         found = super().load_overload(sig, target_context)
         if found is None and not _may_compile:
             raise NotCompiledError
@@ -411,11 +397,8 @@ def kernel(function: F) -> F:
 def cached_next_to_source(**options: Any) -> Callable[[F], F]:
     """Return a decorator that compiles a function of a generated file and caches the code next to that file.
 
-    The name of the file must contain a hash of its content. The decorator raises `RuntimeError` if the folder cannot be
-    written.
-
-    Args:
-        options: Numba's compiler options.
+    The options are Numba's. The name of the file must contain a hash of its content. The decorator raises
+    `RuntimeError` if the folder cannot be written.
     """
 
     def decorate(function: F) -> F:

@@ -104,12 +104,7 @@ class ComputeSession:
 
 
 class Stopwatch:
-    """A measurement of a computing session, which begins with the construction of the object.
-
-    Args:
-        earlier: Earlier sessions of the same computation.
-        gpu: Model of the GPU; empty if no GPU is used.
-    """
+    """A measurement of the session that begins now, after earlier sessions, with the model of the GPU, if any."""
 
     def __init__(self, earlier: Sequence[ComputeSession] = (), gpu: str = "") -> None:
         self._earlier, self._code, self._started = tuple(earlier), this_code(), utc_now()
@@ -144,10 +139,7 @@ def utc_now() -> str:
 
 @functools.cache
 def this_code() -> Code:
-    """Return the code, libraries and machine of this process.
-
-    The result is cached, because loaded code does not change.
-    """
+    """Return the code, libraries and machine of this process, which do not change while the process runs."""
     versions, settings = {"python": platform.python_version()}, cast(Any, config)
     for name in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):

@@ -26,13 +26,7 @@ def decimals(values: Iterable[float], least: int = 2) -> int:
 
 
 def fixed(value: float, digits: int, sign: Literal["", "+"] = "") -> str:
-    """Format a number with a fixed number of decimals, but a nonzero number that would be printed as 0 as 1.2e-05.
-
-    Args:
-        value: The number.
-        digits: Number of decimals.
-        sign: `"+"` also prints the sign of positive numbers.
-    """
+    """Format a number with a fixed number of decimals, or as 1.2e-05 if a nonzero number would be printed as 0."""
     text = f"{value:{sign}.{digits}f}"
     return text if float(text) or not value else f"{value:{sign}.1e}"
 

@@ -58,12 +58,9 @@ class ImportRefusedError(UserError):
 
 @contextmanager
 def imports_only(*texts: str | None) -> Iterator[None]:
-    """Restrict imports of users' code during the block to the given plants, learners and strategies.
+    """Restrict imports of users' code during the block to the plants, learners and strategies in the given texts.
 
-    A nested block never allows more than the outer block.
-
-    Args:
-        texts: Names of plants and learners, or texts of strategies. None is ignored.
+    A text that is None is ignored. A nested block never allows more than the outer block.
     """
     given = [text for text in texts if text is not None]
     named = frozenset(_key(name) for text in given for name in (text, *(m[0].strip() for m in _IN_TEXT.finditer(text))))
@@ -76,10 +73,7 @@ def imports_only(*texts: str | None) -> Iterator[None]:
 
 
 def _check_import(name: str, kind: str) -> None:
-    """Raise `ImportRefusedError` if the enclosing `imports_only` blocks do not allow a name.
-
-    The message shows how to allow the name.
-    """
+    """Raise `ImportRefusedError`, with the remedy, if the enclosing `imports_only` blocks do not allow a name."""
     allowed = _ALLOWED.get()
     if allowed is not None and _key(name) not in allowed:
         option = kind if kind in ("plant", "learner") else "strategy"
@@ -97,10 +91,7 @@ def _key(name: str) -> str:
 
 @contextmanager
 def names_from(folder: str) -> Iterator[None]:
-    """Look up relative paths of users' files first in a folder, then in the working directory, during the block.
-
-    An empty `folder` changes nothing.
-    """
+    """Look up relative paths of users' files first in a folder, unless it is empty, during the block."""
     token = _FOLDER.set(folder or _FOLDER.get())
     try:
         yield
@@ -149,13 +140,7 @@ def called(name: str) -> str:
 
 
 def _class_in_working_directory(name: str) -> str | None:
-    """Search the Python files of the working directory for a class, ignoring case.
-
-    Files are searched as text and not executed.
-
-    Returns:
-        A hint for an error message, of the form `file.py:ClassName`, or None.
-    """
+    """Return `file.py:ClassName` if a Python file there seems to define the class in any case, without running it."""
     defined = re.compile(rf"^class ({re.escape(name)})\b", re.IGNORECASE | re.MULTILINE)
     for path in sorted(Path().glob("*.py"))[:_MOST_FILES]:
         try:
@@ -167,10 +152,7 @@ def _class_in_working_directory(name: str) -> str | None:
 
 
 def without_class(name: str, kind: str) -> UserError:
-    """Return the error for a name such as `path/to/file.py` that lacks the class name.
-
-    The message lists the classes in the file, which is not executed.
-    """
+    """Return the error for `path/to/file.py` without a class, which lists the file's classes without running it."""
     try:
         text = Path(name).read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError):  # `ValueError`: a NUL in the path
@@ -186,7 +168,7 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
         place: Path of the file and name of the class.
         kind: What the class is, for error messages, such as "learner".
         base: Required base class.
-        derive_from: Name of the base class in error messages. By default, it is the name of `base`.
+        derive_from: Name of the base class in error messages, if it differs from the name of `base`.
 
     Raises:
         UserError: If the file or class does not exist, the import fails, or the class does not have this base.
@@ -211,10 +193,7 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
 
 
 def _check_methods(cls: type, place: InFile) -> None:
-    """Raise `UserError` if a method cannot be called with the arguments of the base class's method.
-
-    Without this check, the fault would appear only when a sweep calls the method.
-    """
+    """Raise `UserError` if a method cannot be called as in the base class, before a sweep calls the method."""
     for name, method in vars(cls).items():
         base = next((above for above in cls.__mro__[1:] if name in vars(above)), object)
         inherited = vars(base).get(name)
@@ -238,11 +217,7 @@ def _check_methods(cls: type, place: InFile) -> None:
 
 
 def import_module(module: str, kind: str, name: str) -> None:
-    """Import the installed module that a name of a plant or learner begins with.
-
-    Raises:
-        UserError: If the import fails or is not allowed.
-    """
+    """Import the installed module with which `name` begins, or raise `UserError` if that fails or is not allowed."""
     _check_import(name, kind)
     try:
         importlib.import_module(module)
@@ -251,9 +226,7 @@ def import_module(module: str, kind: str, name: str) -> None:
 
 
 def import_file(path: Path, kind: str, name: str) -> ModuleType:
-    """Import a user's Python file as a module.
-
-    A file that was edited since the last import becomes another module.
+    """Import a user's Python file as a module, or as another module if the file was edited since the last import.
 
     Args:
         path: Path of the file, absolute or relative to the study's folder or the working directory.
@@ -262,8 +235,7 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
 
     Raises:
         ImportRefusedError: If an enclosing `imports_only` block does not allow the name.
-        UserError: If the file does not exist, the import fails, or the file imports a neighbouring module whose name a
-            loaded module of another folder has.
+        UserError: If the file does not exist, cannot be imported, or imports a module whose name is taken.
     """
     _check_import(name, kind)
     written, path = path, located(path)
@@ -303,9 +275,9 @@ def name_in_file(found: type) -> str:
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Return a short form of each name of a strategy or learner, without paths of users' files.
+    """Return each name of a strategy or learner without paths of users' files, for legends and tables.
 
-    Legends and tables use the short forms. If two short forms are equal, all names keep their paths.
+    All names keep their paths if two of the short names would be equal.
     """
     whole = list(names)
     short = {name: _IN_TEXT.sub(r"\1", name) for name in whole}
@@ -313,10 +285,7 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
 
 
 def line_of(error: BaseException) -> str:
-    """Return the last line of a user's file in the traceback of an error, such as `path/to/file.py, line 12`.
-
-    The text is empty if the traceback passes through no user's file.
-    """
+    """Return the last line of a user's file in a traceback, such as `path/to/file.py, line 12`, or an empty text."""
     written = {str(path.resolve()): path for path in _IMPORTED.values()}
     passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in written]
     return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
@@ -416,10 +385,7 @@ class Registry(Mapping[str, type[Any]]):
         return cls
 
     def check(self, name: str) -> None:
-        """Raise `UserError` for a name that is neither registered nor of the form `path/to/file.py:ClassName`.
-
-        Users' files need not exist.
-        """
+        """Raise `UserError` for a name that is not registered and does not refer to a class in a user's file."""
         if name in self.own or in_file(name) or name in self.offered:
             return
         if name.endswith(".py"):
@@ -434,10 +400,7 @@ class Registry(Mapping[str, type[Any]]):
         return _imported(self.base)
 
     def _is_new(self, entry: EntryPoint) -> bool:
-        """Return whether an entry point adds a class to this registry.
-
-        The result is True if the import fails, so that `load` reports the failure.
-        """
+        """Return whether an entry point adds a class, or fails to be imported, so that `load` reports the failure."""
         if entry.name in self.own:
             return False
         try:

@@ -62,7 +62,7 @@ class Log:
         units: Units that the file states in addition to the titles of columns, by name of the column.
         time_from: Name of the column of times. None if there is no such column.
         notes: Descriptions of how ambiguous content of the file was read.
-        problems: Faults that prevent the use of the log unless they are corrected, one line each.
+        problems: Faults that must be corrected before the log can be used, one line each.
     """
 
     path: Path
@@ -88,12 +88,7 @@ class Log:
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
     def only(self, rows: Bools, why: str) -> Log:
-        """Return a log that contains only some rows of this log.
-
-        Args:
-            rows: Whether to keep each row; bool, shape `[T]`.
-            why: Statement about the other rows for a note of the new log, such as "have no time".
-        """
+        """Return a log with only the rows where `rows` is True, and with a note why the others are left out."""
         if rows.all():
             return self
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -113,11 +108,7 @@ class Log:
         return self.units.get(name, split_title(name)[1])
 
     def column(self, name: str, used: Bools | None = None) -> Floats:
-        """Return a column whose values are finite.
-
-        Args:
-            name: Name of the column.
-            used: Rows whose values must be finite; bool, shape `[T]`. None means all rows.
+        """Return a column, whose values must be finite in the rows where `used` is True, or in all rows.
 
         Raises:
             UserError: If the column does not exist, is not numeric, or has a value that is not finite.
@@ -199,10 +190,7 @@ def read_log(
 
 
 def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
-    """Return the log with its sample times and without repeated rows.
-
-    If `timed_only`, rows without a time are left out, too.
-    """
+    """Return the log with sample times, without repeated rows and, if `timed_only`, without rows that have no time."""
     if contradicts(log.unit(name), "s"):
         raise UserError(f"column {name!r} is in {log.unit(name)}; give times in s, or name another column with --time")
     if timed_only and name in log.columns:
@@ -265,16 +253,10 @@ def time_column(
 
 
 def sampling_rate(time: Floats) -> float:
-    """Return the sampling rate in Hz of increasing sample times.
+    """Return the sampling rate in Hz of increasing sample times in seconds, or raise `UserError` if there is none.
 
     The rate is the inverse of the mean step, not of the median. A clock that counts milliseconds records 60 Hz as steps
     of 16 and 17 ms, and neither is the period. Steps of at least 1.75 times the median are gaps and do not count.
-
-    Args:
-        time: Sample times in seconds; shape `[T]`.
-
-    Raises:
-        UserError: If the times give no positive and finite rate.
     """
     with np.errstate(over="ignore"):
         steps = np.diff(time)
@@ -286,10 +268,7 @@ def sampling_rate(time: Floats) -> float:
 
 
 def round_rate(rate: float) -> float:
-    """Round a measured sampling rate in Hz, so that the rate or its period has as few digits as possible.
-
-    The relative change is at most `ROUNDING`. The rate is unchanged if four digits are not enough for that.
-    """
+    """Round a sampling rate in Hz, or its period, to as few digits as possible with a change of at most `ROUNDING`."""
     rounded = (
         candidate
         for digits in range(1, 5)

@@ -44,10 +44,7 @@ def _object_reason(name: str) -> str:
 
 
 def matrix(values: Floats) -> Floats | str:
-    """Return an array as a matrix, or a text with the reason why the array is no matrix.
-
-    Axes of length 1 of an array with more than two axes are dropped.
-    """
+    """Return an array as a matrix, without additional axes of length 1, or the reason why it is no matrix."""
     if not values.size:
         return EMPTY
     if values.ndim > 2:
@@ -107,13 +104,7 @@ class _Reader:
             raise ValueError(_CUT)
 
     def variable(self, kind: int, body: memoryview, depth: int = 0) -> tuple[str, Value]:
-        """Return the name and the value of a variable, which may be compressed.
-
-        Args:
-            kind: Type number of the data element.
-            body: Content of the data element.
-            depth: Number of structs that contain the variable.
-        """
+        """Return name and value of the variable in a data element, which may be compressed, inside `depth` structs."""
         self._budget.name()
         if kind == _COMPRESSED:
             stream = zlib.decompressobj()
@@ -267,10 +258,7 @@ def read_mat(path: Path) -> Table:
 
 
 def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Floats | str]]:
-    """Yield the name and the value of each array in a variable.
-
-    A field of a struct has the name `name.field`, or only `field` if `bare`.
-    """
+    """Yield the name and value of each array in a variable, with `name.` before fields of a struct unless `bare`."""
     if not isinstance(value, dict):
         yield name, value
         return
@@ -289,10 +277,7 @@ def _table(path: Path, values: list[tuple[str, Floats | str]]) -> Table:
 
 
 def _rows(values: list[Floats]) -> int:
-    """Return the number of rows of the log, which is the length whose vectors hold the most numbers in total.
-
-    Matrices count only if there are no vectors.
-    """
+    """Return the number of rows T of the log, for which matrices count only if there are no vectors."""
     vectors, matrices = Counter[int](), Counter[int]()
     for value in values:
         (vectors if 1 in value.shape else matrices)[max(value.shape)] += value.size

@@ -44,12 +44,7 @@ class Table:
 
     @classmethod
     def of(cls, values: Iterable[tuple[str, Floats | str]], dates: Iterable[str] = ()) -> Table:
-        """Create a table from pairs of name and column.
-
-        Args:
-            values: Pairs of a name and a column. A text in place of a column is the reason why it is unusable.
-            dates: Names of the columns of dates.
-        """
+        """Create a table from pairs of a name and a column, or of a name and the reason why a column is unusable."""
         named = dict(values)
         columns = {name: value for name, value in named.items() if not isinstance(value, str)}
         unusable = {name: value for name, value in named.items() if isinstance(value, str)}
@@ -57,13 +52,7 @@ class Table:
 
 
 class Budget:
-    """A limit on the memory and the number of variables that the reading of one file may use.
-
-    Readers check the sizes that a file declares against this limit before they reserve memory.
-
-    Attributes:
-        left: Number of bytes that may still be used.
-    """
+    """A limit on the bytes and variables that one file may declare, which is checked before memory is reserved."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,12 +67,9 @@ class Budget:
             raise UserError(f"{self.path} holds more than {self._most / 2**30:.3g} GiB of numbers; split it into logs")
 
     def take_dataset(self, dataset: Any) -> None:
-        """Subtract the size of an HDF5 dataset as float64 from the remaining memory.
+        """Subtract the size of an HDF5 dataset from the remaining memory, or raise `UserError` if too little remains.
 
         HDF5 decompresses whole chunks, and a chunk in a malicious file may be far larger than the dataset.
-
-        Raises:
-            UserError: If the dataset or one chunk needs more memory than remains.
         """
         chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
         self.take(chunk)
@@ -98,10 +84,7 @@ class Budget:
 
 
 def refuse_doubles(path: Path, names: Iterable[str]) -> None:
-    """Raise `UserError` if two columns have the same name.
-
-    Several columns without a name are allowed.
-    """
+    """Raise `UserError` if two columns have the same name, which must not be empty."""
     seen = set[str]()
     for name in names:
         if name and name in seen:
@@ -138,19 +121,13 @@ _BASE: Final = re.compile(
 
 
 def split_title(title: str) -> tuple[str, str | None]:
-    """Split the title of a column into the name and the unit, which is None if the title has no unit.
-
-    The unit stands at the end of the title, in brackets or after a slash, as in `speed [m/s]` or `speed / rpm`.
-    """
+    """Split a column title such as `speed [m/s]` or `speed / rpm` into name and unit, which is None without a unit."""
     match = _TITLE.fullmatch(title.strip())
     return (match[1], next(unit for unit in match.groups()[1:] if unit is not None)) if match else (title, None)
 
 
 def contradicts(unit: str | None, wanted: str) -> bool:
-    """Return whether a unit is known to differ from the wanted unit.
-
-    The result is False if one of the units is missing, or `unit` has an unknown factor.
-    """
+    """Return whether a unit differs from the wanted unit; the result is False if `unit` is missing or unknown."""
     if unit is None:
         return False
     own, other = _powers(unit), _powers(wanted)

@@ -41,19 +41,12 @@ Kind = Literal["number", "empty", "text", "other"]
 class Cells:
     """A converter from the cells of a text log to numbers, which records ambiguous and faulty cells.
 
-    Args:
-        text: The whole text of the log, from which the mark between thousands is detected.
-        delimiter: Character that separates cells.
-        empty: Further texts that mean an empty cell.
-        date_format: Format of dates as in `datetime.strptime`. By default, dates are as in ISO 8601 or as 31.12.2024.
+    It detects a mark between thousands in the whole text of the log, and raises `UserError` for an invalid date format.
 
     Attributes:
         starts: First date of each column of dates, by name of the column; None for other columns.
         comma: Whether a comma may be a decimal mark, because another character separates the cells.
         thousands: Mark between thousands. It is empty if the log has none.
-
-    Raises:
-        UserError: If `date_format` is invalid.
     """
 
     def __init__(self, text: str, delimiter: str, empty: tuple[str, ...] = (), date_format: str | None = None) -> None:
@@ -75,14 +68,9 @@ class Cells:
                 self._grouped = re.compile(rf"[-+]?[1-9]\d{{0,2}}(\{thousands}\d{{3}})+(\{decimal}\d*)?")
 
     def value(self, name: str, cell: str, line: int) -> float:
-        """Return the number in a cell, or NaN if the cell is empty or faulty.
+        """Return the number in a cell of the column `name`, or NaN if the cell is empty or faulty.
 
         A date becomes the number of seconds since the first date of its column.
-
-        Args:
-            name: Name of the column.
-            cell: Text of the cell.
-            line: Line number of the cell, for messages.
         """
         word = cell.strip()
         if self._is_empty(word):
@@ -139,10 +127,7 @@ class Cells:
         return folded in self._empty or bool(_NO_NUMBER.fullmatch(folded))
 
     def _number(self, word: str, line: int | None = None) -> float | None:
-        """Return the number that a word represents, or None if the word is not a number.
-
-        If `line` is given, the decimal mark of the word is recorded.
-        """
+        """Return the number in a word, or None, and record its decimal mark if the line number is given."""
         plain = word
         if self.thousands and self._grouped.fullmatch(word):
             plain = word.replace(self.thousands, "")
@@ -156,10 +141,7 @@ class Cells:
         return number
 
     def _date(self, word: str) -> datetime | None:
-        """Return the date and time that a word represents, or None if the word is not a date.
-
-        A date without a time zone is in UTC.
-        """
+        """Return the date and time in a word, in UTC if the word has no time zone, or None if it is no date."""
         if _plain(word) is not None:  # 20240101 too
             return None
         if self._format is None and (dotted := _DOTTED.fullmatch(word)):
@@ -282,10 +264,7 @@ def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
 
 
 def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
-    """Return the delimiter of a log, and the cells of each line by line index.
-
-    Blank lines and LabVIEW's header are left out.
-    """
+    """Return the delimiter, and the cells of each line by line index, without blank lines and LabVIEW's header."""
     if lines and (stated := re.fullmatch(r'"?sep=(.)"?', lines[0].rstrip("\r\n"))):
         return stated[1], {i: _split(line, stated[1]) for i, line in enumerate(lines) if i and line.strip()}
     start = 0
@@ -301,13 +280,10 @@ def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
 def _head(
     path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, list[str]], cells: Cells
 ) -> tuple[Sequence[str], Sequence[str], int, int]:
-    """Find the row of names, the row of units and the first row of data.
+    """Return the names and units of columns, the line index of the names, and the line index of the first data.
 
-    The row of names is the first line with the usual number of cells that is not a comment, or else a comment directly
-    above numbers.
-
-    Returns:
-        Names of the columns, units of the columns, line index of the names, and line index of the first data.
+    The names are in the first line with the usual number of cells that is not a comment, or in a comment directly above
+    numbers.
     """
     width = _usual_width(rows.values())[0]
     labels = {row[0].strip().casefold(): i for i, row in rows.items() if len(row) == width}
@@ -344,11 +320,7 @@ def _head(
 
 
 def _is_comment(line: str, row: Sequence[str], width: int) -> bool:
-    """Return whether a line above the header is a comment.
-
-    A comment begins with `#`, `%` or `//`. A line of other than `width` cells is a comment, too, if it begins with `;`
-    or is a single quoted text.
-    """
+    """Return whether a line above the header is a comment, because it has a mark or is one quoted text."""
     text = line.lstrip()
     return text.startswith(("#", "%", "//")) or (
         len(row) != width and (text[0] == ";" or (text[0] == '"' and len(row) == 1))
