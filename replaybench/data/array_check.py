@@ -26,9 +26,9 @@ _WORTH_BYTES: Final = 4096
 
 
 def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
-    """Return the number of rows in each compressed chunk of an array, whose axes are members, rows, ….
+    """Return the number of rows in each compressed chunk of an array of shape `[members, rows, …]`.
 
-    The result is 0 for an array that is not worth compressing, with less than 4 KiB per member or without rows.
+    The result is 0 for an array that is not compressed, because it has less than 4 KiB per member.
     """
     row_bytes = math.prod(shape[2:]) * itemsize
     if len(shape) < 2 or not shape[0] or shape[1] * row_bytes < _WORTH_BYTES:
@@ -37,7 +37,7 @@ def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
 
 
 def pack(rows: NDArray[Any], count: int) -> bytes:
-    """Compress a chunk by byte shuffling and deflate, with zeros in place of rows that are missing up to `count`."""
+    """Compress a chunk of `count` rows by byte shuffling and deflate, with zeros in place of missing rows."""
     if len(rows) < count:
         rows = np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)])
     numbers = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, rows.itemsize)
@@ -45,7 +45,7 @@ def pack(rows: NDArray[Any], count: int) -> bytes:
 
 
 def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Decompress a chunk, or raise `ValueError` if the result is not exactly an array of this shape and dtype."""
+    """Decompress a chunk that `pack` compressed, or raise `ValueError` if the chunk has the wrong number of bytes."""
     size = math.prod(shape) * dtype.itemsize
     stream = zlib.decompressobj()
     try:
@@ -60,7 +60,11 @@ def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> 
 
 @dataclass(frozen=True)
 class Stored:
-    """The location of an array in an open HDF5 file, with `chunk_rows` rows per chunk if the array is compressed."""
+    """The location of an array in an open HDF5 file.
+
+    `address` is the byte address of an uncompressed array. `chunk_rows` is the number of rows in each chunk of a
+    compressed array, and 0 for an uncompressed array.
+    """
 
     dataset: Any
     shape: tuple[int, ...]
@@ -69,7 +73,7 @@ class Stored:
     chunk_rows: int = 0
 
     def chunk(self, member: int, row: int) -> tuple[int, int]:
-        """Return address and size of the chunk that begins at `row`, or raise `ValueError` if it is missing."""
+        """Return the address and size of the chunk that begins at `row`, or raise `ValueError` without such a chunk."""
         info = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
         if info.byte_offset is None or info.filter_mask:
             raise ValueError("a packed chunk is missing or not packed")
@@ -77,7 +81,9 @@ class Stored:
 
 
 def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
-    """Return the location of every array in an HDF5 file, whose content ends at byte address `end`, by name.
+    """Return the location of each array in an HDF5 file, by name of the array.
+
+    `end` is the byte address at which the HDF5 content of the file ends.
 
     Raises:
         UserError: If the file contains anything but numeric arrays, or an array declares more data than the file has.
@@ -109,7 +115,7 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return an attribute of an HDF5 item, or raise `ValueError` if it is an array, which could be very large."""
+    """Return an attribute of an HDF5 item, or raise `ValueError` if the attribute is an array of any size."""
     if math.prod(item.attrs.get_id(name).shape or ()) != 1:
         raise ValueError(f"its attribute {name!r} is no single value")
     return item.attrs[name]

@@ -46,8 +46,7 @@ class ReplayBatch:
         actor_weight: Weight of each sample in the actor's loss; float32, shape `[M, B]`.
         rate_factor: Factor on the learning rate of each member; float32, shape `[M]`.
         length: Number of steps in each segment; uint16, shape `[M, B]`. None if samples are single steps.
-        traces: Values that the learner's `TraceRule` maintains for each sample; float32, shape `[M, B, K]`. None if the
-            learner has no such values.
+        traces: Values that the learner's `TraceRule` maintains for each sample, if any; float32, shape `[M, B, K]`.
         window: Observations of the steps up to each sample. None if the learner needs single steps only.
         update: Index of the batch's first update in the update phase, the updates after an episode or rollout.
         updates_in_phase: Number of updates in that update phase.
@@ -103,7 +102,7 @@ class TraceRule:
     class do nothing. A slot is an index in the buffer, and −1 stands for no slot. M is the number of members
     (independent runs that are simulated together), and N the capacity of the buffer.
 
-    All callbacks use these arguments:
+    Most callbacks have these arguments:
         values: Traces of all stored steps, in the order of `names`; float32, shape `[M, N, K]`. A callback may write
             to this array only.
         previous: Slot of the preceding step of the same episode, if that step is stored; int32, shape `[M, N]`.
@@ -126,18 +125,17 @@ class TraceRule:
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
         """Update traces before the steps in `slots` are overwritten, while the links of these steps are still valid.
 
-        `slots` contains the slot of one step per member, or −1 for none. `TraceRule` explains the other arguments.
+        `slots` contains the slot of one step per member, or −1 for none. See `TraceRule` for other arguments.
         """
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
         """Update traces after the new step of each member was stored and linked to the preceding step.
 
-        A trace of the new step is 0, unless the experience had a field of that name. `TraceRule` explains the other
-        arguments.
+        A trace of the new step is 0, unless the experience had a field of that name. See `TraceRule` for other arguments.
 
         Args:
-            slots: Slot of the new step of each member, or −1 if the step was discarded; int64, shape `[M]`. After a
-                discarded step, the preceding step remains the last one of its linked steps.
+            slots: Slot of the new step of each member, or −1 if the step was discarded; int64, shape `[M]`. If the
+                step was discarded, the preceding step remains without a next step.
             ended: Whether the episode of each member ends with the new step, stored or not; bool, shape `[M]`.
         """
 
@@ -146,7 +144,7 @@ class TraceRule:
     ) -> None:
         """Update traces from the values that the learner returns for sampled steps, such as TD errors.
 
-        `TraceRule` explains the other arguments.
+        See `TraceRule` for other arguments.
 
         Args:
             idx: Slots of the B sampled steps, or −1 for a step that was replaced since; int64, shape `[M, B]`.
@@ -154,4 +152,4 @@ class TraceRule:
         """
 
     def loaded(self, values: Floats32, count: Slots) -> None:
-        """Update the rule after a saved buffer was loaded, in which the first `count[m]` slots of member m are used."""
+        """Update the rule after a saved buffer was loaded, which uses the first `count[m]` slots of each member m."""

@@ -32,7 +32,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
-    """Parse a JSON object, or raise `UserError` with a message that begins with `fault` if the text contains none."""
+    """Parse a JSON object, or raise `UserError` with a message that begins with `fault`."""
     table = _parse(partial(json.loads, parse_float=_number, parse_int=_whole_number), text, fault)
     return cast(dict[str, Any], _writable(table))
 
@@ -61,7 +61,7 @@ def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[
 
 
 def _number(text: str) -> float:
-    """Return the number in a text, or raise `ValueError` if the number is too large, so that only `inf` is infinite."""
+    """Return the number in a text, or raise `ValueError` if the number is finite but too large for a float."""
     value = float(text)
     if math.isinf(value) and "inf" not in text:
         raise ValueError(f"the number {text[:20]} is too large")

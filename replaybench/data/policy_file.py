@@ -25,7 +25,10 @@ _MAY_BE_INFINITE: Final = "observation.bound"
 
 
 def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-    """Write named weights, whose first axis is the member, and metadata of JSON types to a policy file atomically."""
+    """Write named weights and metadata of JSON types to a policy file atomically.
+
+    The first axis of each array of weights is the member.
+    """
     from safetensors.numpy import save_file
 
     plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
@@ -59,11 +62,7 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
-    """Return the number of members in the weights of a policy file, which is the length of their first axis.
-
-    Raises:
-        UserError: If there are no weights, or an array is not numeric or has no axis.
-    """
+    """Return the number of members in the weights of a policy file, or raise `UserError` if there is no member axis."""
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     return min(map(len, weights.values()))
@@ -81,7 +80,7 @@ def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
 def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
     """Return the weights of the given members of a policy file, in the given order.
 
-    Every use of stored weights begins with this check.
+    Call this function before stored weights are used, because it refuses members whose training diverged.
 
     Raises:
         UserError: If a member does not exist, or has weights that are NaN or infinite.

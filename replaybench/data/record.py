@@ -38,8 +38,8 @@ Key = tuple[int | slice, ...]
 class Column(Protocol):
     """A NumPy array, or an array-like object of shape `[members, rows, …]` that computes its parts on request.
 
-    `write_record` requests each part of such an object once, as `[member, start:stop]` with integers, in ascending
-    order.
+    `write_record` requests each part of such an object once, as `[member, start:stop]` with integers. Members and rows
+    are in ascending order.
     """
 
     @property
@@ -74,7 +74,7 @@ def _piece(array: Column, key: Key) -> NDArray[Any]:
 
 
 def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key]:
-    """Yield the indices of pieces of limited size: rows of one member, or several small members if `together`."""
+    """Yield the index of each piece of an array, with rows of one member or, if `together`, several small members."""
     if not shape:
         yield ()
         return
@@ -100,7 +100,14 @@ Compression = Literal["gzip"] | None
 
 @dataclass(frozen=True)
 class Header:
-    """The type of a record, such as `buffer`, its metadata, and the shapes and dtypes of its arrays by name."""
+    """The description of a record file, without the content of its arrays.
+
+    Attributes:
+        kind: Type of the record, such as `buffer` or `checkpoint`.
+        facts: Metadata of the record.
+        shapes: Shape of each array, by name of the array.
+        dtypes: Dtype of each array as text, such as `<f4`, by name of the array.
+    """
 
     kind: str
     facts: dict[str, Any]
@@ -118,8 +125,8 @@ def write_record(
         kind: Type of the record, such as `buffer`.
         facts: Metadata of JSON types.
         arrays: NumPy arrays or objects that compute their parts on request, by name.
-        compression: `"gzip"` compresses arrays with at least 4 KiB per member (the first axis), and takes at least six
-            times as long.
+        compression: `"gzip"` compresses arrays with at least 4 KiB per member (the first axis). Writing then takes
+            at least six times as long.
 
     Raises:
         UserError: If the disk is full or the folder cannot be written. An existing file at `path` is then unchanged.
@@ -135,7 +142,7 @@ def write_record(
 class Record:
     """An open record file, from which arrays can be read in part.
 
-    `open_record` opens a record. Only one thread may use it.
+    `open_record` opens a record. Only one thread may use an open record.
 
     Attributes:
         header: Type, metadata, and shapes and dtypes of the arrays.
@@ -156,7 +163,7 @@ class Record:
         Args:
             name: Name of the array.
             member: Index on the first axis, which the result then lacks. None reads all members.
-            rows: Contiguous rows, the second axis of the array. None reads all rows.
+            rows: Range of indices on the second axis, without a step. None reads all rows.
 
         Raises:
             UserError: If the array, member or axis does not exist, `rows` has a step, or the part is damaged.
@@ -283,7 +290,7 @@ def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
 
 
 def _create_datasets(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
-    """Create a dataset for each array, write those to compress, and return the other arrays with their addresses."""
+    """Create the datasets, write compressed ones, and return the address and the array of each uncompressed one."""
     extents = []
     for name, array in arrays.items():
         rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0
@@ -348,7 +355,8 @@ class _SealedView(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the whole buffer, with zeros for the file's head, after which HDF5 finds its own signature."""
+        """Fill the whole buffer, with zeros in place of the file's head."""
+        # HDF5 skips the zeros and finds its own signature.
         out = memoryview(buffer).cast("B")
         try:
             head = min(max(0, HEAD - self._place), len(out))

@@ -1,4 +1,4 @@
-"""The run folder, which contains the study, cells, results and figures of one sweep, and its lock."""
+"""The folder of one sweep, with study, cells, results and figures, and a lock against a second sweep."""
 
 import fcntl
 import os
@@ -39,7 +39,9 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder during the block against other sweeps, or until this process ends for any reason.
+        """Lock the folder against other sweeps during the block.
+
+        The operating system releases the lock if this process ends for any reason.
 
         Raises:
             UserError: If another sweep holds the lock, or the path cannot be used as a folder.
@@ -63,9 +65,9 @@ class RunFolder:
 
 
 def runs_within(path: Path) -> str:
-    """Return an error text that lists the run folders inside a folder, such as one of `replaybench advise`.
+    """Return an error text that lists the run folders inside a folder.
 
-    The text is empty if the folder is itself a run folder, or contains none.
+    `replaybench advise` writes such folders. The text is empty if the folder is itself a run folder or contains none.
     """
     runs = [] if (path / "study.toml").is_file() else sorted(each.parent for each in path.glob("*/study.toml"))
     shown = f"{', '.join(map(str, runs[:_MOST_RUNS]))}{' …' if len(runs) > _MOST_RUNS else ''}"

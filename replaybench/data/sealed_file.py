@@ -43,7 +43,7 @@ def write_at(file: int, content: bytes | memoryview, address: int) -> None:
 
 
 class SealedFile:
-    """An open sealed file, whose content is verified when it is read.
+    """An open file with checksums, whose content is verified when it is read.
 
     Only one thread may use a `SealedFile`.
 

@@ -62,12 +62,13 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def atomic_folder(path: Path) -> AbstractContextManager[Path]:
-    """Yield a temporary folder, which is renamed to `path`, a path that does not exist yet, after the block."""
+    """Yield a temporary folder, which is renamed to `path` after the block. The path must not exist."""
     return atomic_path(path, folder=True)
 
 
 def _system_error(error: BaseException | None) -> int:
-    """Return the errno of an exception, which HDF5 and safetensors state only in the message, or 0 without one."""
+    """Return the errno of an exception, or 0 if there is none."""
+    # HDF5 and safetensors state the errno only in the message.
     while error is not None:
         if isinstance(error, OSError) and error.errno:
             return error.errno

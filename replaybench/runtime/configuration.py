@@ -20,7 +20,7 @@ MOST: Final = 10**9
 
 @dataclass(frozen=True)
 class Within:
-    """A range of allowed numbers in some unit, which includes the upper end and, unless `above`, the lower end."""
+    """A range of allowed numbers from `low` to `high`, without `low` itself if `above` is True."""
 
     low: float
     high: float = MOST
@@ -28,7 +28,7 @@ class Within:
     above: bool = False
 
     def check(self, value: float, what: str) -> None:
-        """Raise `UserError` for a number outside the range, or NaN, with the name `what` of the number."""
+        """Raise `UserError`, with a message about `what`, for NaN or a number outside the range."""
         if self.low <= value <= self.high and not (self.above and value == self.low):
             return
         low = f"above {self.low:.10g}" if self.above else f"at least {self.low:.10g}"
@@ -41,7 +41,7 @@ class OneLine:
     """A bound on texts that excludes control characters and line breaks."""
 
     def check(self, value: str, what: str) -> None:
-        """Raise `UserError` for a text with control characters or line breaks, with the name `what` of the text."""
+        """Raise `UserError`, with a message about `what`, for a text with control characters or line breaks."""
         if any(unicodedata.category(each) in ("Cc", "Zl", "Zp") for each in value):
             raise UserError(f"{what} holds a control character or line break: {shown(value)}; names are one line")
 
@@ -127,7 +127,7 @@ def check(settings: Any, where: str) -> None:
 
 
 def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a table of settings with changes, which are merged into nested tables, too.
+    """Return a table of settings in which the changes replace values, also in nested tables.
 
     The key `form` selects a class of settings. If the changes have another `form`, they replace the whole table.
     """
@@ -205,7 +205,7 @@ def _scalar(value: Any, kind: type[Any], where: str) -> Any:
 
 
 def _convert_union(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> Any:
-    """Convert a value to one type of a union: None, the dataclass that a table selects, or the first type that fits."""
+    """Convert a value to the type of a union that fits, or to the dataclass that a table selects."""
     if value is None and type(None) in inner:
         return None
     kinds = [kind for kind in inner if kind is not type(None)]
@@ -218,7 +218,6 @@ def _convert_union(value: Any, inner: tuple[Any, ...], where: str, others: bool)
 
 
 def _type_of(hint: Any) -> Any:
-    """Return the plain type of a type hint, such as `float` for a number with bounds."""
     origin = typing.get_origin(hint)
     return _type_of(typing.get_args(hint)[0]) if origin is typing.Annotated else origin or hint
 

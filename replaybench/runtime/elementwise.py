@@ -3,7 +3,7 @@
 Depending on the processor, NumPy uses its own code or the C library's, which changes the last digit of results. The
 functions of this module always call the C library, whose float32 functions give the same bits on all processors. In
 float64 the last digit may differ on processors without fused multiply-adds (before 2013). Use NumPy's functions for
-figures and statistics only; a test searches the source for other uses.
+figures and statistics only. A test searches the source for other uses.
 """
 
 import math
@@ -16,49 +16,49 @@ from replaybench.runtime.kernel import kernel
 
 
 def exp(x: NDArray[Any]) -> NDArray[Any]:
-    """Return e^x of each element of a floating-point array, with its shape and dtype."""
+    """Return e^x of each element of a floating-point array, in equal shape and dtype."""
     flat, out = _flat(x)
     _exp(flat, out)
     return out.reshape(x.shape)
 
 
 def log(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the natural logarithm of each element of a floating-point array, with its shape and dtype."""
+    """Return the natural logarithm of each element of a floating-point array, in equal shape and dtype."""
     flat, out = _flat(x)
     _log(flat, out)
     return out.reshape(x.shape)
 
 
 def tanh(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the hyperbolic tangent of each element of a floating-point array, with its shape and dtype."""
+    """Return the hyperbolic tangent of each element of a floating-point array, in equal shape and dtype."""
     flat, out = _flat(x)
     _tanh(flat, out)
     return out.reshape(x.shape)
 
 
 def sin(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the sine of each element, in radians, of a floating-point array, with its shape and dtype."""
+    """Return the sine of each element, in radians, of a floating-point array, in equal shape and dtype."""
     flat, out = _flat(x)
     _sin(flat, out)
     return out.reshape(x.shape)
 
 
 def cos(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the cosine of each element, in radians, of a floating-point array, with its shape and dtype."""
+    """Return the cosine of each element, in radians, of a floating-point array, in equal shape and dtype."""
     flat, out = _flat(x)
     _cos(flat, out)
     return out.reshape(x.shape)
 
 
 def arctan2(y: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-    """Return the angle in radians between the x axis and each point (x, y), for arrays of equal shape and dtype."""
+    """Return the angle in radians between the x axis and each point (x, y), for arrays of one shape and dtype."""
     flat, out = _flat(y)
     _arctan2(flat, _flat(x)[0], out)
     return out.reshape(y.shape)
 
 
 def power(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
-    """Return x^exponent of each element of a float64 array, with its shape."""
+    """Return x^exponent of each element of a float64 array, in equal shape."""
     flat, out = _flat(x)
     _power(flat, float(exponent), out)
     return out.reshape(x.shape)

@@ -43,7 +43,7 @@ class Problems(list[str]):
             self += [line for line in map(str, error.args) if line not in self]
 
     def raise_any(self, path: Path, notes: Iterable[str] = ()) -> None:
-        """Raise one `UserError` with all faults in the list and the notes, unless the list is empty."""
+        """Raise one `UserError` about a file with all faults in the list and the notes, unless the list is empty."""
         notes = [f"  note: {note}" for note in notes]
         if len(self) == 1:
             raise UserError(f"{path}: {self[0]}", *notes)
@@ -58,8 +58,6 @@ def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = (
 
     Args:
         kind: What the name stands for, such as "learner".
-        name: The unknown name.
-        valid: The valid names.
         forms: Further forms of valid names, such as `path/to/file.py:ClassName`, for that list only.
     """
     names = sorted(valid)

@@ -105,7 +105,7 @@ class _Walk:
                 self._visit_reference(global_name, function.__globals__[global_name], names)
 
     def _visit_reference(self, name: str, value: Any, attributes: list[str]) -> None:
-        """Describe the value of a global variable; of a user's module, only the attributes that the code may use."""
+        """Describe the value of a global variable, or the attributes of a user's module that the code may use."""
         if not isinstance(value, ModuleType):
             self.visit(name, value)
         elif value.__name__.partition(".")[0] not in _LIBRARIES and id(value) not in self._seen:

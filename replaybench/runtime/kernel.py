@@ -61,7 +61,7 @@ def why_not_kept() -> str:
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+)?import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _SETTINGS: Final = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "ENABLE_AVX")
-"""Numba's settings that change machine code but are not in its cache keys, which contain the processor."""
+"""Numba's settings that change machine code but are missing in Numba's cache keys."""
 
 
 def compiler() -> str:
@@ -73,7 +73,7 @@ def compiler() -> str:
 def kernel_digest(file: Path) -> str:
     """Return a hash of a source file, of the files that it imports, and of the compiler.
 
-    Imported files of this package and files in the folder of a user's file count, including indirect imports.
+    The hash covers direct and indirect imports of files of this package, and of files in the folder of a user's file.
     """
     reached, left = set[Path](), [file.resolve()]
     while left:
@@ -124,7 +124,6 @@ class _Bitcode(JITCodeLibrary):
         self._finalized = True
 
     def serialize_using_object_code(self) -> tuple[str, str, bytes]:
-        """Return the bitcode, which the cache stores in place of machine code."""
         content: tuple[str, str, bytes] = self.serialize_using_bitcode()
         return content
 
@@ -228,10 +227,9 @@ def stored_kernels_only() -> Iterator[None]:
 
 
 class _Results(caching.CompileResultCacheImpl):
-    """Numba's cache entries with a second type, the bitcode of functions that only kernels call."""
+    """Numba's cache entries, extended by the bitcode of functions that only kernels call."""
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
-        """Return the compiled result in a cache entry, which has no machine code if it was stored as bitcode."""
         stored, fndesc, environment, signature, objectmode, lifted, annotation, reload, environments = payload
         name, kind, content = stored
         if kind != "bitcode":
@@ -259,11 +257,7 @@ class _ByContent(caching.UserProvidedCacheLocator):
     """A cache location that is equal for installed and checked-out copies of equal source files."""
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:
-        """Name the cache folder after the folder in the package, or use Numba's choice for a user's file.
-
-        The package's examples are loaded as users' files.
-        """
-        super().__init__(function, file)
+        super().__init__(function, file)  # which chooses the cache folder for users' files, such as the examples
         folder = Path(file).resolve().parent
         if folder.is_relative_to(_PACKAGE) and function.__module__.startswith(f"{_PACKAGE.name}."):
             place = ".".join((_PACKAGE.name, *folder.relative_to(_PACKAGE).parts))
@@ -271,8 +265,7 @@ class _ByContent(caching.UserProvidedCacheLocator):
             self._cache_path = os.path.join(settings.CACHE_DIR, place)
 
     def get_source_stamp(self) -> str:
-        """Return an empty stamp, because the name of the folder contains a hash of the sources instead."""
-        return ""
+        return ""  # the name of the folder contains a hash of the sources, and Numba's stamp may contain times
 
 
 class Stored(caching.FunctionCache):
@@ -293,7 +286,7 @@ class Stored(caching.FunctionCache):
 
     @contextlib.contextmanager
     def sole_compiler(self) -> Iterator[None]:
-        """Release the lock that `load_overload` may acquire in the block, at the end of the outermost such block."""
+        """Release the lock that `load_overload` acquires, at the end of the outermost of nested blocks."""
         self._depth += 1
         try:
             yield
@@ -303,7 +296,10 @@ class Stored(caching.FunctionCache):
                 self._held.close()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the cached result for a signature, after waiting for a process that compiles it, or None."""
+        """Return the cached result for a signature, or None if there is none.
+
+        If another process is compiling the function, this method waits for that process.
+        """
         found = super().load_overload(sig, target_context)
         if found is None and not _may_compile:
             raise NotCompiledError

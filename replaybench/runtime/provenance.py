@@ -104,7 +104,10 @@ class ComputeSession:
 
 
 class Stopwatch:
-    """A measurement of the session that begins now, after earlier sessions, with the model of the GPU, if any."""
+    """A measurement of the current computing session, which begins when the object is created.
+
+    `earlier` contains the earlier sessions of the same computation. `gpu` is the model of the GPU, if one is used.
+    """
 
     def __init__(self, earlier: Sequence[ComputeSession] = (), gpu: str = "") -> None:
         self._earlier, self._code, self._started = tuple(earlier), this_code(), utc_now()

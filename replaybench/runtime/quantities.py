@@ -6,7 +6,7 @@ from typing import Literal
 
 
 def shown_number(value: float) -> str:
-    """Format a value of a log, in which NaN stands for an empty cell."""
+    """Format a value of a log, with NaN as the text `not a number`."""
     return "not a number" if math.isnan(value) else f"{value:.6g}"
 
 
@@ -26,7 +26,10 @@ def decimals(values: Iterable[float], least: int = 2) -> int:
 
 
 def fixed(value: float, digits: int, sign: Literal["", "+"] = "") -> str:
-    """Format a number with a fixed number of decimals, or as 1.2e-05 if a nonzero number would be printed as 0."""
+    """Format a number with a fixed number of decimals.
+
+    A nonzero number that would be printed as 0 gets an exponent instead, as in 1.2e-05.
+    """
     text = f"{value:{sign}.{digits}f}"
     return text if float(text) or not value else f"{value:{sign}.1e}"
 

@@ -46,7 +46,7 @@ def _modules_imported_by(path: Path, package: str = "") -> tuple[dict[str, Path]
 
 
 def refuse_other_modules(path: Path) -> None:
-    """Raise `UserError` if a file imports a module whose name another loaded file has already.
+    """Raise `UserError` if a file imports a module under a name that another loaded file has.
 
     Python has one module per name, so two folders with a `helper.py` cannot be used together.
     """
@@ -66,7 +66,7 @@ def _names(path: Path, package: str) -> Iterator[str]:
         return
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _is_guard(node):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _is_script_or_typing_block(node):
             continue
         waiting += ast.iter_child_nodes(node)
         for name in _imported_names(node, package):
@@ -87,8 +87,7 @@ def _imported_names(node: ast.AST, package: str) -> list[str]:
     return [of, *(f"{of}.{each.name}" for each in node.names)]
 
 
-def _is_guard(node: ast.AST) -> bool:
-    """Return whether a block runs only in a script or only for a type checker."""
+def _is_script_or_typing_block(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) in (
         "__name__ == '__main__'",
         "TYPE_CHECKING",
@@ -97,13 +96,12 @@ def _is_guard(node: ast.AST) -> bool:
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """Return the file of a module in a folder, or None if the folder has no such module."""
     place = folder.joinpath(*name.split("."))
     return next((each for each in (place / "__init__.py", place.with_suffix(".py")) if each.is_file()), None)
 
 
 _NOT_HASHED: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
-"""Modules that are not hashed: they belong to Python or NumPy, or the numerics version covers them."""
+"""Modules that are not hashed, because they belong to Python or NumPy, or `NUMERICS_VERSION` covers them."""
 
 
 def made_of(*origins: Callable[..., Any]) -> str:
@@ -111,7 +109,7 @@ def made_of(*origins: Callable[..., Any]) -> str:
 
     An installed package is identified by its version. A file outside packages is identified by a hash of its content
     and of the content of the files that it imports directly or indirectly. Imports are found by the modules that define
-    the objects in a module, and by import statements, because a number does not record its module.
+    the objects in a module, and by import statements, because an imported number does not record its module.
     """
     parts: set[str] = set()
     waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]
@@ -137,9 +135,9 @@ def of_a_package(name: str) -> bool:
 
 
 def in_no_file(origin: Callable[..., Any]) -> list[Any]:
-    """Return the function, or the class and base classes, if no file defines them, as in a notebook.
+    """Return the parts of a function or class that no file defines, as in a notebook.
 
-    Those that a file defines are left out of the list. `made_of` cannot identify code without a file.
+    The parts are the function, or the class and its base classes. `made_of` cannot identify code without a file.
     """
     modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
     named = [(each, module) for each, module in modules if _top(module) not in _NOT_HASHED]
@@ -166,7 +164,6 @@ def _part(module: ModuleType) -> str:
 
 
 def _imports_of(module: ModuleType) -> set[str]:
-    """Return a text that identifies each module that a user's module imports."""
     path = _file_of(module)
     if path is None or path.suffix != ".py" or _version(_top(module)):
         return set()

@@ -57,7 +57,7 @@ def next_double(s: NDArray[np.uint64]) -> Any:
 
 @kernel
 def next_below(s: NDArray[np.uint64], n: int) -> int:
-    """Return a random integer in [0, n), whose relative bias is below n · 2⁻⁵³, from an SFC64 state `s`."""
+    """Return a random integer in [0, n) from an SFC64 state `s`, with a relative bias of order n · 2⁻⁵³."""
     return int(next_double(s) * n)
 
 
@@ -87,8 +87,7 @@ class Stream:
 
     Args:
         root: Root seed of the study.
-        members: Numbers of the members. They seed the streams, so that a member draws the same numbers in any
-            population.
+        members: Numbers of the members, which seed the streams. Draws therefore do not depend on other members.
         purpose: One of `PURPOSES`.
 
     Attributes:

@@ -1,9 +1,9 @@
 """Sine and cosine without calls and branches, so that loops over members become vector instructions.
 
 Calls of the C library for one number at a time would be most of the cost of a pendulum's step. These functions have
-about twenty operations, which round equally on every processor, because only the code's own fused multiply-adds are
-used. A processor without them calls the C library's `fma`, which is slow and exact. Results therefore have the same
-bits on every processor, whether one number is computed at a time or eight.
+about twenty operations. Fused multiply-adds stand only where the code states them, and a processor without them calls
+the C library's `fma`, which is slow and exact. Results therefore have the same bits on every processor, whether one
+number is computed at a time or eight.
 
 With x = q π + r, |r| ≤ π/2, and q an integer, sin x = (−1)^q sin r; for cos x, q is an integer minus one half. The
 subtraction of q π takes three parts of π (Cody and Waite 1980), the first of which fused multiply-adds subtract without

@@ -1,4 +1,4 @@
-"""Lookup of classes by name, either built-in, of other installed packages, or in users' Python files.
+"""Lookup, by name, of classes of this package, of other installed packages and of users' Python files.
 
 Only this module imports code by name. Inside `imports_only`, only the given names may be imported. A result file may
 come from an unknown source, and opening it must not execute code that it names.
@@ -32,7 +32,7 @@ IN_FILE: Final = "path/to/file.py:ClassName"
 _NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.DOTALL)
 _IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
 _ALLOWED: Final[ContextVar[frozenset[str] | None]] = ContextVar("names that may be imported", default=None)
-"""None allows every name, as in a user's script or a study that the user runs."""
+"""Names that may be imported. None allows every name, as in a user's script or a study that the user runs."""
 
 _PATHS: Final = re.compile(r"[^()*·+\[\]]+\.py(?=:\w)")
 _FOLDER: Final[ContextVar[str]] = ContextVar("folder of the study that runs", default="")
@@ -53,7 +53,7 @@ class InFile(NamedTuple):
 
 
 class ImportRefusedError(UserError):
-    """An error for an import of a file or module that only an opened file names, not the user."""
+    """An error for an import that is refused, because only an opened file names the code, not the user."""
 
 
 @contextmanager
@@ -91,7 +91,10 @@ def _key(name: str) -> str:
 
 @contextmanager
 def names_from(folder: str) -> Iterator[None]:
-    """Look up relative paths of users' files first in a folder, unless it is empty, during the block."""
+    """Look up relative paths of users' files in `folder` before the working directory, during the block.
+
+    An empty `folder` changes nothing.
+    """
     token = _FOLDER.set(folder or _FOLDER.get())
     try:
         yield
@@ -140,7 +143,7 @@ def called(name: str) -> str:
 
 
 def _class_in_working_directory(name: str) -> str | None:
-    """Return `file.py:ClassName` if a Python file there seems to define the class in any case, without running it."""
+    # Files are searched as text and not executed, so the result is only a hint for an error message.
     defined = re.compile(rf"^class ({re.escape(name)})\b", re.IGNORECASE | re.MULTILINE)
     for path in sorted(Path().glob("*.py"))[:_MOST_FILES]:
         try:
@@ -167,7 +170,6 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
     Args:
         place: Path of the file and name of the class.
         kind: What the class is, for error messages, such as "learner".
-        base: Required base class.
         derive_from: Name of the base class in error messages, if it differs from the name of `base`.
 
     Raises:
@@ -226,7 +228,9 @@ def import_module(module: str, kind: str, name: str) -> None:
 
 
 def import_file(path: Path, kind: str, name: str) -> ModuleType:
-    """Import a user's Python file as a module, or as another module if the file was edited since the last import.
+    """Import a user's Python file as a module.
+
+    A file that was edited since the last import becomes another module.
 
     Args:
         path: Path of the file, absolute or relative to the study's folder or the working directory.
@@ -235,7 +239,7 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
 
     Raises:
         ImportRefusedError: If an enclosing `imports_only` block does not allow the name.
-        UserError: If the file does not exist, cannot be imported, or imports a module whose name is taken.
+        UserError: If the file does not exist, cannot be imported, or imports a module under a name that is in use.
     """
     _check_import(name, kind)
     written, path = path, located(path)
@@ -285,7 +289,10 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
 
 
 def line_of(error: BaseException) -> str:
-    """Return the last line of a user's file in a traceback, such as `path/to/file.py, line 12`, or an empty text."""
+    """Return the place in a user's file where an error occurred, such as `path/to/file.py, line 12`.
+
+    The text is empty if the traceback contains no user's file.
+    """
     written = {str(path.resolve()): path for path in _IMPORTED.values()}
     passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in written]
     return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
@@ -326,7 +333,7 @@ def reason(error: BaseException, path: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Registry(Mapping[str, type[Any]]):
-    """A mapping from names to plant, learner or strategy classes, each of which is imported on first use.
+    """A mapping from names to classes of plants, learners or parts of strategies, which are imported on first use.
 
     Attributes:
         kind: What the classes are, for error messages, such as "learner".
@@ -385,7 +392,7 @@ class Registry(Mapping[str, type[Any]]):
         return cls
 
     def check(self, name: str) -> None:
-        """Raise `UserError` for a name that is not registered and does not refer to a class in a user's file."""
+        """Raise `UserError` for a name that is neither registered nor of the form `path/to/file.py:ClassName`."""
         if name in self.own or in_file(name) or name in self.offered:
             return
         if name.endswith(".py"):
@@ -400,12 +407,12 @@ class Registry(Mapping[str, type[Any]]):
         return _imported(self.base)
 
     def _is_new(self, entry: EntryPoint) -> bool:
-        """Return whether an entry point adds a class, or fails to be imported, so that `load` reports the failure."""
+        """Return whether an entry point adds a class to this registry."""
         if entry.name in self.own:
             return False
         try:
             cls = entry.load()
-        except Exception:
+        except Exception:  # `load` reports this failure
             return True
         return isinstance(cls, type) and issubclass(cls, self.base_class)
 

@@ -38,7 +38,7 @@ def read_npz(path: Path) -> Table:
 
 
 def _read_npy(file: IO[bytes], size: int, budget: Budget) -> Floats | str:
-    """Read one array of `size` bytes in an archive, or return a text why the array cannot be a column."""
+    """Read one array of `size` bytes in an archive, or return the reason why the array cannot be a column."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         return f"it is stored in .npy version {version[0]}.{version[1]}, which only structured arrays need"

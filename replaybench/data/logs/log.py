@@ -88,7 +88,7 @@ class Log:
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
     def only(self, rows: Bools, why: str) -> Log:
-        """Return a log with only the rows where `rows` is True, and with a note why the others are left out."""
+        """Return a log with only the marked rows, and with a note that gives the reason `why` others are left out."""
         if rows.all():
             return self
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -108,7 +108,7 @@ class Log:
         return self.units.get(name, split_title(name)[1])
 
     def column(self, name: str, used: Bools | None = None) -> Floats:
-        """Return a column, whose values must be finite in the rows where `used` is True, or in all rows.
+        """Return a column after a check for missing numbers in the rows marked by `used`, or in all rows.
 
         Raises:
             UserError: If the column does not exist, is not numeric, or has a value that is not finite.
@@ -229,11 +229,10 @@ def time_column(
     """Return the name of the column of sample times, or None if no column is recognised.
 
     A column is recognised by the name `time`, `t` or LabVIEW's `X_Value`, in any case. A unit of time may follow the
-    name. If there is no such column, it is the only field of a struct with such a name, or else the only column of
-    dates.
+    name. If there is no such column, the result is the only field of a struct with such a name. If there is no such
+    field, the result is the only column of dates.
 
     Args:
-        names: Names of the columns.
         reserved: Names with another meaning, such as a signal `T`, with or without a unit after the name.
         units: Units that the file states in addition to the titles of columns, by name of the column.
         dates: Names of the columns of dates.
@@ -268,7 +267,10 @@ def sampling_rate(time: Floats) -> float:
 
 
 def round_rate(rate: float) -> float:
-    """Round a sampling rate in Hz, or its period, to as few digits as possible with a change of at most `ROUNDING`."""
+    """Round a sampling rate in Hz to the nearby value with the fewest digits, either of the rate or of its period.
+
+    The relative change is at most `ROUNDING`.
+    """
     rounded = (
         candidate
         for digits in range(1, 5)

@@ -23,7 +23,7 @@ from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
 Value: TypeAlias = "Floats | str | dict[str, Value]"
-"""The content of a variable: a float64 matrix `[rows, columns]`, a text why there is no matrix, or a struct."""
+"""The content of a variable: a float64 matrix `[rows, columns]`, the reason why there is no matrix, or a struct."""
 Variables: TypeAlias = dict[str, Value]
 
 DEEPEST: Final = 8
@@ -44,7 +44,7 @@ def _object_reason(name: str) -> str:
 
 
 def matrix(values: Floats) -> Floats | str:
-    """Return an array as a matrix, without additional axes of length 1, or the reason why it is no matrix."""
+    """Return an array as a matrix, or a text with the reason why the array is not a matrix."""
     if not values.size:
         return EMPTY
     if values.ndim > 2:
@@ -104,7 +104,7 @@ class _Reader:
             raise ValueError(_CUT)
 
     def variable(self, kind: int, body: memoryview, depth: int = 0) -> tuple[str, Value]:
-        """Return name and value of the variable in a data element, which may be compressed, inside `depth` structs."""
+        """Return the name and the value of the variable in a data element, which may be compressed."""
         self._budget.name()
         if kind == _COMPRESSED:
             stream = zlib.decompressobj()
@@ -258,7 +258,7 @@ def read_mat(path: Path) -> Table:
 
 
 def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Floats | str]]:
-    """Yield the name and value of each array in a variable, with `name.` before fields of a struct unless `bare`."""
+    """Yield the name and the value of each array in a variable, where fields of a struct have `bare` or full names."""
     if not isinstance(value, dict):
         yield name, value
         return
@@ -277,7 +277,7 @@ def _table(path: Path, values: list[tuple[str, Floats | str]]) -> Table:
 
 
 def _rows(values: list[Floats]) -> int:
-    """Return the number of rows T of the log, for which matrices count only if there are no vectors."""
+    """Return the number of rows of the log, and ignore matrices if there are vectors."""
     vectors, matrices = Counter[int](), Counter[int]()
     for value in values:
         (vectors if 1 in value.shape else matrices)[max(value.shape)] += value.size

@@ -90,11 +90,10 @@ def write_dataset(
     env_spec: EnvSpec | None,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a Minari dataset, which `minari.load_dataset` can read, atomically.
+    """Write a Minari dataset atomically, in the form that `minari.load_dataset` reads.
 
     Args:
         folder: Folder of the dataset, as `dataset_folder` returns it. It must not exist.
-        dataset_id: Id of the dataset.
         episodes: Episodes, requested one at a time. The file is assembled in memory.
         observation_space: Observation space of a single environment.
         action_space: Action space of a single environment.

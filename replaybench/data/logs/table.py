@@ -1,4 +1,4 @@
-"""Tables of named columns that the readers of logs return, with limits on their size and units of columns."""
+"""Tables of named columns that the readers of logs return, limits on their size, and units of columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Table:
 
     @classmethod
     def of(cls, values: Iterable[tuple[str, Floats | str]], dates: Iterable[str] = ()) -> Table:
-        """Create a table from pairs of a name and a column, or of a name and the reason why a column is unusable."""
+        """Create a table from pairs of a name and either a column or the reason why the column is unusable."""
         named = dict(values)
         columns = {name: value for name, value in named.items() if not isinstance(value, str)}
         unusable = {name: value for name, value in named.items() if isinstance(value, str)}
@@ -52,7 +52,10 @@ class Table:
 
 
 class Budget:
-    """A limit on the bytes and variables that one file may declare, which is checked before memory is reserved."""
+    """A limit on the bytes and variables that one file may declare, which is checked before memory is reserved.
+
+    `left` is the number of bytes that the file may still declare.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,7 +87,7 @@ class Budget:
 
 
 def refuse_doubles(path: Path, names: Iterable[str]) -> None:
-    """Raise `UserError` if two columns have the same name, which must not be empty."""
+    """Raise `UserError` if two columns have the same name, unless this name is empty."""
     seen = set[str]()
     for name in names:
         if name and name in seen:
@@ -121,13 +124,19 @@ _BASE: Final = re.compile(
 
 
 def split_title(title: str) -> tuple[str, str | None]:
-    """Split a column title such as `speed [m/s]` or `speed / rpm` into name and unit, which is None without a unit."""
+    """Split a column title, such as `speed [m/s]` or `speed / rpm`, into the name and the unit.
+
+    The unit is None if the title has none.
+    """
     match = _TITLE.fullmatch(title.strip())
     return (match[1], next(unit for unit in match.groups()[1:] if unit is not None)) if match else (title, None)
 
 
 def contradicts(unit: str | None, wanted: str) -> bool:
-    """Return whether a unit differs from the wanted unit; the result is False if `unit` is missing or unknown."""
+    """Return whether a unit differs from the wanted unit.
+
+    The result is False if `unit` is missing or unknown.
+    """
     if unit is None:
         return False
     own, other = _powers(unit), _powers(wanted)
@@ -135,7 +144,7 @@ def contradicts(unit: str | None, wanted: str) -> bool:
 
 
 def agrees(unit: str | None, wanted: str) -> bool:
-    """Return whether a unit equals the wanted unit, also in another spelling."""
+    """Return whether a unit equals the wanted unit, even if the spelling is different."""
     return unit is not None and _powers(unit) == _powers(wanted)
 
 

@@ -41,7 +41,7 @@ Kind = Literal["number", "empty", "text", "other"]
 class Cells:
     """A converter from the cells of a text log to numbers, which records ambiguous and faulty cells.
 
-    It detects a mark between thousands in the whole text of the log, and raises `UserError` for an invalid date format.
+    The constructor detects the mark between thousands in the text, and raises `UserError` for an invalid date format.
 
     Attributes:
         starts: First date of each column of dates, by name of the column; None for other columns.
@@ -104,7 +104,7 @@ class Cells:
         return "other" if re.search(r"\d\d", word) else "text"
 
     def unusable(self) -> dict[str, str]:
-        """Return the reason why each faulty column cannot be used as numbers, by name of the column."""
+        """Return the reason why each faulty column is not numeric, by name of the column."""
         return {
             name: f"{reason} ({count} such cells)" if count > 1 else reason
             for name, (count, reason) in self._bad.items()
@@ -127,7 +127,7 @@ class Cells:
         return folded in self._empty or bool(_NO_NUMBER.fullmatch(folded))
 
     def _number(self, word: str, line: int | None = None) -> float | None:
-        """Return the number in a word, or None, and record its decimal mark if the line number is given."""
+        """Return the number in a word, or None, and record the decimal mark if a line number is given."""
         plain = word
         if self.thousands and self._grouped.fullmatch(word):
             plain = word.replace(self.thousands, "")
@@ -141,7 +141,7 @@ class Cells:
         return number
 
     def _date(self, word: str) -> datetime | None:
-        """Return the date and time in a word, in UTC if the word has no time zone, or None if it is no date."""
+        """Return the date and time in a word, or None. A date without a time zone is in UTC."""
         if _plain(word) is not None:  # 20240101 too
             return None
         if self._format is None and (dotted := _DOTTED.fullmatch(word)):
@@ -154,7 +154,7 @@ class Cells:
 
 
 def _plain(word: str) -> float | None:
-    """Return the number in a word with a decimal point, or a truth value as 1 or 0, or None."""
+    """Return the number in a word with a decimal point, 1 for `true`, 0 for `false`, or None."""
     if "_" in word:
         return None  # a typing error, which Python would read as 10
     try:
@@ -320,7 +320,7 @@ def _head(
 
 
 def _is_comment(line: str, row: Sequence[str], width: int) -> bool:
-    """Return whether a line above the header is a comment, because it has a mark or is one quoted text."""
+    """Return whether a line above the header is a comment, which has a comment mark or is one quoted text."""
     text = line.lstrip()
     return text.startswith(("#", "%", "//")) or (
         len(row) != width and (text[0] == ";" or (text[0] == '"' and len(row) == 1))
