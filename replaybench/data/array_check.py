@@ -28,7 +28,7 @@ _WORTH_BYTES: Final = 4096
 def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
     """Return the number of rows in each compressed chunk of an array of shape `[members, rows, …]`.
 
-    The result is 0 for an array that is not compressed, because it has less than 4 KiB per member.
+    The result is 0 for an array with less than 4 KiB per member or fewer than two axes, which is not compressed.
     """
     row_bytes = math.prod(shape[2:]) * itemsize
     if len(shape) < 2 or not shape[0] or shape[1] * row_bytes < _WORTH_BYTES:

@@ -131,7 +131,7 @@ class TraceRule:
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
         """Update traces after the new step of each member was stored and linked to the preceding step.
 
-        A trace of the new step is 0, unless the experience had a field of that name. See `TraceRule` for other arguments.
+        A trace of the new step is 0, unless the experience had this field. See `TraceRule` for other arguments.
 
         Args:
             slots: Slot of the new step of each member, or −1 if the step was discarded; int64, shape `[M]`. If the

@@ -61,7 +61,7 @@ def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[
 
 
 def _number(text: str) -> float:
-    """Return the number in a text, or raise `ValueError` if the number is finite but too large for a float."""
+    """Return the number in a text, or raise `ValueError` if a finite number is too large for a float."""
     value = float(text)
     if math.isinf(value) and "inf" not in text:
         raise ValueError(f"the number {text[:20]} is too large")

@@ -16,35 +16,35 @@ from replaybench.runtime.kernel import kernel
 
 
 def exp(x: NDArray[Any]) -> NDArray[Any]:
-    """Return e^x of each element of a floating-point array, in equal shape and dtype."""
+    """Return e^x of each element of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _exp(flat, out)
     return out.reshape(x.shape)
 
 
 def log(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the natural logarithm of each element of a floating-point array, in equal shape and dtype."""
+    """Return the natural logarithm of each element of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _log(flat, out)
     return out.reshape(x.shape)
 
 
 def tanh(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the hyperbolic tangent of each element of a floating-point array, in equal shape and dtype."""
+    """Return the hyperbolic tangent of each element of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _tanh(flat, out)
     return out.reshape(x.shape)
 
 
 def sin(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the sine of each element, in radians, of a floating-point array, in equal shape and dtype."""
+    """Return the sine of each element, in radians, of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _sin(flat, out)
     return out.reshape(x.shape)
 
 
 def cos(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the cosine of each element, in radians, of a floating-point array, in equal shape and dtype."""
+    """Return the cosine of each element, in radians, of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _cos(flat, out)
     return out.reshape(x.shape)
@@ -58,7 +58,7 @@ def arctan2(y: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
 
 
 def power(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
-    """Return x^exponent of each element of a float64 array, in equal shape."""
+    """Return x^exponent of each element of a float64 array, with the shape unchanged."""
     flat, out = _flat(x)
     _power(flat, float(exponent), out)
     return out.reshape(x.shape)

@@ -267,7 +267,7 @@ def sampling_rate(time: Floats) -> float:
 
 
 def round_rate(rate: float) -> float:
-    """Round a sampling rate in Hz to the nearby value with the fewest digits, either of the rate or of its period.
+    """Round a sampling rate in Hz so that the rate or its period has as few digits as possible.
 
     The relative change is at most `ROUNDING`.
     """

@@ -258,7 +258,7 @@ def read_mat(path: Path) -> Table:
 
 
 def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Floats | str]]:
-    """Yield the name and the value of each array in a variable, where fields of a struct have `bare` or full names."""
+    """Yield the name and the value of each array in a variable. If `bare`, field names stand alone."""
     if not isinstance(value, dict):
         yield name, value
         return
