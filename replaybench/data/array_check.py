@@ -115,7 +115,7 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return an attribute of an HDF5 item, or raise `ValueError` if the attribute is an array of any size."""
+    """Return a scalar attribute of an HDF5 item, or raise `ValueError` for an array, which could be very large."""
     if math.prod(item.attrs.get_id(name).shape or ()) != 1:
         raise ValueError(f"its attribute {name!r} is no single value")
     return item.attrs[name]

@@ -48,7 +48,7 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            # A link is not followed, and nothing is truncated: the folder may come from a stranger.
+            # A link is not followed, and nothing is truncated: the folder may come from an unknown source.
             lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
             linked = (self.path / ".lock").is_symlink()
