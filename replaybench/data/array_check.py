@@ -1,4 +1,4 @@
-"""Checks of arrays in HDF5 files before they are read, and their compression.
+"""Checks of the arrays in an HDF5 file before they are read, and compression of arrays.
 
 Checksums detect damage, but not forgery. A forged HDF5 file can refer to other files, run filters and declare any data
 size. These checks refuse such files before their data are read.
@@ -19,14 +19,17 @@ from replaybench.runtime.errors import UserError
 
 CHUNK_BYTES: Final = 1 << 18
 LEVEL: Final = 1
-"""Level of compression. Level 6 makes noisy floats less than 2 % smaller and takes three times as long."""
+"""Compression level of deflate. Level 6 makes noisy floats less than 2 % smaller and takes three times as long."""
 DEFLATE_LIMIT: Final = 1032
-"""No deflate stream unpacks to more than this times its own size."""
+"""Largest ratio of uncompressed to compressed size that the deflate format can reach."""
 _WORTH_BYTES: Final = 4096
 
 
 def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
-    """Return the rows in a chunk of an array of this shape; 0 if its members are too small to be packed."""
+    """Return the number of rows in each compressed chunk of an array of shape `[members, rows, …]`.
+
+    The result is 0 for an array with less than 4 KiB per member or fewer than two axes, which is not compressed.
+    """
     row_bytes = math.prod(shape[2:]) * itemsize
     if len(shape) < 2 or not shape[0] or shape[1] * row_bytes < _WORTH_BYTES:
         return 0
@@ -34,7 +37,7 @@ def chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
 
 
 def pack(rows: NDArray[Any], count: int) -> bytes:
-    """Pack a chunk of `count` rows: the given rows `[r, …]`, then zeros."""
+    """Compress a chunk of `count` rows by byte shuffling and deflate, with zeros in place of missing rows."""
     if len(rows) < count:
         rows = np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)])
     numbers = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, rows.itemsize)
@@ -42,7 +45,7 @@ def pack(rows: NDArray[Any], count: int) -> bytes:
 
 
 def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Unpack a chunk; raise `ValueError` if it is no deflate stream of exactly as many bytes as its shape needs."""
+    """Decompress a chunk that `pack` compressed, or raise `ValueError` if the chunk has the wrong number of bytes."""
     size = math.prod(shape) * dtype.itemsize
     stream = zlib.decompressobj()
     try:
@@ -57,7 +60,11 @@ def unpack(stored: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> 
 
 @dataclass(frozen=True)
 class Stored:
-    """The location of an array's numbers: an address in the file, or packed chunks `[1, chunk_rows, …]`."""
+    """The location of an array in an open HDF5 file.
+
+    `address` is the byte address of an uncompressed array. `chunk_rows` is the number of rows in each chunk of a
+    compressed array, and 0 for an uncompressed array.
+    """
 
     dataset: Any
     shape: tuple[int, ...]
@@ -66,7 +73,7 @@ class Stored:
     chunk_rows: int = 0
 
     def chunk(self, member: int, row: int) -> tuple[int, int]:
-        """Return address and size of the packed chunk that begins at a row; raise `ValueError` if there is none."""
+        """Return the address and size of the chunk that begins at `row`, or raise `ValueError` without such a chunk."""
         info = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
         if info.byte_offset is None or info.filter_mask:
             raise ValueError("a packed chunk is missing or not packed")
@@ -74,7 +81,13 @@ class Stored:
 
 
 def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
-    """Return all arrays of a record whose content ends at byte `end`; raise `UserError` if it holds anything else."""
+    """Return the location of each array in an HDF5 file, by name of the array.
+
+    `end` is the byte address at which the HDF5 content of the file ends.
+
+    Raises:
+        UserError: If the file contains anything but numeric arrays, or an array declares more data than the file has.
+    """
     arrays, declared = {}, 0
     for name in file:
         dataset = own_item(file, name)
@@ -91,9 +104,9 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
 
 
 def own_item(group: Any, name: str) -> Any:
-    """Return the item of a name in a group of an HDF5 file; None for links and for data in other files.
+    """Return an item of an HDF5 group, or None for a link or a dataset with data in other files.
 
-    Links are not opened: their targets may be any file, or a pipe from which reading never ends.
+    Links are not opened, because the target may be any file, or a pipe from which reading never ends.
     """
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
         return None
@@ -102,14 +115,14 @@ def own_item(group: Any, name: str) -> Any:
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Return a single-valued attribute of an HDF5 item; raise `ValueError` for a list, which could be very long."""
+    """Return a scalar attribute of an HDF5 item, or raise `ValueError` for an array, which could be very large."""
     if math.prod(item.attrs.get_id(name).shape or ()) != 1:
         raise ValueError(f"its attribute {name!r} is no single value")
     return item.attrs[name]
 
 
 def _reasons(dataset: Any) -> Iterator[str]:
-    """Yield the faults of an entry of the file, the cheapest checks first."""
+    """Yield the reasons why an HDF5 item is not a plain numeric array, with the cheapest checks first."""
     if not isinstance(dataset, h5py.Dataset):
         yield "is a link, has its data in other files, or is no array"
     # The numbers in the file must have the same bits as the NumPy type.
@@ -133,7 +146,7 @@ def _has_own_packing(dataset: Any) -> bool:
 
 
 def _stored(dataset: Any) -> Stored | None:
-    """Return the location of an array, or None if it declares more bytes than the file can contain."""
+    """Return the location of an array, or None if the array declares more bytes than the file can contain."""
     shape, dtype, held = dataset.shape, dataset.dtype, dataset.id.get_storage_size()
     if dataset.chunks:
         count = shape[0] * -(-shape[1] // dataset.chunks[1])

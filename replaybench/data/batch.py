@@ -1,4 +1,4 @@
-"""Types that buffers and learners share: batches, and rules for traces, which are numbers along stored episodes."""
+"""Types that buffers and learners share: sampled batches, and rules that compute values along stored episodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +11,16 @@ from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers, Intege
 
 
 class Window(NamedTuple):
-    """The successive steps that end with each sample, at most W, the oldest first.
+    """The observations of up to W successive steps that end with each sample, for recurrent policies.
+
+    M is the number of members (independent runs that are simulated together), and B the batch size.
 
     Attributes:
-        observation: float32 `[M, B, W, S]`, zero after the sample's own step.
-        length: steps of each window int64 `[M, B]`, at least 1.
-        memory: the field `memory` of the first step of each window, float32 `[M, B, H]`; H = 0 if it is not stored.
+        observation: Observations of each window, the oldest first; float32, shape `[M, B, W, S]`. Entries after the
+            sampled step are zero.
+        length: Number of steps in each window, at least 1; int64, shape `[M, B]`.
+        memory: Recurrent state that was stored with the first step of each window; float32, shape `[M, B, H]`. H is 0
+            if the buffer stores no recurrent state.
     """
 
     observation: Floats32
@@ -26,21 +30,26 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplayBatch:
-    """A sampled batch: named columns `[M, B, width]`, and numbers of the strategy for each sample.
+    """A batch of B experiences that was sampled from the buffer of each of M members.
 
-    If each sample is a segment of several steps, columns are `[M, B, steps, width]`, and only the first
-    `length` `[M, B]` steps of each segment are not zero. The next `sample` overwrites all arrays.
-
-    A batch for a chunk of U successive updates has M·U rows in place of M: row m·U + u is for update u of member m.
+    Members are independent runs that are simulated together. The next call of `Replay.sample` overwrites all arrays.
+    A sample can be a segment of several steps. Columns then have the shape `[M, B, steps, width]`, and steps after the
+    first `length` are zero. A batch can serve U successive updates. Arrays then have M·U rows instead of M, and row
+    m·U + u is for update u of member m.
 
     Attributes:
-        idx, serial: sampled slots, and the serial numbers of the experiences in them, `[M, B]`.
-        probability: probability of each draw, float64 `[M, B]`; NaN where it is unknown.
-        weight, actor_weight: weights of each sample in the critic's and in the actor's loss, float32 `[M, B]`.
-        rate_factor: factor on each member's learning rate, float32 `[M]`.
-        traces: the stored traces of each sample, float32 `[M, B, K]`; None if the learner has none.
-        window: the steps that end with each sample; None if the learner needs single steps only.
-        update, updates_in_phase: index of the batch's first update in the update phase, and number of updates in it.
+        columns: Stored fields of the samples by name, such as `reward`; float32, shape `[M, B, width]`.
+        idx: Index in the buffer of each sample; int64, shape `[M, B]`.
+        serial: Number of each sample in the order of collection; uint32, shape `[M, B]`.
+        probability: Probability with which each sample was drawn; float64, shape `[M, B]`. NaN means unknown.
+        weight: Weight of each sample in the critic's loss; float32, shape `[M, B]`.
+        actor_weight: Weight of each sample in the actor's loss; float32, shape `[M, B]`.
+        rate_factor: Factor on the learning rate of each member; float32, shape `[M]`.
+        length: Number of steps in each segment; uint16, shape `[M, B]`. None if samples are single steps.
+        traces: Values that the learner's `TraceRule` maintains for each sample, if any; float32, shape `[M, B, K]`.
+        window: Observations of the steps up to each sample. None if the learner needs single steps only.
+        update: Index of the batch's first update in the update phase, the updates after an episode or rollout.
+        updates_in_phase: Number of updates in that update phase.
     """
 
     columns: Mapping[str, Floats32]
@@ -58,27 +67,27 @@ class ReplayBatch:
 
     @property
     def observation(self) -> Floats32:
-        """Observation, `[M, B, S]`."""
+        """The observation before each sampled step, of shape `[M, B, S]`."""
         return self.columns["observation"]
 
     @property
     def action(self) -> Floats32:
-        """Commanded action, `[M, B, A]`."""
+        """The commanded action of each sampled step, of shape `[M, B, A]`."""
         return self.columns["action"]
 
     @property
     def reward(self) -> Floats32:
-        """Unscaled reward, `[M, B, 1]`."""
+        """The unscaled reward of each sampled step, of shape `[M, B, 1]`."""
         return self.columns["reward"]
 
     @property
     def next_observation(self) -> Floats32:
-        """Observation after the step, also at the end of an episode, `[M, B, S]`."""
+        """The observation after each sampled step, also after the last step of an episode, of shape `[M, B, S]`."""
         return self.columns["next_observation"]
 
     @property
     def terminated(self) -> Floats32:
-        """1 where the next state is terminal, `[M, B, 1]`."""
+        """A flag of shape `[M, B, 1]` that is 1 if the state after the sampled step is terminal, else 0."""
         return self.columns["terminated"]
 
 
@@ -87,35 +96,60 @@ Slots = Integers
 
 
 class TraceRule:
-    """Callbacks with which a learner computes the traces of stored steps; those of this base class do nothing.
+    """Callbacks by which a learner maintains K values, called traces, for each step in the buffer.
 
-    Throughout, `values` is `[M, N, K]`, in the order of `names`; `previous` and `next` `[M, N]` are the slots of the
-    neighbours in the same episode, −1 where there is none. Rules write to `values` only.
+    A trace may depend on later steps of the episode, as the return estimate of Retrace does. The callbacks of this base
+    class do nothing. A slot is an index in the buffer, and −1 stands for no slot. M is the number of members
+    (independent runs that are simulated together), and N the capacity of the buffer.
+
+    Most callbacks have these arguments:
+        values: Traces of all stored steps, in the order of `names`; float32, shape `[M, N, K]`. A callback may write
+            to this array only.
+        previous: Slot of the preceding step of the same episode, if that step is stored; int32, shape `[M, N]`.
+        next: Slot of the following step of the same episode, if that step is stored; int32, shape `[M, N]`.
     """
 
     names: tuple[str, ...] = ()
-    """Names of the K traces."""
+    """Names of the K values that the rule maintains for each step."""
 
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Called when `experience` follows the step in slot `last[m]` (−1: none), before it is stored or discarded.
+        """Update traces for the new experience of each member, before the buffer stores or discards the experience.
 
-        If it is discarded (slot −1 in `stored`), `last[m]` remains the last of its linked steps. A rule may keep `last`
-        until `stored` is called.
+        Args:
+            values: Traces of all stored steps; see `TraceRule`.
+            last: Slot of the preceding step of each member, or −1 if that step is not stored; int64, shape `[M]`. The
+                rule may keep this array until `stored` is called.
+            experience: Fields of the new experience by name.
         """
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Called before the occupants of `slots` `[M]` (−1: none) are overwritten; their links are still valid."""
+        """Update traces before the steps in `slots` are overwritten, while the links of these steps are still valid.
+
+        `slots` contains the slot of one step per member, or −1 for none. See `TraceRule` for other arguments.
+        """
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Called after a step was stored in `slots[m]` (−1: none) and linked; traces that `experience` lacked are 0.
+        """Update traces after the new step of each member was stored and linked to the preceding step.
 
-        `ended` `[M]`: members whose episode ends with this step, stored or not.
+        A trace of the new step is 0, unless the experience had this field. See `TraceRule` for other arguments.
+
+        Args:
+            slots: Slot of the new step of each member, or −1 if the step was discarded; int64, shape `[M]`. If the
+                step was discarded, the preceding step remains without a next step.
+            ended: Whether the episode of each member ends with the new step, stored or not; bool, shape `[M]`.
         """
 
     def annotated(
         self, values: Floats32, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Use the learner's annotations of the steps in slots `idx` `[M, B]`; −1 where a step was replaced."""
+        """Update traces from the values that the learner returns for sampled steps, such as TD errors.
+
+        See `TraceRule` for other arguments.
+
+        Args:
+            idx: Slots of the B sampled steps, or −1 for a step that was replaced since; int64, shape `[M, B]`.
+            annotations: Values of the learner for each sampled step, by name.
+        """
 
     def loaded(self, values: Floats32, count: Slots) -> None:
-        """Called after a stored buffer was loaded; the first `count` `[M]` slots are in use."""
+        """Update the rule after a saved buffer was loaded, which uses the first `count[m]` slots of each member m."""

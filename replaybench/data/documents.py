@@ -1,7 +1,7 @@
 """Read TOML and JSON files as dictionaries, and write tables as JSON, CSV, Markdown or Parquet.
 
 Readers refuse deep nesting, numbers of thousands of digits, and numbers such as 1e400, which would become infinite.
-Lone surrogates in JSON texts, which neither figures nor files can hold, become escapes.
+Unpaired surrogates in JSON texts become escapes, because neither figures nor files can contain them.
 """
 
 import csv
@@ -18,21 +18,21 @@ from replaybench.runtime.atomic import atomic_path, write_text
 from replaybench.runtime.errors import UserError
 
 DEEPEST: Final = 50
-"""Largest depth of nested tables and lists in a file."""
+"""Largest depth of nested tables and lists that a file may have."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raise `UserError` if it is missing or damaged."""
+    """Read a TOML file as a dictionary, or raise `UserError` if the file is missing or invalid."""
     return _parse(partial(tomllib.loads, parse_float=_number), _text(path, "TOML"), f"{path} is not valid TOML")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that holds a JSON object; raise as `read_toml`."""
+    """Read a JSON object from a file, or raise `UserError` if the file is missing or contains no JSON object."""
     return parse_json(_text(path, "JSON"), f"{path} is not valid JSON")
 
 
 def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
-    """Return the JSON object in a text; the error for a text without one begins with `fault`."""
+    """Parse a JSON object, or raise `UserError` with a message that begins with `fault`."""
     table = _parse(partial(json.loads, parse_float=_number, parse_int=_whole_number), text, fault)
     return cast(dict[str, Any], _writable(table))
 
@@ -61,7 +61,7 @@ def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[
 
 
 def _number(text: str) -> float:
-    """Return the number in a text; raise `ValueError` if it is too large, so that only `inf` gives infinity."""
+    """Return the number in a text, or raise `ValueError` if a finite number is too large for a float."""
     value = float(text)
     if math.isinf(value) and "inf" not in text:
         raise ValueError(f"the number {text[:20]} is too large")
@@ -74,7 +74,7 @@ def _whole_number(text: str) -> int:
 
 
 def _writable(value: Any) -> Any:
-    """Return parsed JSON with escapes in place of lone surrogates."""
+    """Return parsed JSON with escapes in place of unpaired surrogates."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, list):
@@ -85,7 +85,7 @@ def _writable(value: Any) -> Any:
 
 
 def _depth(table: dict[str, Any]) -> int:
-    """Return the depth of nested tables and lists; iterative, because recursion would exceed its limit."""
+    """Return the depth of nested tables and lists, without recursion, which could exceed Python's limit."""
     level: list[Any] = [table]
     depth = 0
     while level:
@@ -99,7 +99,7 @@ COLUMN_SUFFIXES: Final = (".csv", ".json", ".md", ".parquet")
 
 
 def check_columns_file(path: Path) -> None:
-    """Raise `UserError` if a file exists, has no supported suffix, or needs a package that is missing."""
+    """Raise `UserError` if a file exists, has an unsupported suffix, or needs a package that is not installed."""
     if path.suffix.lower() not in COLUMN_SUFFIXES:
         raise UserError(f"{path} must end in .csv, .json, .md or .parquet")
     if path.exists():
@@ -112,7 +112,7 @@ def check_columns_file(path: Path) -> None:
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write columns of equal length atomically."""
+    """Write columns of equal length atomically to a CSV, JSON, Markdown or Parquet file, according to the suffix."""
     if path.suffix.lower() == ".parquet":
         import pyarrow
         import pyarrow.parquet
@@ -124,12 +124,15 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 
 
 def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return columns of equal length as rows."""
+    """Convert columns of equal length to a list of rows."""
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def rows_text(rows: Sequence[Mapping[str, Any]], form: str) -> str:
-    """Return rows as `csv`, `md` (a Markdown table) or `json` (a list of objects, NaN and infinity as null)."""
+    """Format rows as a text of the format `csv`, `md` (Markdown) or `json`.
+
+    JSON text is a list of objects, with null in place of NaN and infinity.
+    """
     if form == "json":
         plain = [{key: None if _not_finite(value) else value for key, value in row.items()} for row in rows]
         return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"

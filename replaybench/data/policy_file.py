@@ -1,7 +1,8 @@
-"""Learned policies as safetensors: named weights with a leading member axis, and a JSON object of facts.
+"""Files of learned policies in the safetensors format.
 
-The format holds numbers and text only, so a policy from a stranger is safe to open. A checksum over facts and weights
-is stored with them.
+A policy file contains the named weights of all members (independent runs) and a JSON object of metadata. The first axis
+of each array is the member. The format holds numbers and text only, so a file from an unknown source is safe to open.
+A checksum covers metadata and weights.
 """
 
 import hashlib
@@ -20,11 +21,14 @@ from replaybench.runtime.errors import UserError, no_such_file
 FORMAT = "replaybench policy 1"
 
 _MAY_BE_INFINITE: Final = "observation.bound"
-"""The bound of normalised observations, where a learner does not clip them."""
+"""Name of the bound on normalised observations, which is infinite if a learner does not clip observations."""
 
 
 def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-    """Write weights and facts atomically."""
+    """Write named weights and metadata of JSON types to a policy file atomically.
+
+    The first axis of each array of weights is the member.
+    """
     from safetensors.numpy import save_file
 
     plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
@@ -35,7 +39,11 @@ def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping
 
 
 def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return a policy file's facts and weights, verified; raise `UserError` if it is missing, damaged or foreign."""
+    """Read and verify a policy file, and return its metadata and its weights by name.
+
+    Raises:
+        UserError: If the file is missing, damaged, or not a policy file of this package.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -54,14 +62,14 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
-    """Return the number of members in the weights of a policy file; raise `UserError` if there is no member axis."""
+    """Return the number of members in the weights of a policy file, or raise `UserError` if there is no member axis."""
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     return min(map(len, weights.values()))
 
 
 def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
-    """Return the members with a weight that is NaN or infinite: their training diverged."""
+    """Return the indices of members with a weight that is NaN or infinite, because their training diverged."""
     broken = {
         name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
     }
@@ -70,10 +78,12 @@ def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
 
 
 def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
-    """Return the weights of some members, in the given order; every use of stored policies calls this.
+    """Return the weights of the given members of a policy file, in the given order.
+
+    Call this function before stored weights are used, because it refuses members whose training diverged.
 
     Raises:
-        UserError: the file has no such member, or one has weights that are NaN or infinite.
+        UserError: If a member does not exist, or has weights that are NaN or infinite.
     """
     count = members_in(path, weights)
     for member in members:
@@ -89,7 +99,7 @@ def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Colle
 
 
 def digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:
-    """Return a checksum over facts (a JSON text) and weights."""
+    """Return the checksum of the metadata (a JSON text) and the weights of a policy file."""
     content = hashlib.blake2b(facts.encode(), digest_size=16)
     for name, array in sorted(weights.items()):
         content.update(f"{name} {array.dtype.str} {array.shape}".encode())

@@ -1,9 +1,10 @@
-"""Records: the HDF5 file format of buffers, checkpoints, scores and solutions.
+"""Records: HDF5 files of buffers, checkpoints, scores and solutions of dynamic programming.
 
-A record is a flat set of named arrays and one JSON object of facts, in a sealed HDF5 file. Its format is described in
-docs/reference/buffer-format.md.
-The HDF5 library writes the metadata. This module writes the numbers in pieces and reads only the requested rows. It
-passes only verified bytes to the library, because damaged metadata can crash the library.
+A record contains named arrays and one JSON object of metadata. Checksums cover every byte of the file. The format is
+described in docs/reference/buffer-format.md.
+
+The HDF5 library writes its internal structures. This module writes the numbers in pieces and reads only the requested
+rows. It passes only verified bytes to the library, because damaged structures can crash the library.
 """
 
 from __future__ import annotations
@@ -35,35 +36,35 @@ Key = tuple[int | slice, ...]
 
 
 class Column(Protocol):
-    """A NumPy array or view, or an object of shape `[M, N, …]` that computes its parts on request.
+    """A NumPy array, or an array-like object of shape `[members, rows, …]` that computes its parts on request.
 
-    Parts of such an object are requested as `[member, start:stop]` with integers, each once, members and rows in
-    ascending order.
+    `write_record` requests each part of such an object once, as `[member, start:stop]` with integers. Members and rows
+    are in ascending order.
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The length of each axis."""
+        """Length of each axis."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of an element."""
+        """Dtype of the elements."""
 
     def __getitem__(self, key: Any, /) -> Any: ...
 
 
 def fill(path: Path, extents: list[tuple[int, Column]]) -> None:
-    """Write each array, in C order, at its byte address of an existing file."""
+    """Write each array, in C order, at its byte address in an existing file."""
     with path.open("r+b", buffering=0) as raw:
         for address, array in extents:
             for key in _keys(array.shape, array.dtype.itemsize, together=isinstance(array, np.ndarray)):
-                piece = piece_of(array, key)
+                piece = _piece(array, key)
                 write_at(raw.fileno(), _contiguous(piece).reshape(-1).view(np.uint8).data, address)
                 address += piece.nbytes
 
 
-def piece_of(array: Column, key: Key) -> NDArray[Any]:
-    """Return one part of an array; raise `ValueError` if a computed part has the wrong shape or dtype."""
+def _piece(array: Column, key: Key) -> NDArray[Any]:
+    """Return one part of an array, or raise `ValueError` if a computed part has the wrong shape or dtype."""
     piece = np.asarray(array[key])
     rows = [len(range(*at.indices(size))) for at, size in zip(key, array.shape, strict=False) if isinstance(at, slice)]
     shape = (*rows, *array.shape[len(key) :])
@@ -73,7 +74,7 @@ def piece_of(array: Column, key: Key) -> NDArray[Any]:
 
 
 def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key]:
-    """Yield keys of pieces of bounded size: rows of one member, or of several small members if `together`."""
+    """Yield the index of each piece of an array, with rows of one member or, if `together`, several small members."""
     if not shape:
         yield ()
         return
@@ -88,8 +89,8 @@ def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key
 
 
 def _contiguous(array: NDArray[Any]) -> NDArray[Any]:
-    """Copy a part that is not contiguous; rows of few numbers are copied as one item each, which is faster."""
     if array.ndim and array.strides[-1] == array.itemsize and not array.flags.c_contiguous:
+        # A copy of short rows is faster if each row is one item.
         array = array.view(np.dtype((np.void, array.shape[-1] * array.itemsize)))
     return np.ascontiguousarray(array)
 
@@ -99,7 +100,14 @@ Compression = Literal["gzip"] | None
 
 @dataclass(frozen=True)
 class Header:
-    """A record's kind (`buffer`, `checkpoint`, …), its facts and its arrays' shapes and types."""
+    """The description of a record file, without the content of its arrays.
+
+    Attributes:
+        kind: Type of the record, such as `buffer` or `checkpoint`.
+        facts: Metadata of the record.
+        shapes: Shape of each array, by name of the array.
+        dtypes: Dtype of each array as text, such as `<f4`, by name of the array.
+    """
 
     kind: str
     facts: dict[str, Any]
@@ -110,32 +118,35 @@ class Header:
 def write_record(
     path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Column], compression: Compression = None
 ) -> None:
-    """Write a record atomically, with less than 64 MB of memory in addition to the arrays.
+    """Write arrays and metadata to a record atomically, with less than 64 MB of memory in addition to the arrays.
 
     Args:
-        path: the file; an existing one is replaced when the new one is complete.
-        kind: the type of the record.
-        facts: anything that JSON can hold.
-        arrays: NumPy arrays or views, or objects that compute their parts on request.
-        compression: "gzip" packs arrays `[M, N, …]` of at least 4 KiB per member, and takes six times as long or more.
+        path: Path of the record. An existing file is replaced when the new file is complete.
+        kind: Type of the record, such as `buffer`.
+        facts: Metadata of JSON types.
+        arrays: NumPy arrays or objects that compute their parts on request, by name.
+        compression: `"gzip"` compresses arrays with at least 4 KiB per member (the first axis). Writing then takes
+            at least six times as long.
 
     Raises:
-        UserError: the disk is full or the folder cannot be written; an existing file at `path` is unchanged.
+        UserError: If the disk is full or the folder cannot be written. An existing file at `path` is then unchanged.
     """
     with atomic_path(path) as temporary:
         with h5py.File(temporary, "w", userblock_size=HEAD) as file:
             file.attrs["kind"], file.attrs["facts"] = kind, json.dumps(facts, sort_keys=True)
-            extents = lay_out(file, arrays, packed=compression is not None)
+            extents = _create_datasets(file, arrays, packed=compression is not None)
         fill(temporary, extents)
         seal(temporary)
 
 
 class Record:
-    """An open record, as `open_record` yields it; only one thread may use it.
+    """An open record file, from which arrays can be read in part.
+
+    `open_record` opens a record. Only one thread may use an open record.
 
     Attributes:
-        header: kind, facts, shapes.
-        sealed: the underlying sealed file, which counts the bytes read.
+        header: Type, metadata, and shapes and dtypes of the arrays.
+        sealed: The underlying file. Its `bytes_read` is the number of bytes read so far.
     """
 
     def __init__(self, path: Path, sealed: SealedFile, view: _SealedView, file: h5py.File) -> None:
@@ -147,15 +158,15 @@ class Record:
         self.header = Header(str(attribute(file, "kind")), facts, shapes, dtypes)
 
     def read(self, name: str, member: int | None = None, rows: slice | None = None) -> NDArray[Any]:
-        """Read an array or a part of it; only the necessary 128 KiB blocks or packed chunks are read from the file.
+        """Read an array or a part of an array, and verify only the blocks of the file that contain this part.
 
         Args:
-            name: the array.
-            member: index on its first axis, which the result then lacks; None for all.
-            rows: contiguous part of its second axis; None for all.
+            name: Name of the array.
+            member: Index on the first axis, which the result then lacks. None reads all members.
+            rows: Range of indices on the second axis, without a step. None reads all rows.
 
         Raises:
-            UserError: there is no such array or member, or the file is damaged there.
+            UserError: If the array, member or axis does not exist, `rows` has a step, or the part is damaged.
         """
         if name not in self._stored:
             raise unknown("array", name, self._stored)
@@ -176,7 +187,7 @@ class Record:
             return parts[0] if member is not None else np.stack(parts)
 
     def verify(self) -> None:
-        """Verify every byte of the file that was not read so far; raise `UserError` if it is damaged."""
+        """Verify all bytes that have not been read yet, and raise `UserError` if the file is damaged."""
         with _errors_in_one_line(self.path, self._view):
             self.sealed.verify()
 
@@ -206,10 +217,14 @@ class Record:
 
 @contextmanager
 def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
-    """Open a record to read parts of it; its head, its table of checksums and its header are verified.
+    """Open a record and verify everything but its arrays, which are verified when they are read.
+
+    Args:
+        path: Path of the record.
+        kind: Required type of the record, such as `buffer`. None accepts every type.
 
     Raises:
-        UserError: the file is missing, damaged, foreign or not of this `kind`.
+        UserError: If the file is missing, damaged, not a record, or a record of another type.
     """
     if not path.is_file():
         raise no_such_file(path)
@@ -226,13 +241,16 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Read and verify a record's header; raise as `open_record`."""
+    """Read and verify the header of a record, with the arguments and errors of `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 
 
 def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """Read a whole record and verify every byte of the file; raise as `open_record`."""
+    """Read a record, verify every byte of the file, and return the header and the arrays by name.
+
+    Arguments and errors are those of `open_record`.
+    """
     with open_record(path, kind) as record:
         arrays = {name: record.read(name) for name in record.header.shapes}
         record.verify()
@@ -240,17 +258,18 @@ def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, 
 
 
 def is_record(path: Path) -> bool:
-    """Return whether a file begins with this project's magic bytes."""
+    """Return whether a file begins with the signature of this package's records."""
     with path.open("rb") as raw:
         return raw.read(len(MAGIC)) == MAGIC
 
 
 @contextmanager
 def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
-    """Replace any failure of the HDF5 library by an error of one line; damage that checksums detect takes precedence.
+    """Convert errors of the HDF5 library in this block to a `UserError` with a message of one line.
 
-    A new error is raised outside the handler. An exception of the library that outlives this function would keep its
-    handles open, and HDF5 crashes when it closes those of a file object at the interpreter's exit.
+    Damage that checksums detected takes precedence. The new error is raised outside the handler, so that it does not
+    keep the library's exception. That exception would keep HDF5 handles of the file object open, and HDF5 crashes when
+    it closes such handles at the interpreter's exit.
     """
     fault: BaseException | None = None
     try:
@@ -270,8 +289,8 @@ def _errors_in_one_line(path: Path, view: _SealedView) -> Iterator[None]:
         raise fault
 
 
-def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
-    """Create a dataset for each array; write packed ones, and return the addresses reserved for the others."""
+def _create_datasets(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
+    """Create the datasets, write compressed ones, and return the address and the array of each uncompressed one."""
     extents = []
     for name, array in arrays.items():
         rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0
@@ -283,7 +302,7 @@ def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list
 
 
 def _reserve(file: h5py.File, name: str, array: Column) -> int:
-    """Create a contiguous dataset, whose space is reserved but not written; return its address."""
+    """Create a contiguous dataset without writing its numbers, and return the byte address reserved for them."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -305,15 +324,15 @@ def _write_packed(file: h5py.File, name: str, array: Column, rows: int) -> None:
         compression_opts=LEVEL,
     )
     for member, start in itertools.product(range(array.shape[0]), range(0, array.shape[1], rows)):
-        part = piece_of(array, (member, slice(start, min(start + rows, array.shape[1]))))
+        part = _piece(array, (member, slice(start, min(start + rows, array.shape[1]))))
         dataset.id.write_direct_chunk((member, start, *(0 for _ in array.shape[2:])), pack(part, rows))
 
 
 class _SealedView(io.RawIOBase):
-    """A sealed file without its table, as a file object for libhdf5.
+    """A file object through which libhdf5 reads a sealed file without the table of checksums.
 
     Attributes:
-        fault: the first exception of a read; the C library may lose it before it reaches the caller.
+        fault: The first exception of a read. The C library may lose the exception before it reaches the caller.
     """
 
     def __init__(self, sealed: SealedFile) -> None:
@@ -336,7 +355,8 @@ class _SealedView(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the whole buffer; the head reads as zeros, after which HDF5 finds its own mark."""
+        """Fill the whole buffer, with zeros in place of the file's head."""
+        # HDF5 skips the zeros and finds its own signature.
         out = memoryview(buffer).cast("B")
         try:
             head = min(max(0, HEAD - self._place), len(out))

@@ -1,4 +1,4 @@
-"""A run folder: one sweep's study, cells, results and figures, and the lock against a second sweep."""
+"""The folder of one sweep, with study, cells, results and figures, and a lock against a second sweep."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ _MOST_RUNS: Final = 4
 
 
 class RunFolder:
-    """Paths of a run folder."""
+    """The paths of the files in the folder of one sweep."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,11 +26,11 @@ class RunFolder:
         self.figures = path / "figures"
 
     def cell(self, cell_id: str) -> Path:
-        """Return the folder of a cell."""
+        """Return the folder of one cell, which is one combination of settings in the sweep."""
         return self.path / "cells" / cell_id
 
     def remove_partial_files(self) -> None:
-        """Remove temporary files of killed writers; the folder must be locked."""
+        """Remove the temporary files that killed processes left in the folder, which the caller must have locked."""
         for path in self.path.glob("**/.*.partial"):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -39,14 +39,16 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder; the operating system releases the lock when this process ends for any reason.
+        """Lock the folder against other sweeps during the block.
+
+        The operating system releases the lock if this process ends for any reason.
 
         Raises:
-            UserError: another sweep is working here, or the path is no folder.
+            UserError: If another sweep holds the lock, or the path cannot be used as a folder.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            # A link is not followed, and nothing is truncated: the folder may come from a stranger.
+            # A link is not followed, and nothing is truncated: the folder may come from an unknown source.
             lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
             linked = (self.path / ".lock").is_symlink()
@@ -63,7 +65,10 @@ class RunFolder:
 
 
 def runs_within(path: Path) -> str:
-    """Return an error text that lists the run folders in a folder, as `advise` writes them; empty if there are none."""
+    """Return an error text that lists the run folders inside a folder.
+
+    `replaybench advise` writes such folders. The text is empty if the folder is itself a run folder or contains none.
+    """
     runs = [] if (path / "study.toml").is_file() else sorted(each.parent for each in path.glob("*/study.toml"))
     shown = f"{', '.join(map(str, runs[:_MOST_RUNS]))}{' …' if len(runs) > _MOST_RUNS else ''}"
     return f"{path} holds runs and is none itself; name one of them: {shown}" if runs else ""

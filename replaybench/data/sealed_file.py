@@ -1,8 +1,8 @@
-"""Sealed files: every block is verified before it is used, and only the requested bytes are read.
+"""Sealed files, which are read in blocks, and whose blocks are verified before they are used.
 
-A sealed file is a 512-byte head, the content, and a table with the SHA-256 of each 128 KiB block of the content. The
-head holds the length of the content and the SHA-256 of itself and the table, so a change of any bit is detected.
-HDF5's Fletcher-32 filter detects neither every change nor one outside of filtered data.
+A sealed file consists of a 512-byte head, the content, and a table with the SHA-256 of each 128 KiB block of the
+content. The head contains the length of the content, and the SHA-256 of the head's first lines and the table. A change
+of any bit is therefore detected. HDF5's Fletcher-32 filter detects neither every change nor one outside filtered data.
 """
 
 import functools
@@ -17,14 +17,14 @@ from replaybench.runtime.errors import UserError
 MAGIC: Final = b"replaybench record 2\n"
 HEAD: Final = 512
 BLOCK: Final = 1 << 17
-"""Bytes of a block: few enough that reading a few rows hashes few other bytes; the table is 1/4096 of the file."""
+"""Size of a block in bytes. A read of a few rows verifies few other bytes, and the table is 1/4096 of the file."""
 _CACHED: Final = 16
 _DIGEST: Final = 32
 _HEAD: Final = re.compile(re.escape(MAGIC) + rb"content (\d{1,18})\nsha256 ([0-9a-f]{64})\n\0*")
 
 
 def seal(path: Path) -> None:
-    """Add the head and the table to a file whose first 512 bytes are free."""
+    """Add the head and the table of checksums to a file whose first 512 bytes are unused."""
     with path.open("r+b", buffering=0) as raw:
         file = raw.fileno()
         length = os.fstat(file).st_size - HEAD
@@ -35,7 +35,7 @@ def seal(path: Path) -> None:
 
 
 def write_at(file: int, content: bytes | memoryview, address: int) -> None:
-    """Write all of `content` (bytes) at an offset of an open file, in as many calls as needed."""
+    """Write all bytes of `content` at a byte address in the file with descriptor `file`."""
     rest = memoryview(content)
     while rest:
         done = os.pwrite(file, rest, address)
@@ -43,14 +43,16 @@ def write_at(file: int, content: bytes | memoryview, address: int) -> None:
 
 
 class SealedFile:
-    """The content of a sealed file, verified as it is read; only one thread may use it.
+    """An open file with checksums, whose content is verified when it is read.
+
+    Only one thread may use a `SealedFile`.
 
     Attributes:
-        length: bytes of content; they begin at byte 512 of the file.
-        bytes_read: bytes fetched from the file so far, head and table included.
+        length: Number of bytes of the content, which begins at byte 512 of the file.
+        bytes_read: Number of bytes read from the file so far, including the head and the table of checksums.
 
     Raises:
-        UserError: on opening or reading, if the file is damaged, truncated or foreign.
+        UserError: If the file is damaged, truncated or not a sealed file. Methods that read raise the same error.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +70,7 @@ class SealedFile:
         self._block = functools.lru_cache(_CACHED)(self._uncached_block)
 
     def _open(self) -> tuple[int, bytes]:
-        """Verify head and table; return the content's length and the table."""
+        """Verify the head and the table of checksums, and return the length of the content and the table."""
         head = os.pread(self._raw.fileno(), HEAD, 0)
         if not head.startswith(MAGIC):
             mark = MAGIC.decode().strip()
@@ -88,7 +90,7 @@ class SealedFile:
         return length, bytes(table)
 
     def read(self, start: int, out: memoryview) -> None:
-        """Fill `out` (bytes) with the content from byte `start`."""
+        """Fill the buffer `out` with verified bytes of the content, from byte `start` on."""
         stop = start + len(out)
         if start < 0 or stop > self.length:
             raise self._damaged("it points beyond its own end")
@@ -103,7 +105,7 @@ class SealedFile:
         self._copy(last * BLOCK, stop, out[last * BLOCK - start :])
 
     def verify(self) -> None:
-        """Verify every block that was not read so far."""
+        """Verify every block that has not been read yet."""
         scratch = memoryview(bytearray(BLOCK))
         for number, verified in enumerate(self._verified):
             if not verified:
@@ -114,7 +116,7 @@ class SealedFile:
         self._raw.close()
 
     def _copy(self, start: int, stop: int, out: memoryview) -> None:
-        """Copy a range that contains no whole block, through the cache of blocks."""
+        """Copy a range that contains no complete block, through the cache of blocks."""
         while start < stop:
             number, skip = divmod(start, BLOCK)
             piece = self._block(number)[skip : skip + stop - start]
@@ -128,7 +130,6 @@ class SealedFile:
         return block
 
     def _read_block(self, number: int, out: memoryview) -> None:
-        """Read and verify a block."""
         low = HEAD + number * BLOCK
         self._fetch(low, out)
         if hashlib.sha256(out).digest() != self._table[number * _DIGEST : (number + 1) * _DIGEST]:

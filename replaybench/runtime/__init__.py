@@ -1,1 +1,1 @@
-"""Kernels and their cache, random streams, errors, settings, registries, users' files."""
+"""Kernels and their cache, random streams, errors, settings, registries of classes, and users' Python files."""

@@ -1,4 +1,4 @@
-"""Array types by dtype, for annotations, and arrays that begin on a cache line."""
+"""Array types for annotations, named by dtype, and arrays that begin on a cache line."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ Integers32 = NDArray[np.int32]
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return zeros that begin on a cache line, so that vector instructions load aligned rows."""
+    """Return an array of zeros that begins on a cache line, so that vector instructions can load aligned rows."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64

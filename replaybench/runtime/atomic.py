@@ -22,11 +22,12 @@ _DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, 
 
 @contextmanager
 def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a temporary file or folder next to `path`; on success it is flushed to disk and renamed to `path`.
+    """Yield a temporary file or folder, which is flushed to disk and renamed to `path` after the block.
+
+    If the block raises an exception, the temporary file is removed, and an existing file at `path` is unchanged.
 
     Raises:
-        UserError: the disk is full, the folder cannot be written, or `path` is an existing folder; an existing file is
-            unchanged.
+        UserError: If the disk is full, the parent folder cannot be written, or `path` is an existing folder.
     """
     temporary = None
     try:
@@ -61,12 +62,13 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def atomic_folder(path: Path) -> AbstractContextManager[Path]:
-    """Yield a temporary folder that is renamed to `path`, which must not exist yet, on success."""
+    """Yield a temporary folder, which is renamed to `path` after the block. The path must not exist."""
     return atomic_path(path, folder=True)
 
 
 def _system_error(error: BaseException | None) -> int:
-    """Return the errno of an exception; HDF5 and safetensors have it in the message only."""
+    """Return the errno of an exception, or 0 if there is none."""
+    # HDF5 and safetensors state the errno only in the message.
     while error is not None:
         if isinstance(error, OSError) and error.errno:
             return error.errno
@@ -83,9 +85,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def store_text(path: Path, text: str) -> bool:
-    """Write a text file atomically unless it holds that text already; return False if writing fails.
+    """Write a text file atomically, unless the file contains the text already.
 
-    A file with that text keeps its time stamp, on which a compiler's cache may depend.
+    An unchanged file keeps its time stamp, on which a compiler's cache may depend. The result is False if the file
+    cannot be written.
     """
     with contextlib.suppress(OSError, UserError):
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -103,6 +106,6 @@ def _sync(path: Path) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise `UserError` if a file or folder exists, so that no earlier result is overwritten."""
+    """Raise `UserError` if a file or folder exists at `path`, so that no earlier result is overwritten."""
     if path.exists():
         raise UserError(f"{path} exists already; remove it or choose another --output")

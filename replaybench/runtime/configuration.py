@@ -20,7 +20,7 @@ MOST: Final = 10**9
 
 @dataclass(frozen=True)
 class Within:
-    """A closed range of numbers in some unit; if `above`, it does not include its lower end."""
+    """A range of allowed numbers from `low` to `high`, without `low` itself if `above` is True."""
 
     low: float
     high: float = MOST
@@ -28,7 +28,7 @@ class Within:
     above: bool = False
 
     def check(self, value: float, what: str) -> None:
-        """Raise `UserError`, naming `what`, for a number outside the range; NaN is outside every range."""
+        """Raise `UserError`, with a message about `what`, for NaN or a number outside the range."""
         if self.low <= value <= self.high and not (self.above and value == self.low):
             return
         low = f"above {self.low:.10g}" if self.above else f"at least {self.low:.10g}"
@@ -38,10 +38,10 @@ class Within:
 
 @dataclass(frozen=True)
 class OneLine:
-    """Text without control characters and line breaks."""
+    """A bound on texts that excludes control characters and line breaks."""
 
     def check(self, value: str, what: str) -> None:
-        """Raise `UserError`, naming `what`, for text with control characters or line breaks."""
+        """Raise `UserError`, with a message about `what`, for a text with control characters or line breaks."""
         if any(unicodedata.category(each) in ("Cc", "Zl", "Zp") for each in value):
             raise UserError(f"{what} holds a control character or line break: {shown(value)}; names are one line")
 
@@ -61,12 +61,12 @@ RootSeed = Annotated[int, Within(0, 2**128 - 1)]
 
 NOISE: Final = Within(0, 10, "normalised units")
 Noise = Annotated[float, NOISE]
-"""Standard deviation in normalised units."""
+"""Standard deviation of noise in normalised units."""
 HERTZ: Final = Within(0, 1e5, "Hz", above=True)
 Hertz = Annotated[float, HERTZ]
 Seconds = Annotated[float, Within(0, math.inf, "s")]
 Discount = Annotated[float, Within(0, 1)]
-"""Discount factor of a control step."""
+"""Discount factor per control step."""
 
 STEPS: Final = Within(1, 10**7, "steps")
 """Bounds on the control steps of an episode and on the integration steps of a control step."""
@@ -79,14 +79,16 @@ UNIONS: Final = (types.UnionType, typing.Union)
 
 
 def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool = False) -> T:
-    """Build a dataclass or named tuple of type `kind` from a table; `where` names the table in errors.
+    """Build a dataclass or named tuple from a table of settings, and check types and bounds of the values.
 
     Args:
-        others: ignore unknown keys, also in nested tables, because a later version may have written the file;
-            otherwise they are errors.
+        kind: Class of the result.
+        table: Values by name of the field.
+        where: Name of the table in error messages.
+        others: Whether to ignore unknown keys, also in nested tables, because a later version may have written them.
 
     Raises:
-        UserError: an unknown key, a missing one, or a value of the wrong type or beyond its bounds.
+        UserError: If a key is unknown or missing, or a value has the wrong type or is outside its bounds.
     """
     schema: Any = kind  # for mypy, a `type[T]` is not hashable
     hints, required = _hints(schema), _keys(schema)
@@ -109,12 +111,12 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
 
 
 def check(settings: Any, where: str) -> None:
-    """Check the fields of a frozen dataclass that was not built by `build`, and convert lists to tuples.
+    """Check types and bounds of the fields of a frozen dataclass, and convert lists to tuples in place.
 
-    A single text or number for a field of type list becomes a list of length one.
+    A single text or number in a tuple field becomes a tuple of length one. `where` names the dataclass in errors.
 
     Raises:
-        UserError: a value has the wrong type or is beyond its bounds.
+        UserError: If a value has the wrong type or is outside its bounds.
     """
     schema: Any = type(settings)  # for mypy, a `type[T]` is not hashable
     for name in _keys(schema):
@@ -125,7 +127,10 @@ def check(settings: Any, where: str) -> None:
 
 
 def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with changes merged into nested tables; if they change `form`, they replace the whole table."""
+    """Return a table of settings in which the changes replace values, also in nested tables.
+
+    The key `form` selects a class of settings. If the changes have another `form`, they replace the whole table.
+    """
     if changes.get("form", table.get("form")) != table.get("form"):
         return dict(changes)
     result = dict(table)
@@ -143,7 +148,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 @functools.cache
 def _keys(kind: type[Any]) -> dict[str, bool]:
-    """Return the keys of a table of this type, and whether each is required."""
+    """Return the names of the settings of a class, and whether each setting is required."""
     if not dataclasses.is_dataclass(kind):
         return {name: name not in kind._field_defaults for name in kind._fields}
     missing = dataclasses.MISSING
@@ -156,7 +161,7 @@ def _is_table(hint: Any) -> bool:
 
 
 def _convert(value: Any, hint: Any, where: str, others: bool) -> Any:
-    """Check a value against a type hint; convert lists to tuples, integers to floats and tables to dataclasses."""
+    """Check a value against a type hint, and convert lists to tuples, integers to floats and tables to dataclasses."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         converted = _convert(value, inner[0], where, others)
@@ -200,7 +205,7 @@ def _scalar(value: Any, kind: type[Any], where: str) -> Any:
 
 
 def _convert_union(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> Any:
-    """Convert to one type of a union: None, the dataclass that a table selects, or the first of the same type."""
+    """Convert a value to the type of a union that fits, or to the dataclass that a table selects."""
     if value is None and type(None) in inner:
         return None
     kinds = [kind for kind in inner if kind is not type(None)]
@@ -213,16 +218,15 @@ def _convert_union(value: Any, inner: tuple[Any, ...], where: str, others: bool)
 
 
 def _type_of(hint: Any) -> Any:
-    """Return the plain type of a hint: `float` of a bounded number, `tuple` of a list."""
     origin = typing.get_origin(hint)
     return _type_of(typing.get_args(hint)[0]) if origin is typing.Annotated else origin or hint
 
 
 def _build_selected(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any:
-    """Build the one of several dataclasses that a table selects; the first if it selects none.
+    """Build the dataclass that a table selects among several dataclasses.
 
-    The dataclasses have a common field with a different literal type in each, e.g. `form: Literal["process"]`. The
-    table selects by its entry under that name.
+    The dataclasses have a common field with a different literal type in each, for example `form: Literal["process"]`.
+    The table's value of this field selects the dataclass. Without a value, the first dataclass is built.
     """
     if not isinstance(table, Mapping):
         raise UserError(f"{where} must be a table, not {shown(table)}")
@@ -249,16 +253,16 @@ Number = Annotated[int, Within(1, 10**6)]
 Episodes = Annotated[int, Within(0, 10**6)]
 Units = Annotated[int, Within(1, 10_000)]
 Widths = tuple[Units, ...]
-"""Units of each hidden layer."""
+"""Number of units of each hidden layer."""
 Betas = tuple[Annotated[float, Within(0, 1 - 1e-9)], Annotated[float, Within(0, 1 - 1e-9)]]
-"""Adam's decay rates, in [0, 1)."""
+"""Adam's decay rates β₁ and β₂, in [0, 1)."""
 
 
 class Settings:
-    """Base of frozen dataclasses of settings.
+    """A base class of frozen dataclasses that check types and bounds of their fields on creation.
 
     Raises:
-        UserError: a value has the wrong type or lies outside its bounds.
+        UserError: If a value has the wrong type or is outside its bounds.
     """
 
     def __post_init__(self) -> None:

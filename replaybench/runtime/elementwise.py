@@ -1,9 +1,9 @@
-"""Elementwise functions and sums in compiled code, with equal results on all supported processors.
+"""Elementwise functions in compiled code, with equal results on all supported processors.
 
 Depending on the processor, NumPy uses its own code or the C library's, which changes the last digit of results. The
 functions of this module always call the C library, whose float32 functions give the same bits on all processors. In
 float64 the last digit may differ on processors without fused multiply-adds (before 2013). Use NumPy's functions for
-figures and statistics only; a test searches the source for other uses.
+figures and statistics only. A test searches the source for other uses.
 """
 
 import math
@@ -16,49 +16,49 @@ from replaybench.runtime.kernel import kernel
 
 
 def exp(x: NDArray[Any]) -> NDArray[Any]:
-    """Return e^x of a floating array, in its shape and dtype."""
+    """Return e^x of each element of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _exp(flat, out)
     return out.reshape(x.shape)
 
 
 def log(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the natural logarithm of a floating array, in its shape and dtype."""
+    """Return the natural logarithm of each element of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _log(flat, out)
     return out.reshape(x.shape)
 
 
 def tanh(x: NDArray[Any]) -> NDArray[Any]:
-    """Return tanh x of a floating array, in its shape and dtype."""
+    """Return the hyperbolic tangent of each element of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _tanh(flat, out)
     return out.reshape(x.shape)
 
 
 def sin(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the sine of a floating array [rad], in its shape and dtype."""
+    """Return the sine of each element, in radians, of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _sin(flat, out)
     return out.reshape(x.shape)
 
 
 def cos(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the cosine of a floating array [rad], in its shape and dtype."""
+    """Return the cosine of each element, in radians, of a floating-point array, with shape and dtype unchanged."""
     flat, out = _flat(x)
     _cos(flat, out)
     return out.reshape(x.shape)
 
 
 def arctan2(y: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-    """Return the angles [rad] of points (x, y) from the x axis, for arrays of one shape and dtype."""
+    """Return the angle in radians between the x axis and each point (x, y), for arrays of one shape and dtype."""
     flat, out = _flat(y)
     _arctan2(flat, _flat(x)[0], out)
     return out.reshape(y.shape)
 
 
 def power(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
-    """Return x^exponent of a float64 array, in its shape."""
+    """Return x^exponent of each element of a float64 array, with the shape unchanged."""
     flat, out = _flat(x)
     _power(flat, float(exponent), out)
     return out.reshape(x.shape)
@@ -115,9 +115,10 @@ def _power(x: NDArray[np.float64], exponent: float, out: NDArray[np.float64]) ->
 
 @kernel
 def nearest_level(value: float, count: int) -> int:
-    """Return the index of the level nearest to `value` among `count` ≥ 2 equidistant levels from −1 to 1.
+    """Return the index of the level nearest to `value` among equidistant levels from −1 to 1.
 
-    Of two equally near levels it is the lower one; for NaN it is 0.
+    Of two equally near levels, the lower one is chosen. For NaN, the index is 0. `count` is the number of levels and
+    must be at least 2.
     """
     place = 0.5 * (value + 1.0) * (count - 1) - 0.5
     if not place > 0.0:

@@ -1,6 +1,7 @@
-"""The exception for mistakes that a user can correct: one line that names the fault and the remedy.
+"""The exception for mistakes that a user can correct, and functions for its messages.
 
-The command line prints it without a traceback and exits with status 2.
+A message is one line that names the fault and the remedy. The command line prints the message without a traceback and
+exits with status 2.
 """
 
 import contextlib
@@ -11,35 +12,38 @@ from pathlib import Path
 from typing import Any, Final
 
 _NEAR: Final = 0.62
-"""Smallest similarity at which a name is suggested; `rate` and `format` have 0.6, which must not be enough."""
+"""Smallest similarity at which a name is suggested. `rate` and `format` have 0.6, which must not be enough."""
 _WORSE: Final = 0.2
-"""Largest difference in similarity to the best suggestion at which another name is suggested, too."""
+"""Largest difference to the highest similarity at which a further name is suggested."""
 _SWAPPED: Final = 0.9
-"""Similarity of names with the same letters in another order."""
+"""Similarity that names with the same letters in another order have at least."""
 _PART: Final = 4
-"""Smallest number of letters of a part that matches a whole name."""
+"""Smallest number of letters with which a part of a name matches the whole name."""
 
 
 class UserError(ValueError):
-    """A wrong name, value or file. Each argument is one line: what is wrong, and what to do instead."""
+    """An error that the user can correct, such as a wrong name, value or file.
+
+    Each argument is one line of the message. The line states what is wrong, and what to do instead.
+    """
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
 
 
 class Problems(list[str]):
-    """The faults of a file, one line each, to be reported together."""
+    """A list of the faults of a file, one line each, that are reported together."""
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
-        """Add the lines of a `UserError` that is raised inside, instead of raising it."""
+        """Add the message of a `UserError` that is raised in the block to the list, and suppress the error."""
         try:
             yield
         except UserError as error:
             self += [line for line in map(str, error.args) if line not in self]
 
     def raise_any(self, path: Path, notes: Iterable[str] = ()) -> None:
-        """Raise one `UserError` with all problems of a file and notes on how it was read, if there are any problems."""
+        """Raise one `UserError` about a file with all faults in the list and the notes, unless the list is empty."""
         notes = [f"  note: {note}" for note in notes]
         if len(self) == 1:
             raise UserError(f"{path}: {self[0]}", *notes)
@@ -48,10 +52,13 @@ class Problems(list[str]):
 
 
 def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = ()) -> UserError:
-    """Return the error for an unknown `name`; it suggests the nearest valid names, or all of them if none is near.
+    """Return the error for an unknown name.
+
+    The message suggests similar valid names. If no valid name is similar, the message lists all valid names.
 
     Args:
-        forms: other forms of valid names, such as `path/to/file.py:ClassName`; only the message uses them.
+        kind: What the name stands for, such as "learner".
+        forms: Further forms of valid names, such as `path/to/file.py:ClassName`, for that list only.
     """
     names = sorted(valid)
     near = nearest(name, names)
@@ -60,10 +67,9 @@ def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = (
 
 
 def nearest(name: str, valid: Iterable[str]) -> list[str]:
-    """Return up to three valid names close to `name`, the most likely first; none if no name is close enough.
+    """Return up to three valid names that are similar to `name`, the most similar first.
 
-    Case, dashes of options and the order of letters are ignored. A sufficiently long part of a name
-    matches the whole name.
+    Case, leading dashes and the order of letters are ignored. A part of at least four letters matches the whole name.
     """
     wanted = name.casefold().lstrip("-")
     scores = {}
@@ -79,7 +85,7 @@ def nearest(name: str, valid: Iterable[str]) -> list[str]:
 
 
 def no_such_file(path: Path) -> UserError:
-    """Return the error for a missing file, with similar names in the deepest existing folder of its path."""
+    """Return the error for a missing file, which suggests similar names in the deepest existing folder of its path."""
     if path.is_dir():
         return UserError(f"{path} is a folder; name a file")
     folder = next(above for above in path.parents if above.is_dir())
@@ -96,7 +102,7 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 
 
 
 def shown(value: Any) -> str:
-    """Return any value as one line of text: long values are cut, deeply nested ones are abbreviated."""
+    """Return any value as one line of text, in which long and deeply nested values are abbreviated."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return f"a number of about {round(value.bit_length() * 0.30103)} digits"
     try:

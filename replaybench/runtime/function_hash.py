@@ -22,39 +22,39 @@ from replaybench.runtime.errors import UserError
 _LIBRARIES: Final = frozenset(
     {"builtins", "math", "cmath", "operator", "numpy", "numba", "llvmlite", "scipy", "typing"}
 )
-"""Functions of these packages are hashed by name only."""
+"""Packages whose functions are hashed by name only."""
 
 _CONSTANTS: Final = (bool, int, float, complex, str, bytes, tuple, enum.Enum, np.generic, np.ndarray, type(None))
 
 
 def content_hash(functions: Iterable[Callable[..., Any]], *, exact: bool = False) -> str:
-    """Return a hex digest of the content of functions and of all that they refer to.
+    """Return a hash, in hexadecimal, of functions and of all helpers and constants that they refer to.
 
     Args:
         functions: Python functions or Numba dispatchers.
-        exact: hash bytecode, module names and compiler options, which suits machine code of one Python version; else
-            hash the source without comments and layout.
+        exact: Whether to hash bytecode, module names and compiler options. This suits machine code of one Python
+            version. By default, the source without comments and layout is hashed.
 
     Raises:
-        UserError: a function refers to an object whose content is unknown.
+        UserError: If a function refers to an object whose content cannot be hashed.
     """
     return hashlib.sha256("\n".join(_Walk(functions, exact).lines).encode()).hexdigest()
 
 
 def importable(functions: Iterable[Callable[..., Any]]) -> bool:
-    """Return whether the modules of functions, and of all that they refer to, are in `sys.modules`.
+    """Return whether the modules that define functions and their helpers are in `sys.modules`.
 
-    Cached machine code needs the modules that it was compiled from.
+    Cached machine code needs the modules from which it was compiled.
     """
     return _Walk(functions, exact=True).modules <= sys.modules.keys()
 
 
 class _Walk:
-    """One pass over a graph of functions.
+    """A traversal of functions and of all helpers and constants that they refer to.
 
     Attributes:
-        lines: descriptions of functions and constants in a fixed order.
-        modules: names of the functions' modules, without libraries.
+        lines: Descriptions of functions and constants in a fixed order.
+        modules: Names of the modules that define the functions, without libraries.
     """
 
     def __init__(self, functions: Iterable[Callable[..., Any]], exact: bool) -> None:
@@ -66,7 +66,7 @@ class _Walk:
             self.visit(getattr(function, "__name__", "function"), function)
 
     def visit(self, name: str, value: Any) -> None:
-        """Describe `value`, to which a function refers as `name`."""
+        """Add the description of a value, to which a function refers as `name`, to `lines`."""
         function = _python_function(value)
         if function is not None:
             self._visit_function(name, function, getattr(value, "targetoptions", {}))
@@ -105,7 +105,7 @@ class _Walk:
                 self._visit_reference(global_name, function.__globals__[global_name], names)
 
     def _visit_reference(self, name: str, value: Any, attributes: list[str]) -> None:
-        """Describe a global name's value; of a user's module, only the attributes that the code may use."""
+        """Describe the value of a global variable, or the attributes of a user's module that the code may use."""
         if not isinstance(value, ModuleType):
             self.visit(name, value)
         elif value.__name__.partition(".")[0] not in _LIBRARIES and id(value) not in self._seen:
@@ -117,7 +117,10 @@ class _Walk:
 
 
 def _python_function(value: Any) -> FunctionType | None:
-    """Return the Python function behind a dispatcher, a Numba ufunc, callback or intrinsic, or a plain function."""
+    """Return the Python function of a Numba dispatcher, ufunc, callback or intrinsic, or None for other values.
+
+    A plain function is returned unchanged.
+    """
     if isinstance(value, FunctionType):
         return value
     for owner in (value, getattr(value, "_dispatcher", None)):
@@ -135,7 +138,7 @@ def _in_library(value: Any) -> bool:
 
 @functools.cache  # planning a study requests the same few functions hundreds of times
 def _source(thing: FunctionType | type) -> str | None:
-    """Return the source without comments, docstrings and layout; None if it cannot be read."""
+    """Return the source without comments, docstrings and layout, or None if the source cannot be read."""
     try:
         text = textwrap.dedent(inspect.getsource(thing))
     except (OSError, TypeError):

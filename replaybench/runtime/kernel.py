@@ -1,8 +1,8 @@
-"""Compiled kernels, and a cache of their machine code on disk.
+"""Kernels, which are functions that Numba compiles, and a cache of their machine code on disk.
 
-One process compiles a kernel while others wait for it. Cached code is verified before use, and compiled again if it is
-damaged. Numba's own cache would need less code here. It generates machine code also for functions that only kernels
-call, so that a first sweep (DDPG, FULL[PER]; two runs of each) takes 16 to 23 % more CPU time.
+One process compiles a kernel while others wait for the result. Cached code is verified before use, and damaged code is
+compiled again. Numba's own cache would need less code here, but also generates machine code for functions that only
+kernels call. A first sweep would then take 16 to 23 % more CPU time (DDPG with FULL[PER], two runs of each).
 """
 
 import contextlib
@@ -32,9 +32,10 @@ from numba.core.registry import CPUDispatcher
 
 
 def cache_dir() -> Path:
-    """Return `$REPLAYBENCH_CACHE`, else `$XDG_CACHE_HOME/replaybench`, else `~/.cache/replaybench`.
+    """Return the folder of this package's cache, which need not exist.
 
-    The folder need not exist; the environment is read at every call.
+    The folder is `$REPLAYBENCH_CACHE`, else `$XDG_CACHE_HOME/replaybench`, else `~/.cache/replaybench`. The environment
+    variables are read at every call.
     """
     if own := os.environ.get("REPLAYBENCH_CACHE"):
         return Path(own).expanduser()
@@ -44,7 +45,7 @@ def cache_dir() -> Path:
 
 
 def why_not_kept() -> str:
-    """Return a message with the reason why the cache folder cannot be written, and the remedy; empty if it can."""
+    """Return an error text if the cache folder cannot be written, else an empty text."""
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,17 +61,20 @@ def why_not_kept() -> str:
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+)?import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _SETTINGS: Final = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "ENABLE_AVX")
-"""Numba's settings that change machine code but not its cache keys; the keys contain the processor."""
+"""Numba's settings that change machine code but are missing in Numba's cache keys."""
 
 
 def compiler() -> str:
-    """Return a text with the compiler's versions, and with Numba's settings that are missing in its cache keys."""
+    """Return the versions of the compiler, and the settings that are missing in Numba's cache keys, as text."""
     return repr([numba.__version__, llvmlite.__version__, np.__version__, *(getattr(config, s) for s in _SETTINGS)])
 
 
 @functools.cache
 def kernel_digest(file: Path) -> str:
-    """Return a hash of a source file, all files of the package that it imports, and the compiler."""
+    """Return a hash of a source file, of the files that it imports, and of the compiler.
+
+    The hash covers direct and indirect imports of files of this package, and of files in the folder of a user's file.
+    """
     reached, left = set[Path](), [file.resolve()]
     while left:
         if (path := left.pop()) not in reached:
@@ -89,7 +93,7 @@ def _source(path: Path) -> str:
 
 @functools.cache
 def _imports(path: Path) -> tuple[Path, ...]:
-    """Return the package's and the user's files that a file imports, also in functions and for type checkers."""
+    """Return the files of this package or of the user that a file imports, also in functions or for type checkers."""
     names = set()
     for base, imported in _IMPORT.findall(_source(path)):
         words = re.findall(r"[\w.]+", imported)
@@ -107,26 +111,25 @@ def _file_of(module: str) -> Path | None:
 
 
 def _neighbour(path: Path, module: str) -> Path | None:
-    """Return the module of that name in the folder of a user's file, if there is one."""
+    """Return the file of a module in the folder of the user's file `path`, or None."""
     file = path.parent.joinpath(*module.split(".")).with_suffix(".py") if module.strip(".") else path
     return file if _PACKAGE not in path.parents and file != path and file.is_file() else None
 
 
 class _Bitcode(JITCodeLibrary):
-    """A library of LLVM bitcode that is linked into others; no machine code is generated for it."""
+    """A library of LLVM bitcode that is linked into other libraries, without machine code of its own."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
         self._finalized = True
 
     def serialize_using_object_code(self) -> tuple[str, str, bytes]:
-        """Return the bitcode, which is cached in place of machine code."""
         content: tuple[str, str, bytes] = self.serialize_using_bitcode()
         return content
 
 
 class _Compiler(_FunctionCompiler):  # type: ignore[misc]
-    """Compiles a function for Python or, if `linking`, for other kernels."""
+    """A compiler of one function for calls from Python or, if `linking`, for calls from other kernels."""
 
     linking = False
 
@@ -154,9 +157,10 @@ class _Compiler(_FunctionCompiler):  # type: ignore[misc]
 
 
 class LinkedDispatcher(CPUDispatcher):
-    """A dispatcher in nopython mode that generates machine code of a function only when Python calls it.
+    """A Numba dispatcher that generates machine code for a function only when Python calls the function.
 
-    Numba passes the same arguments when it unpickles a function.
+    For calls from other kernels, LLVM bitcode is linked. The function is compiled in nopython mode. Numba calls the
+    constructor with the same arguments when it unpickles a function.
     """
 
     _cache: Any
@@ -168,11 +172,11 @@ class LinkedDispatcher(CPUDispatcher):
         self._superseded: list[Any] = []
 
     def store(self, locator: type[caching._CacheLocator]) -> None:
-        """Cache compiled results in the folder of a locator; raise `RuntimeError` if it finds none."""
+        """Cache compiled results in the folder that a locator chooses, or raise `RuntimeError` if there is none."""
         self._cache = Stored(self.py_func, locator, self._compiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Compile for a kernel that calls this function, like Numba's method, but only for linking."""
+        """Compile the function for a kernel that calls it, without generating machine code."""
         before, self._compiler.linking = self._compiler.linking, True
         try:
             return super().get_call_template(args, kws)
@@ -180,7 +184,7 @@ class LinkedDispatcher(CPUDispatcher):
             self._compiler.linking = before
 
     def compile(self, sig: Any) -> Any:
-        """Return the compiled result for a signature, without machine code if another kernel requests it."""
+        """Compile the function for a signature and return the result, without machine code if a kernel calls it."""
         with global_compiler_lock:
             arguments = tuple(sigutils.normalize_signature(sig)[0])
             existing: Any = self.overloads.get(arguments)
@@ -190,7 +194,7 @@ class LinkedDispatcher(CPUDispatcher):
                 return super().compile(sig)
 
     def add_overload(self, cres: Any) -> None:
-        """Register a result for calling kernels, and for Python if it has machine code."""
+        """Register a compiled result for calls from kernels and, if the result has machine code, from Python."""
         if isinstance(cres.library, _Bitcode):
             self.overloads[tuple(cres.signature.args)] = cres
             return
@@ -200,12 +204,12 @@ class LinkedDispatcher(CPUDispatcher):
 
 
 PATIENCE: Final = 180.0
-"""Seconds that a process waits for another's compilation before it compiles itself."""
+"""Time in seconds that a process waits for another process to compile a kernel before it compiles the kernel."""
 _TICK: Final = 0.02
 
 
 class NotCompiledError(Exception):
-    """A kernel is not in the cache and must not be compiled now."""
+    """An error for a kernel that is not in the cache while compilation is disabled."""
 
 
 _may_compile = True
@@ -213,7 +217,7 @@ _may_compile = True
 
 @contextlib.contextmanager
 def stored_kernels_only() -> Iterator[None]:
-    """Compile nothing during the block; a kernel that is not in the cache raises `NotCompiledError`."""
+    """Disable compilation during the block, in which a kernel that is not in the cache raises `NotCompiledError`."""
     global _may_compile
     before, _may_compile = _may_compile, False
     try:
@@ -223,10 +227,9 @@ def stored_kernels_only() -> Iterator[None]:
 
 
 class _Results(caching.CompileResultCacheImpl):
-    """Cache entries: compiled kernels, and functions that only other kernels call."""
+    """Numba's cache entries, extended by the bitcode of functions that only kernels call."""
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
-        """Return the compiled result in a cache entry; one that was stored for linking has no machine code."""
         stored, fndesc, environment, signature, objectmode, lifted, annotation, reload, environments = payload
         name, kind, content = stored
         if kind != "bitcode":
@@ -251,14 +254,10 @@ class _Results(caching.CompileResultCacheImpl):
 
 
 class _ByContent(caching.UserProvidedCacheLocator):
-    """A cache location independent of the package's path: equal installed and checked-out files share it."""
+    """A cache location that is equal for installed and checked-out copies of equal source files."""
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:
-        """Name the cache folder after the source's folder in the package; for a user's file, use Numba's location.
-
-        The examples are in the package's folder but are loaded as users' files.
-        """
-        super().__init__(function, file)
+        super().__init__(function, file)  # which chooses the cache folder for users' files, such as the examples
         folder = Path(file).resolve().parent
         if folder.is_relative_to(_PACKAGE) and function.__module__.startswith(f"{_PACKAGE.name}."):
             place = ".".join((_PACKAGE.name, *folder.relative_to(_PACKAGE).parts))
@@ -266,12 +265,14 @@ class _ByContent(caching.UserProvidedCacheLocator):
             self._cache_path = os.path.join(settings.CACHE_DIR, place)
 
     def get_source_stamp(self) -> str:
-        """Return an empty stamp: the folder's name has a hash of the sources, and Numba's stamp may contain times."""
-        return ""
+        return ""  # the name of the folder contains a hash of the sources, and Numba's stamp may contain times
 
 
 class Stored(caching.FunctionCache):
-    """Numba's cache of a function in the folder of a locator; entries that cannot be used are compiled again."""
+    """A cache of one function's compiled results, in a folder that the locator chooses.
+
+    Entries that cannot be used count as missing.
+    """
 
     def __init__(self, function: Callable[..., Any], locator: type[caching._CacheLocator], compiler: _Compiler) -> None:
         self._impl_class: Any = type("_Located", (_Results,), {"_locator_classes": [locator]})
@@ -285,7 +286,7 @@ class Stored(caching.FunctionCache):
 
     @contextlib.contextmanager
     def sole_compiler(self) -> Iterator[None]:
-        """Release the lock, which `load_overload` may take, after the outermost compilation."""
+        """Release the lock that `load_overload` acquires, at the end of the outermost of nested blocks."""
         self._depth += 1
         try:
             yield
@@ -295,7 +296,10 @@ class Stored(caching.FunctionCache):
                 self._held.close()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the cached result, after waiting for a process that is compiling it; None if there is none."""
+        """Return the cached result for a signature, or None if there is none.
+
+        If another process is compiling the function, this method waits for that process.
+        """
         found = super().load_overload(sig, target_context)
         if found is None and not _may_compile:
             raise NotCompiledError
@@ -305,7 +309,7 @@ class Stored(caching.FunctionCache):
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Cache a compiled result if the folder can be written."""
+        """Cache a compiled result, unless the folder cannot be written."""
         with contextlib.suppress(OSError):  # the disk is full, or the folder was removed
             super().save_overload(sig, data)
 
@@ -315,7 +319,7 @@ class Stored(caching.FunctionCache):
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Lock a file during the block; continue without the lock after a timeout."""
+    """Lock a file during the block, or continue without the lock after a timeout."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # the folder cannot be written, or does not support locks
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -330,10 +334,10 @@ def _locked(path: str) -> Iterator[None]:
 
 
 class _SealedFiles(caching.IndexDataCacheFile):
-    """Numba's index and data files with a checksum at the end; a damaged file is a cache miss and is rewritten.
+    """Numba's index and data files with a checksum at the end, so that a damaged file is a cache miss.
 
-    A file that refers to a missing class is a cache miss, too. Numba unpickles files before it compares their stamps,
-    and another version of this package may have written them.
+    A file that refers to a missing class is a cache miss, too. Another version of this package may have written such a
+    file, and Numba unpickles a file before it compares stamps.
     """
 
     @contextlib.contextmanager
@@ -370,9 +374,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """Compile `function` in nopython mode, with NumPy's division by zero, cached by `kernel_digest`.
+    """Compile a function with Numba in nopython mode, and cache its machine code on disk.
 
-    If the cache folder cannot be written, nothing is cached: the folder that Numba would choose may hold stale code.
+    Division by zero gives infinity or NaN, as in NumPy. Cached code is used as long as the source file, the files that
+    it imports and the compiler are unchanged. If the cache folder cannot be written, nothing is cached, because the
+    folder that Numba would choose may contain outdated code.
     """
     settings: Any = config
     previous = settings.CACHE_DIR
@@ -385,10 +391,10 @@ def kernel(function: F) -> F:
 
 
 def cached_next_to_source(**options: Any) -> Callable[[F], F]:
-    """Return a decorator that compiles a function of a generated file and caches it next to that file.
+    """Return a decorator that compiles a function of a generated file and caches the code next to that file.
 
-    The options are Numba's. The name of the file must contain its hash. The decorator raises `RuntimeError` if the
-    folder cannot be written.
+    The options are Numba's. The name of the file must contain a hash of its content. The decorator raises
+    `RuntimeError` if the folder cannot be written.
     """
 
     def decorate(function: F) -> F:

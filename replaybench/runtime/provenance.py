@@ -28,7 +28,7 @@ _CONTAINER: Final = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Return the bytes of memory available to new processes, within the limit of a container."""
+    """Return the memory in bytes that is available to new processes, within the limit of a container."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -44,14 +44,13 @@ def available_memory() -> int:
     return min(free, limit - used + cached)
 
 
-def forget_peak() -> None:
-    """Reset the peak that `peak_memory` returns; without effect on systems other than Linux."""
+def _reset_peak_memory() -> None:
+    # Systems other than Linux cannot reset it.
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def peak_memory() -> int:
-    """Return the peak memory of this process in bytes, since `forget_peak` if the system supports that."""
+def _peak_memory() -> int:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
@@ -68,15 +67,15 @@ _PATIENCE: Final = 5.0
 
 @dataclass(frozen=True)
 class Code:
-    """The code that ran, and the machine.
+    """The code, libraries and machine that computed a result.
 
     Attributes:
-        commit: git commit of the package; None if it is not under git.
-        dirty: whether the package's folder differed from that commit; None if it is not under git.
-        versions: of Python and of the installed `LIBRARIES`.
-        processor: model name of the processor, and of the GPU if a GPU computed.
-        target: LLVM's name for the processor that kernels were compiled for.
-        system: operating system.
+        commit: Git commit of the package. None if the package is not under git.
+        dirty: Whether the package's files differed from the commit. None if the package is not under git.
+        versions: Versions of Python and of the installed `LIBRARIES`, by name.
+        processor: Model of the processor, and of the GPU if a GPU was used.
+        target: LLVM's name of the processor for which kernels were compiled.
+        system: Operating system.
     """
 
     commit: str | None
@@ -89,13 +88,13 @@ class Code:
 
 @dataclass(frozen=True)
 class ComputeSession:
-    """One process's part of a computation.
+    """The part of a computation that one process did without interruption.
 
     Attributes:
-        code: the code that ran.
-        started: start time, UTC, as `2026-11-22T08:00:00Z`.
-        seconds: duration by a monotonic clock.
-        memory: peak memory in bytes; None in files of earlier versions.
+        code: Code, libraries and machine of the process.
+        started: Start time in UTC, such as `2026-11-22T08:00:00Z`.
+        seconds: Duration in seconds by a monotonic clock.
+        memory: Peak memory in bytes. None in files of earlier versions.
     """
 
     code: Code
@@ -105,25 +104,31 @@ class ComputeSession:
 
 
 class Stopwatch:
-    """Measure the session that begins now, after `earlier` ones; `gpu` is the model of the GPU, if one computes."""
+    """A measurement of the current computing session, which begins when the object is created.
+
+    `earlier` contains the earlier sessions of the same computation. `gpu` is the model of the GPU, if one is used.
+    """
 
     def __init__(self, earlier: Sequence[ComputeSession] = (), gpu: str = "") -> None:
         self._earlier, self._code, self._started = tuple(earlier), this_code(), utc_now()
         if gpu:
             self._code = dataclasses.replace(self._code, processor=f"{self._code.processor}, {gpu}")
         self._began = time.monotonic()
-        forget_peak()
+        _reset_peak_memory()
 
     def sessions(self) -> tuple[ComputeSession, ...]:
-        """Return the earlier sessions and the current one up to now."""
+        """Return the earlier sessions and the current session up to now."""
         return (
             *self._earlier,
-            ComputeSession(self._code, self._started, time.monotonic() - self._began, peak_memory()),
+            ComputeSession(self._code, self._started, time.monotonic() - self._began, _peak_memory()),
         )
 
 
 def session_facts(sessions: Sequence[ComputeSession]) -> dict[str, Any]:
-    """Return the facts of a file about its sessions: `stints`, one table each, and the sum of their `seconds`."""
+    """Return the metadata about computing sessions for a file.
+
+    The entry `stints` contains one table per session, and `seconds` is the sum of their durations.
+    """
     return {
         "stints": [dataclasses.asdict(session) for session in sessions],
         "seconds": sum(session.seconds for session in sessions),
@@ -131,13 +136,13 @@ def session_facts(sessions: Sequence[ComputeSession]) -> dict[str, Any]:
 
 
 def utc_now() -> str:
-    """Return the time of day, UTC, to the second."""
+    """Return the current date and time in UTC as text, such as `2026-11-22T08:00:00Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 @functools.cache
 def this_code() -> Code:
-    """Describe this process; the result is cached, because loaded code does not change."""
+    """Return the code, libraries and machine of this process, which do not change while the process runs."""
     versions, settings = {"python": platform.python_version()}, cast(Any, config)
     for name in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):
@@ -155,9 +160,9 @@ def _processor() -> str:
 
 
 def _git_state() -> tuple[str | None, bool | None]:
-    """Return the commit of the package's files and whether they differ from it.
+    """Return the commit of the package's files, and whether the files differ from the commit.
 
-    A package that is installed inside another repository is not part of that repository.
+    Both are None for a package outside git, and for a package that is only installed inside another repository.
     """
     if _git("ls-files", "--error-unmatch", "provenance.py") is None:
         return None, None
@@ -166,7 +171,7 @@ def _git_state() -> tuple[str | None, bool | None]:
 
 
 def _git(*words: str) -> str | None:
-    """Return git's output for the repository of this file; None if git fails or is missing."""
+    """Return the output of a git command for the repository of this file, or None if git fails or is missing."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     options: dict[str, Any] = {"cwd": Path(__file__).parent, "env": clean, "timeout": _PATIENCE}
     try:

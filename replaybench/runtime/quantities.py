@@ -1,4 +1,4 @@
-"""Format quantities as text: values, numbers of bytes, durations."""
+"""Functions that format quantities as text: values, numbers of bytes and durations."""
 
 import math
 from collections.abc import Iterable
@@ -6,15 +6,16 @@ from typing import Literal
 
 
 def shown_number(value: float) -> str:
-    """Format a value of a log; NaN stands for an empty cell."""
+    """Format a value of a log, with NaN as the text `not a number`."""
     return "not a number" if math.isnan(value) else f"{value:.6g}"
 
 
 def decimals(values: Iterable[float], least: int = 2) -> int:
     """Return the number of decimals for quantities of one unit that are printed together.
 
-    The number is `least`, or enough for three significant digits of a largest value below 0.1, and up to four more if a
-    smaller value would be printed as 0. Pass all printed values: an omitted one may be printed as -0.00.
+    The number is at least `least`. If all values are below 0.1, the largest one gets three significant digits. Up to
+    four more decimals are used if a smaller value would otherwise be printed as 0. Pass all values that are printed,
+    because an omitted value may be printed as -0.00.
     """
     sizes = [abs(value) for value in values if value and math.isfinite(value)]
     if not sizes:
@@ -25,20 +26,23 @@ def decimals(values: Iterable[float], least: int = 2) -> int:
 
 
 def fixed(value: float, digits: int, sign: Literal["", "+"] = "") -> str:
-    """Format a number with `digits` decimals and optionally its sign; a number other than 0 is not printed as 0."""
+    """Format a number with a fixed number of decimals.
+
+    A nonzero number that would be printed as 0 gets an exponent instead, as in 1.2e-05.
+    """
     text = f"{value:{sign}.{digits}f}"
     return text if float(text) or not value else f"{value:{sign}.1e}"
 
 
 def gigabytes(count: int) -> str:
-    """Format a number of bytes."""
+    """Format a number of bytes in GB or MB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"
 
 
 def duration(seconds: float) -> str:
-    """Format a duration [s] in its one or two largest units, as `2 h 45 min`.
+    """Format a duration in seconds in its one or two largest units, such as `2 h 45 min`.
 
-    Below 10 s it is rounded to 0.1 s, below 10 min to seconds, below a day to minutes, else to hours.
+    A duration is rounded to 0.1 s below 10 s, to seconds below 10 min, to minutes below a day, and else to hours.
     """
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -51,7 +55,7 @@ def duration(seconds: float) -> str:
 
 
 def _two(count: int, ratio: int, small: str, large: str) -> str:
-    """Format an integer number of small units as large and small units."""
+    """Format a number of small units as a number of large units and a rest of small units."""
     wholes, rest = divmod(count, ratio)
     parts = [f"{number} {unit}" for number, unit in ((wholes, large), (rest, small)) if number]
     return " ".join(parts)

@@ -1,7 +1,7 @@
-"""Content hashes of users' Python files, with the files that they import.
+"""Content hashes of users' Python files and of the files that they import.
 
-A result is stale if its code has changed. The hash covers the whole modules that define a class or function, and
-their imports.
+A result is stale if its code has changed. The hash covers the whole modules that define a class or function, and the
+modules that they import.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from typing import Any, Final
 from replaybench.runtime.errors import UserError
 
 
-def named_by(path: Path, package: str = "") -> tuple[dict[str, Path], set[str]]:
-    """Return the modules that are imported together with a Python file.
+def _modules_imported_by(path: Path, package: str = "") -> tuple[dict[str, Path], set[str]]:
+    """Return the modules that a Python file imports directly or indirectly.
 
-    The first result maps module names to files in the file's folder, including indirect imports. The second holds the
-    top-level names of all other modules. `package` is the file's package: `tools` for `tools/helper.py`, else empty.
+    Args:
+        path: Path of the file.
+        package: Dotted name of the file's package, such as `tools` for `tools/helper.py`. Empty outside packages.
+
+    Returns:
+        Files of the imported modules in the file's folder by module name, and top-level names of the other modules.
     """
     folder = path.parents[package.count(".") + 1 if package else 0]
     files: dict[str, Path] = {}
@@ -42,11 +46,11 @@ def named_by(path: Path, package: str = "") -> tuple[dict[str, Path], set[str]]:
 
 
 def refuse_other_modules(path: Path) -> None:
-    """Raise `UserError` if a file imports a module of its folder whose name another loaded file has.
+    """Raise `UserError` if a file imports a module under a name that another loaded file has.
 
     Python has one module per name, so two folders with a `helper.py` cannot be used together.
     """
-    for name, file in named_by(path)[0].items():
+    for name, file in _modules_imported_by(path)[0].items():
         loaded = getattr(sys.modules.get(name), "__file__", None)
         if loaded is not None and Path(loaded).resolve() != file.resolve():
             raise UserError(
@@ -55,14 +59,14 @@ def refuse_other_modules(path: Path) -> None:
 
 
 def _names(path: Path, package: str) -> Iterator[str]:
-    """Yield the absolute names of the modules that a file may import, packages first."""
+    """Yield the absolute names of the modules that a file may import, each after its packages."""
     try:
         waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
     except (OSError, SyntaxError, ValueError):  # reported when the file is imported
         return
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _is_guard(node):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _is_script_or_typing_block(node):
             continue
         waiting += ast.iter_child_nodes(node)
         for name in _imported_names(node, package):
@@ -71,7 +75,7 @@ def _names(path: Path, package: str) -> Iterator[str]:
 
 
 def _imported_names(node: ast.AST, package: str) -> list[str]:
-    """Return the modules that a statement may import: `from a import b` may import a and a.b."""
+    """Return the names of the modules that a statement may import, such as a and a.b for `from a import b`."""
     if isinstance(node, ast.Import):
         return [each.name for each in node.names]
     if not isinstance(node, ast.ImportFrom):
@@ -83,8 +87,7 @@ def _imported_names(node: ast.AST, package: str) -> list[str]:
     return [of, *(f"{of}.{each.name}" for each in node.names)]
 
 
-def _is_guard(node: ast.AST) -> bool:
-    """Return whether the block runs only in a script or only for a type checker."""
+def _is_script_or_typing_block(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) in (
         "__name__ == '__main__'",
         "TYPE_CHECKING",
@@ -93,21 +96,20 @@ def _is_guard(node: ast.AST) -> bool:
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """Return the file of a module in a folder; None if there is none."""
     place = folder.joinpath(*name.split("."))
     return next((each for each in (place / "__init__.py", place.with_suffix(".py")) if each.is_file()), None)
 
 
 _NOT_HASHED: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
-"""Modules that are not hashed: they belong to Python or NumPy, or the numerics version covers them."""
+"""Modules that are not hashed, because they belong to Python or NumPy, or `NUMERICS_VERSION` covers them."""
 
 
 def made_of(*origins: Callable[..., Any]) -> str:
-    """Describe the modules that define functions, or classes with their bases, in a fixed order.
+    """Return a text that identifies the code of functions or classes, including base classes and imported modules.
 
-    A module of an installed package is described by the package's version, and so are the packages that it imports. A
-    file outside packages is described by its content and that of its direct and indirect imports. They are found by
-    the modules that define the objects in it, and by its import statements, because a number records no module.
+    An installed package is identified by its version. A file outside packages is identified by a hash of its content
+    and of the content of the files that it imports directly or indirectly. Imports are found by the modules that define
+    the objects in a module, and by import statements, because an imported number does not record its module.
     """
     parts: set[str] = set()
     waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]
@@ -133,9 +135,9 @@ def of_a_package(name: str) -> bool:
 
 
 def in_no_file(origin: Callable[..., Any]) -> list[Any]:
-    """Return those of a function, or of a class and its bases, that no file defines, for example in a notebook.
+    """Return the parts of a function or class that no file defines, as in a notebook.
 
-    `made_of` does not describe them.
+    The parts are the function, or the class and its base classes. `made_of` cannot identify code without a file.
     """
     modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
     named = [(each, module) for each, module in modules if _top(module) not in _NOT_HASHED]
@@ -147,7 +149,7 @@ def _bases(origin: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def _imported(module: ModuleType) -> list[ModuleType]:
-    """Return the modules that define the objects in a module's namespace, except `_NOT_HASHED`."""
+    """Return the modules that define the objects in a module's namespace, except those in `_NOT_HASHED`."""
     found = []
     for value in list(vars(module).values()):
         other = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
@@ -162,11 +164,10 @@ def _part(module: ModuleType) -> str:
 
 
 def _imports_of(module: ModuleType) -> set[str]:
-    """Describe the modules that a user's module imports."""
     path = _file_of(module)
     if path is None or path.suffix != ".py" or _version(_top(module)):
         return set()
-    files, others = named_by(path, module.__package__ or "")
+    files, others = _modules_imported_by(path, module.__package__ or "")
     return {*map(_content, files.values()), *(_version(name) for name in others - _NOT_HASHED)}
 
 
@@ -175,7 +176,7 @@ def _content(path: Path) -> str:
 
 
 def _file_of(module: ModuleType) -> Path | None:
-    """Return a module's file; None if it has none, or only a name such as `<stdin>`."""
+    """Return the file of a module, or None for a module without a file, such as `<stdin>`."""
     file = getattr(module, "__file__", None)
     return Path(file) if file is not None and Path(file).is_file() else None
 
@@ -189,7 +190,7 @@ _distributions: Final = cache(packages_distributions)
 
 @cache
 def _version(package: str) -> str:
-    """Return the version of the distribution that provides a package; empty if none is installed."""
+    """Return the name and version of the distribution that provides a package, or an empty text."""
     for name in (package, *sorted(set(_distributions().get(package, ())))):
         try:
             return f"{name} {version(name)}"

@@ -1,8 +1,9 @@
-"""Named random streams, one per member and purpose: the only source of randomness in the project.
+"""Named random streams, one per member and purpose, which are the only source of randomness in the project.
 
-A member's draws depend on (root seed, member number, purpose) and on nothing else: not on how many members
-run next to it, not on threads. Each stream is NumPy's `SFC64(SeedSequence(root, spawn_key=(member, purpose)))`,
-held as four integers so that Numba kernels draw from it in place and a checkpoint is one small array.
+A member is one of several independent runs that are simulated together. Its draws depend only on the root seed, the
+member number and the purpose. They do not depend on the number of members or threads. Each stream is NumPy's
+`SFC64(SeedSequence(root, spawn_key=(member, purpose)))`. The state is four integers, so that Numba kernels can draw in
+place and a checkpoint is one small array.
 """
 
 from collections.abc import Sequence
@@ -32,14 +33,14 @@ PURPOSES: Final = (
     "evaluation initial state",
     "warm-up",
 )
-"""The index of a purpose in this tuple is part of every seed: append purposes, never reorder them."""
+"""Purposes of streams. The index in this tuple is part of every seed, so append purposes and never reorder them."""
 
 _TO_UNIT_INTERVAL: Final = 2.0**-53
 
 
 @kernel
 def next_uint64(s: NDArray[np.uint64]) -> Any:
-    """Advance one SFC64 state `s[4] = (a, b, c, counter)` and return 64 random bits (NumPy's SFC64)."""
+    """Return 64 random bits from an SFC64 generator, and advance its state `s`, which is (a, b, c, counter)."""
     out = s[0] + s[1] + s[3]
     s[3] += np.uint64(1)
     s[0] = s[1] ^ (s[1] >> np.uint64(11))
@@ -50,19 +51,19 @@ def next_uint64(s: NDArray[np.uint64]) -> Any:
 
 @kernel
 def next_double(s: NDArray[np.uint64]) -> Any:
-    """Return a float64 in [0, 1), equal to NumPy's `Generator.random` on the same state."""
+    """Return a random float64 in [0, 1), which equals NumPy's `Generator.random` for the same SFC64 state `s`."""
     return (next_uint64(s) >> np.uint64(11)) * _TO_UNIT_INTERVAL
 
 
 @kernel
 def next_below(s: NDArray[np.uint64], n: int) -> int:
-    """Return an integer in [0, n); the bias is below n · 2⁻⁵³."""
+    """Return a random integer in [0, n) from an SFC64 state `s`, with a relative bias of order n · 2⁻⁵³."""
     return int(next_double(s) * n)
 
 
 @kernel
 def next_normal(s: NDArray[np.uint64]) -> Any:
-    """Return a standard normal float64 by the Box-Muller transform; it always takes two uniform draws."""
+    """Return a standard normal float64 from an SFC64 state `s` by the Box-Muller transform, with two uniform draws."""
     radius = np.sqrt(-2.0 * np.log(1.0 - next_double(s)))
     return radius * np.cos(2.0 * np.pi * next_double(s))
 
@@ -82,16 +83,15 @@ def _fill_normal(state: NDArray[np.uint64], rows: NDArray[np.int64], out: NDArra
 
 
 class Stream:
-    """The streams of all members for one purpose.
+    """The random streams of M members (independent runs that are simulated together) for one purpose.
 
     Args:
-        root: root seed of the study.
-        members: member numbers, shape `[M]`; they seed the streams, so that a member draws the same numbers in any
-            population.
-        purpose: one of `PURPOSES`.
+        root: Root seed of the study.
+        members: Numbers of the members, which seed the streams. Draws therefore do not depend on other members.
+        purpose: One of `PURPOSES`.
 
     Attributes:
-        state: uint64 `[M, 4]`; kernels advance it in place, checkpoints store it.
+        state: State of each stream; uint64, shape `[M, 4]`. Kernels advance it in place.
     """
 
     def __init__(self, root: int, members: Sequence[int], purpose: str) -> None:
@@ -102,20 +102,26 @@ class Stream:
         self.renew(root)
 
     def renew(self, root: int, chosen: NDArray[np.bool_] | None = None) -> None:
-        """Restart the streams of all members, or only of those marked in `chosen` `[M]`, from a root seed."""
+        """Restart the streams from a root seed, either of all members or of those where `chosen` `[M]` is True."""
         for row in self._rows(chosen).tolist():
             seed = np.random.SeedSequence(root, spawn_key=(self._members[row], self._number))
             self.state[row] = np.random.SFC64(seed).state["state"]["state"]
 
     def uniform(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
-        """Draw float64 `[M, count]`, uniform in [0, 1); with `chosen` `[M]` one row for each chosen member only."""
+        """Draw `count` numbers, uniform in [0, 1), for each member.
+
+        The result is float64 of shape `[M, count]`. With `chosen`, bool of shape `[M]`, only chosen members have a row.
+        """
         rows = self._rows(chosen)
         out = np.empty((len(rows), count))
         _fill_uniform(self.state, rows, out)
         return out
 
     def normal(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
-        """Draw float64 `[M, count]`, standard normal; with `chosen` `[M]` one row for each chosen member only."""
+        """Draw `count` standard normal numbers for each member.
+
+        The result is float64 of shape `[M, count]`. With `chosen`, bool of shape `[M]`, only chosen members have a row.
+        """
         rows = self._rows(chosen)
         out = np.empty((len(rows), count))
         _fill_normal(self.state, rows, out)

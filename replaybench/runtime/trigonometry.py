@@ -1,9 +1,9 @@
 """Sine and cosine without calls and branches, so that loops over members become vector instructions.
 
 Calls of the C library for one number at a time would be most of the cost of a pendulum's step. These functions have
-about twenty operations, which round equally on every processor: fused multiply-adds stand only where the code states
-them. A processor without them calls the C library's `fma`, which is slow and exact. Results therefore have the same
-bits on every processor, whether one number is computed at a time or eight.
+about twenty operations. Fused multiply-adds stand only where the code states them, and a processor without them calls
+the C library's `fma`, which is slow and exact. Results therefore have the same bits on every processor, whether one
+number is computed at a time or eight.
 
 With x = q π + r, |r| ≤ π/2, and q an integer, sin x = (−1)^q sin r; for cos x, q is an integer minus one half. The
 subtraction of q π takes three parts of π (Cody and Waite 1980), the first of which fused multiply-adds subtract without
@@ -21,9 +21,9 @@ from numba.extending import intrinsic
 from replaybench.runtime.kernel import kernel
 
 LARGEST: Final = 2.0**30
-"""Up to this |x| [rad] `sin` and `cos` are right to 2 units in the last place; beyond it they are NaN.
+"""Largest |x| in radians for which `sin` and `cos` are accurate to 2 units in the last place. Beyond it they are NaN.
 
-Neighbouring numbers are 10⁻⁷ rad apart there. A plant that reaches them has diverged, and NaN makes its member fail."""
+Adjacent numbers are 2·10⁻⁷ rad apart there. A plant with such an angle has diverged, and NaN makes its member fail."""
 
 _PI: Final = (3.141592653589793, 1.2246467991473532e-16, -2.9947698097183397e-33)
 _PER_PI: Final = 0.3183098861837907
@@ -42,21 +42,21 @@ _P: Final = (
 
 @kernel
 def sin(x: float) -> float:
-    """Return the sine of an angle [rad] as float64, within 2 ulp; NaN beyond ±`LARGEST`."""
+    """Return the sine of an angle in radians as float64, accurate to 2 ulp, or NaN beyond ±`LARGEST`."""
     whole = _fma(x, _PER_PI, _TO_WHOLE)
     return _signed_sine(x, whole, whole - _TO_WHOLE)
 
 
 @kernel
 def cos(x: float) -> float:
-    """Return the cosine of an angle [rad] as float64, within 2 ulp; NaN beyond ±`LARGEST`."""
+    """Return the cosine of an angle in radians as float64, accurate to 2 ulp, or NaN beyond ±`LARGEST`."""
     whole = _fma(x, _PER_PI, 0.5) + _TO_WHOLE
     return _signed_sine(x, whole, (whole - _TO_WHOLE) - 0.5)
 
 
 @kernel
 def _signed_sine(x: float, whole: float, q: float) -> float:
-    """Return sin(x − q π), with its sign changed if the last bit of `whole` is set."""
+    """Return sin(x − q π), with the opposite sign if the last bit of `whole` is set."""
     r = _fma(-q, _PI[2], _fma(-q, _PI[1], _fma(-q, _PI[0], x)))
     z = r * r
     z2 = z * z
@@ -69,7 +69,7 @@ def _signed_sine(x: float, whole: float, q: float) -> float:
 
 
 def _fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """Return a b + c, rounded once."""
+    """Compute a·b + c with a single rounding."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         return builder.fma(*arguments)
@@ -78,7 +78,7 @@ def _fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _turned(typing_context: Any, value: Any, whole: Any) -> Any:
-    """Return `value`, with its sign changed if the last bit of `whole` is set."""
+    """Compute `value`, with the opposite sign if the last bit of `whole` is set."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         bits, parity = (builder.bitcast(argument, ir.IntType(64)) for argument in arguments)

@@ -1,7 +1,7 @@
-"""Classes by name: built in, added by installed packages, or defined in users' Python files.
+"""Lookup, by name, of classes of this package, of other installed packages and of users' Python files.
 
-Only this module imports code by name. Inside `imports_only`, only the given names may be imported: a result file may
-come from a stranger, and opening it must not execute code that it names.
+Only this module imports code by name. Inside `imports_only`, only the given names may be imported. A result file may
+come from an unknown source, and opening it must not execute code that it names.
 """
 
 import hashlib
@@ -27,12 +27,12 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.source_hash import refuse_other_modules
 
 IN_FILE: Final = "path/to/file.py:ClassName"
-"""How a class in a user's file is named."""
+"""Form of the name of a class in a user's file."""
 
 _NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.DOTALL)
 _IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
 _ALLOWED: Final[ContextVar[frozenset[str] | None]] = ContextVar("names that may be imported", default=None)
-"""None allows every name, as in a user's script or a study that the user runs."""
+"""Names that may be imported. None allows every name, as in a user's script or a study that the user runs."""
 
 _PATHS: Final = re.compile(r"[^()*·+\[\]]+\.py(?=:\w)")
 _FOLDER: Final[ContextVar[str]] = ContextVar("folder of the study that runs", default="")
@@ -46,21 +46,21 @@ _IMPORTED: Final[dict[str, Path]] = {}
 
 
 class InFile(NamedTuple):
-    """A class in a user's file."""
+    """The path of a user's Python file and the name of a class in it."""
 
     path: Path
     class_name: str
 
 
 class ImportRefusedError(UserError):
-    """An object would be imported from a file or module that the user did not name."""
+    """An error for an import that is refused, because only an opened file names the code, not the user."""
 
 
 @contextmanager
 def imports_only(*texts: str | None) -> Iterator[None]:
-    """Allow imports in the block only for the plants, learners or strategies in these texts; None adds none.
+    """Restrict imports of users' code during the block to the plants, learners and strategies in the given texts.
 
-    An inner block never allows more than an outer one.
+    A text that is None is ignored. A nested block never allows more than the outer block.
     """
     given = [text for text in texts if text is not None]
     named = frozenset(_key(name) for text in given for name in (text, *(m[0].strip() for m in _IN_TEXT.finditer(text))))
@@ -72,8 +72,8 @@ def imports_only(*texts: str | None) -> Iterator[None]:
         _ALLOWED.reset(token)
 
 
-def check_import(name: str, kind: str) -> None:
-    """Raise `ImportRefusedError` if a name must not be imported in this block; the message shows how to allow it."""
+def _check_import(name: str, kind: str) -> None:
+    """Raise `ImportRefusedError`, with the remedy, if the enclosing `imports_only` blocks do not allow a name."""
     allowed = _ALLOWED.get()
     if allowed is not None and _key(name) not in allowed:
         option = kind if kind in ("plant", "learner") else "strategy"
@@ -84,14 +84,17 @@ def check_import(name: str, kind: str) -> None:
 
 
 def _key(name: str) -> str:
-    """Return a key that is equal for all names of one class: `./mine.py:Mine` and `mine.py:Mine`."""
+    """Return a key that is equal for all names of one class, such as `./mine.py:Mine` and `mine.py:Mine`."""
     place = in_file(name)
     return f"{os.path.abspath(located(Path(place.path)))}:{place.class_name}" if place else name
 
 
 @contextmanager
 def names_from(folder: str) -> Iterator[None]:
-    """Look up relative paths of users' files in a folder before the working directory; "" changes nothing."""
+    """Look up relative paths of users' files in `folder` before the working directory, during the block.
+
+    An empty `folder` changes nothing.
+    """
     token = _FOLDER.set(folder or _FOLDER.get())
     try:
         yield
@@ -100,15 +103,15 @@ def names_from(folder: str) -> Iterator[None]:
 
 
 def located(path: Path) -> Path:
-    """Return the path of a file that a study names: in the study's folder if it exists there, else unchanged."""
+    """Return the path of a file in the folder set by `names_from` if it exists there, else the path unchanged."""
     candidate = _FOLDER.get() / path
     return candidate if candidate.exists() else path
 
 
 def canonical(text: str, folder: str = "") -> str:
-    """Shorten the paths of Python files in a name or strategy: `./mine.py:Mine` becomes `mine.py:Mine`.
+    """Shorten the paths of Python files in the name of a plant or learner, or in the text of a strategy.
 
-    Paths of files in `folder` become relative to it.
+    For example, `./mine.py:Mine` becomes `mine.py:Mine`. Absolute paths inside `folder` become relative to `folder`.
     """
 
     def short(match: re.Match[str]) -> str:
@@ -122,28 +125,25 @@ def canonical(text: str, folder: str = "") -> str:
 
 
 def same_class_name(name: str, other: str) -> bool:
-    """Return whether two names refer to a class of the same name in files of the same name, in any folders."""
+    """Return whether two names refer to classes of equal name in Python files of equal name, in any folders."""
     first, second = (_PATHS.sub(lambda match: Path(match[0]).name, each) for each in (name, other))
     return first == second and bool(_PATHS.search(name))
 
 
 def in_file(name: str) -> InFile | None:
-    """Parse `path/to/file.py:ClassName`; None if a name has another form."""
+    """Split a name of the form `path/to/file.py:ClassName`, or return None for a name of another form."""
     match = _NAME.match(name)
     return InFile(Path(match["path"]), match["name"]) if match else None
 
 
 def called(name: str) -> str:
-    """Return the class name in a name, in lower case and without its file."""
+    """Return the class name in lower case and without the file, such as `mine` for `path/to/file.py:Mine`."""
     place = in_file(name)
     return (place.class_name if place else name).casefold()
 
 
-def class_here(name: str) -> str | None:
-    """Return `file.py:ClassName` if a file of the working directory seems to define that class; ignore case.
-
-    Files are searched as text and not executed; the result is only a hint in an error.
-    """
+def _class_in_working_directory(name: str) -> str | None:
+    # Files are searched as text and not executed, so the result is only a hint for an error message.
     defined = re.compile(rf"^class ({re.escape(name)})\b", re.IGNORECASE | re.MULTILINE)
     for path in sorted(Path().glob("*.py"))[:_MOST_FILES]:
         try:
@@ -155,7 +155,7 @@ def class_here(name: str) -> str | None:
 
 
 def without_class(name: str, kind: str) -> UserError:
-    """Return the error for `path/to/file.py` without a class; it lists the file's classes without executing it."""
+    """Return the error for `path/to/file.py` without a class, which lists the file's classes without running it."""
     try:
         text = Path(name).read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError):  # `ValueError`: a NUL in the path
@@ -165,10 +165,15 @@ def without_class(name: str, kind: str) -> UserError:
 
 
 def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -> type[Any]:
-    """Import a user's file and return a class in it; errors call it a `kind` and its base class `derive_from`.
+    """Import a user's file and return a class that the file defines.
+
+    Args:
+        place: Path of the file and name of the class.
+        kind: What the class is, for error messages, such as "learner".
+        derive_from: Name of the base class in error messages, if it differs from the name of `base`.
 
     Raises:
-        UserError: there is no such file or class, it cannot be imported, or the class has another base.
+        UserError: If the file or class does not exist, the import fails, or the class does not have this base.
     """
     classes = vars(import_file(place.path, kind, f"{place.path}:{place.class_name}"))
     if place.class_name not in classes:
@@ -190,7 +195,7 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
 
 
 def _check_methods(cls: type, place: InFile) -> None:
-    """Raise `UserError` for a method whose signature is incompatible with the base class's, before a sweep calls it."""
+    """Raise `UserError` if a method cannot be called as in the base class, before a sweep calls the method."""
     for name, method in vars(cls).items():
         base = next((above for above in cls.__mro__[1:] if name in vars(above)), object)
         inherited = vars(base).get(name)
@@ -214,8 +219,8 @@ def _check_methods(cls: type, place: InFile) -> None:
 
 
 def import_module(module: str, kind: str, name: str) -> None:
-    """Import an installed module, with which `name` begins; raise `UserError` if that fails or is not allowed."""
-    check_import(name, kind)
+    """Import the installed module with which `name` begins, or raise `UserError` if that fails or is not allowed."""
+    _check_import(name, kind)
     try:
         importlib.import_module(module)
     except Exception as error:  # any error that a module raises, or an impossible name
@@ -223,14 +228,20 @@ def import_module(module: str, kind: str, name: str) -> None:
 
 
 def import_file(path: Path, kind: str, name: str) -> ModuleType:
-    """Import a user's file, which `name` contains, as a module; an edited file becomes another module.
+    """Import a user's Python file as a module.
+
+    A file that was edited since the last import becomes another module.
+
+    Args:
+        path: Path of the file, absolute or relative to the study's folder or the working directory.
+        kind: What the file defines, for error messages, such as "learner".
+        name: Full name that refers to the file, such as `path/to/file.py:ClassName`.
 
     Raises:
-        ImportRefusedError: it must not be imported in this block.
-        UserError: there is no such file, it cannot be imported (the error names the line), or Python would import
-            another folder's module in place of one next to the file.
+        ImportRefusedError: If an enclosing `imports_only` block does not allow the name.
+        UserError: If the file does not exist, cannot be imported, or imports a module under a name that is in use.
     """
-    check_import(name, kind)
+    _check_import(name, kind)
     written, path = path, located(path)
     if not path.is_file():
         where = "" if path.is_absolute() else f" in {Path.cwd()}, where this runs"
@@ -262,15 +273,15 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
 
 
 def name_in_file(found: type) -> str:
-    """Return `path/to/file.py:ClassName` of a class from a user's file; empty for any other."""
+    """Return `path/to/file.py:ClassName` for a class from a user's file, or an empty text for another class."""
     path = _IMPORTED.get(found.__module__)
     return f"{path}:{found.__name__}" if path is not None else ""
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Return the names of strategies or learners without paths of users' files, for legends and tables.
+    """Return each name of a strategy or learner without paths of users' files, for legends and tables.
 
-    If two would become equal, all keep their paths.
+    All names keep their paths if two of the short names would be equal.
     """
     whole = list(names)
     short = {name: _IN_TEXT.sub(r"\1", name) for name in whole}
@@ -278,7 +289,10 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
 
 
 def line_of(error: BaseException) -> str:
-    """Return the last line of a user's file in a traceback as `path/to/file.py, line 12`; empty if there is none."""
+    """Return the place in a user's file where an error occurred, such as `path/to/file.py, line 12`.
+
+    The text is empty if the traceback contains no user's file.
+    """
     written = {str(path.resolve()): path for path in _IMPORTED.values()}
     passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in written]
     return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
@@ -291,9 +305,9 @@ def error_text(error: BaseException) -> str:
 
 @contextmanager
 def one_line_errors(where: str) -> Iterator[None]:
-    """Replace errors in users' files during the block by a `UserError` of one line with the file and line.
+    """Convert errors in users' files during the block to a `UserError` of one line with the file and line number.
 
-    Other errors get a note with `where`, a description of the block.
+    Other errors get a note. `where` describes the block in both messages.
     """
     try:
         yield
@@ -307,7 +321,7 @@ def one_line_errors(where: str) -> Iterator[None]:
 
 
 def reason(error: BaseException, path: Path) -> str:
-    """Return in one line what failed and in which line of the file."""
+    """Return one line of text that describes an error and the line of the file that caused it."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     lines = [
@@ -319,15 +333,15 @@ def reason(error: BaseException, path: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Registry(Mapping[str, type[Any]]):
-    """Classes of one type by name; each is imported on first use.
+    """A mapping from names to classes of plants, learners or parts of strategies, which are imported on first use.
 
     Attributes:
-        kind: the type in words: "learner".
-        own: name → `module:Class` of the package's own classes.
-        base: `module:Class` from which all of them derive.
-        group: entry points with which installed packages add classes; built-in names take precedence.
-        derive_from: the base class that messages name; that of `base` if empty.
-        also_named: further forms of names for the error about an unknown one.
+        kind: What the classes are, for error messages, such as "learner".
+        own: Location `module:Class` of each class of this package, by name.
+        base: Location `module:Class` of the base class.
+        group: Group of entry points by which installed packages add classes. The package's own names take precedence.
+        derive_from: Name of the base class in error messages. If empty, it is the name of the class at `base`.
+        also_named: Further valid forms of names, for the error about an unknown name.
     """
 
     kind: str
@@ -339,7 +353,7 @@ class Registry(Mapping[str, type[Any]]):
 
     @cached_property
     def offered(self) -> dict[str, EntryPoint]:
-        """The classes that other installed packages add, by name."""
+        """The entry points of the classes that other installed packages add, by name."""
         return {entry.name: entry for entry in entry_points(group=self.group) if self._is_new(entry)}
 
     def __iter__(self) -> Iterator[str]:
@@ -357,14 +371,14 @@ class Registry(Mapping[str, type[Any]]):
         return self.load(name)
 
     def spelled(self, name: str) -> str:
-        """Return a name with the registered capitals; an unknown name unchanged."""
+        """Return a name in the case in which it is registered, or an unknown name unchanged."""
         return name if name in self.own else {known.casefold(): known for known in self}.get(name.casefold(), name)
 
     def load(self, name: str) -> type[Any]:
-        """Return the class of that name, or the one in `path/to/file.py:ClassName`.
+        """Return the class of a registered name, or of a name of the form `path/to/file.py:ClassName`.
 
         Raises:
-            UserError: there is no such class, or it cannot be imported.
+            UserError: If there is no such class, or the class cannot be imported.
         """
         self.check(name)
         if name in self.own:
@@ -378,27 +392,27 @@ class Registry(Mapping[str, type[Any]]):
         return cls
 
     def check(self, name: str) -> None:
-        """Raise `UserError` for an invalid name; whether a class in a user's file exists is not checked."""
+        """Raise `UserError` for a name that is neither registered nor of the form `path/to/file.py:ClassName`."""
         if name in self.own or in_file(name) or name in self.offered:
             return
         if name.endswith(".py"):
             raise without_class(name, self.kind)
-        if there := class_here(name):
+        if there := _class_in_working_directory(name):
             raise UserError(f"unknown {self.kind} {name!r}; did you mean {there}?")
         raise unknown(self.kind, name, self, self.also_named)
 
     @property
     def base_class(self) -> type[Any]:
-        """The imported base class."""
+        """The base class of all classes in the registry."""
         return _imported(self.base)
 
     def _is_new(self, entry: EntryPoint) -> bool:
-        """Return whether an entry point adds a class to this registry; True if its import fails: `load` reports it."""
+        """Return whether an entry point adds a class to this registry."""
         if entry.name in self.own:
             return False
         try:
             cls = entry.load()
-        except Exception:
+        except Exception:  # `load` reports this failure
             return True
         return isinstance(cls, type) and issubclass(cls, self.base_class)
 

@@ -1,4 +1,4 @@
-"""The versions that results contain: of the package, and of everything that decides numbers."""
+"""The version of the package, and the version of the numbers that the package computes."""
 
 from typing import Final
 
@@ -6,5 +6,6 @@ VERSION: Final = "0.1.0"
 """Version of the package, as in `pyproject.toml`."""
 
 NUMERICS_VERSION: Final = 8
-"""Part of every cell's hash. Raise it whenever a change alters the numbers of a result; golden tests (`tests/golden`)
-fail until that is done."""
+"""Version of the computed numbers, which is part of the hash of every result.
+
+Raise this version whenever a change alters the numbers of a result. Golden tests (`tests/golden`) fail until then."""

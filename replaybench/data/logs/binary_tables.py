@@ -1,4 +1,4 @@
-"""Logs as NumPy archives and Parquet files."""
+"""Readers of logs in NumPy archives and Parquet files."""
 
 import zipfile
 from pathlib import Path
@@ -16,10 +16,12 @@ _NUMBERS: Final = ("integer", "floating", "boolean", "decimal", "timestamp", "du
 
 
 def read_npz(path: Path) -> Table:
-    """Read an archive; entries other than 1-D arrays of numbers are unusable.
+    """Read a NumPy archive (`.npz`) as a table.
+
+    Entries other than 1-D arrays of numbers are listed as unusable.
 
     Raises:
-        UserError: it unpacks to too many bytes, or two columns have the same name.
+        UserError: If the archive unpacks to too many bytes, or two columns have the same name.
     """
     budget = Budget(path)
     values: list[tuple[str, Floats | str]] = []
@@ -36,7 +38,7 @@ def read_npz(path: Path) -> Table:
 
 
 def _read_npy(file: IO[bytes], size: int, budget: Budget) -> Floats | str:
-    """Read one array of `size` bytes in an archive, or return why it cannot be a column."""
+    """Read one array of `size` bytes in an archive, or return the reason why the array cannot be a column."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         return f"it is stored in .npy version {version[0]}.{version[1]}, which only structured arrays need"
@@ -53,10 +55,12 @@ def _read_npy(file: IO[bytes], size: int, budget: Budget) -> Floats | str:
 
 
 def read_parquet(path: Path) -> Table:
-    """Read a Parquet file: null as NaN, dates as seconds after the first, durations as seconds.
+    """Read a Parquet file as a table.
+
+    Null becomes NaN. Dates become seconds since the first date of their column, and durations become seconds.
 
     Raises:
-        UserError: pyarrow is missing, or the file is damaged, holds too much, or has two columns of the same name.
+        UserError: If pyarrow is missing, or the file is damaged, too large or has two columns of the same name.
     """
     try:
         import pyarrow
@@ -92,7 +96,6 @@ def read_parquet(path: Path) -> Table:
 
 
 def _floats(pyarrow: Any, column: Any) -> Floats:
-    """Return a column as float64 `[T]`, null as NaN."""
     kind = column.type
     if pyarrow.types.is_timestamp(kind) or pyarrow.types.is_duration(kind):
         ticks = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]

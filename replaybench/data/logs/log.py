@@ -1,7 +1,7 @@
-"""Recorded trajectories: columns of numbers over time, read from text, NPZ, MATLAB or Parquet files.
+"""Logs, which are recorded trajectories in text, NPZ, MATLAB or Parquet files.
 
 Nothing in a log is executed or unpickled, and declared sizes are checked before memory is reserved. This module handles
-columns, sample times and gaps; each file format has its own reader.
+columns, sample times and gaps. Each file format has its own reader.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from replaybench.runtime.errors import Problems, UserError, no_such_file, unknow
 from replaybench.runtime.quantities import shown_number
 
 GAP: Final = 1.5
-"""Time between two rows, in sample periods, above which samples between them are missing."""
+"""Largest time between successive rows, in sample periods, without missing samples between them."""
 ROUNDING: Final = 0.002
-"""Largest relative change of a measured rate by rounding."""
+"""Largest relative difference between a measured sampling rate and the rounded rate."""
 
 _TIMES: Final = ("time", "x_value", "t")
 _OF_TIME: Final = re.compile(r"s|sec|seconds?|ms|[µμ]s|us|ns|min|h|d")
@@ -44,24 +44,25 @@ _DAMAGE: Final = (
 _TEXT: Final = (".csv", ".tsv", ".txt", ".lvm")
 _READERS: Final[dict[str, Callable[[Path], Table]]] = {".npz": read_npz, ".mat": read_mat, ".parquet": read_parquet}
 SUFFIXES: Final = (*_TEXT, ".gz", *_READERS)
-"""Suffixes of files that may be logs."""
+"""Suffixes that the file of a log may have."""
 
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """A recording of T rows.
+    """A recorded trajectory of T rows with named columns.
 
     Attributes:
-        path: the file.
-        columns: named float64 `[T]`; an empty cell is NaN.
-        unusable: reasons why other columns of the file cannot be used, by name; requesting such a column is an error.
-        time: float64 `[T]` [s], finite, or None if nothing was recorded. Where it decreases, an episode begins.
-        lines: int64 `[T]`, line of each row in a text file; None for binary files.
-        kept: which rows of the file the log contains, bool; None if it contains all.
-        units: the units of columns, if the titles in the file contain them.
-        time_from: name of the column of times; None if there is none.
-        notes: how the file was read where it is ambiguous.
-        problems: reasons for which the log cannot be used unchanged, one line each.
+        path: Path of the file.
+        columns: Numeric columns by name; float64, shape `[T]`. An empty cell is NaN.
+        unusable: Reason why a further column of the file cannot be used, by name of the column.
+        time: Sample times in seconds; float64, shape `[T]`, finite. An episode begins where the time decreases. None if
+            the file has no usable times.
+        lines: Line number of each row in a text file; int64, shape `[T]`. None for other files.
+        kept: Which rows of the file the log contains; bool, one per row of the file. None if it contains all rows.
+        units: Units that the file states in addition to the titles of columns, by name of the column.
+        time_from: Name of the column of times. None if there is no such column.
+        notes: Descriptions of how ambiguous content of the file was read.
+        problems: Faults that must be corrected before the log can be used, one line each.
     """
 
     path: Path
@@ -81,13 +82,13 @@ class Log:
         return len(next(iter(self.columns.values())))
 
     def where(self, row: int) -> str:
-        """Describe the place of a row in the file."""
+        """Return the position of a row in the file as text, such as `line 12`."""
         if self.lines is not None:
             return f"line {self.lines[row]}"
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
     def only(self, rows: Bools, why: str) -> Log:
-        """Return the log with only the marked `rows` (bool `[T]`); a note gives the reason `why`."""
+        """Return a log with only the marked rows, and with a note that gives the reason `why` others are left out."""
         if rows.all():
             return self
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -103,14 +104,14 @@ class Log:
         )
 
     def unit(self, name: str) -> str | None:
-        """Return the unit of a column, as the file states it; None if it does not."""
+        """Return the unit of a column, or None if the file does not state one."""
         return self.units.get(name, split_title(name)[1])
 
     def column(self, name: str, used: Bools | None = None) -> Floats:
-        """Return one column, checked to be finite in the rows `used` (bool `[T]`; all of them if not given).
+        """Return a column after a check for missing numbers in the rows marked by `used`, or in all rows.
 
         Raises:
-            UserError: there is no such column, it is not numeric, or a number is missing; the message names the row.
+            UserError: If the column does not exist, is not numeric, or has a value that is not finite.
         """
         if name in self.unusable:
             raise UserError(f"column {name!r} cannot be used: {self.unusable[name]}")
@@ -129,7 +130,7 @@ class Log:
 
 
 def such_rows(count: int) -> str:
-    """Format a number of rows for an error."""
+    """Format the number of faulty rows for an error message, as in `2 such rows`."""
     return "1 such row" if count == 1 else f"{count} such rows"
 
 
@@ -140,21 +141,23 @@ def read_log(
     reserved: Iterable[str] = (),
     options: TextOptions | None = None,
 ) -> Log:
-    """Read a log: text with a header row (`,`, `;` or tab between cells), NPZ, MATLAB or Parquet.
+    """Read a recorded trajectory from a text, NPZ, MATLAB or Parquet file.
+
+    A text file has a header row with the names of the columns. Its cells are separated by `,`, `;` or tab.
 
     Args:
-        path: the file; `.csv`, `.tsv`, `.txt` or `.lvm`, each with `.gz` too, `.npz`, `.mat` (version 5 or later), or
-            `.parquet`.
-        time: name of the column of sample times [s]; if not given, see `time_column`.
-        timed_only: leave out rows without a time instead of refusing them.
-        reserved: names that do not mean time; see `time_column`.
-        options: how to read text.
+        path: Path with the suffix `.npz`, `.mat` (version 5 or later), `.parquet`, or that of a text file. Those are
+            `.csv`, `.tsv`, `.txt` and `.lvm`, which `.gz` may follow.
+        time: Name of the column of sample times in seconds. By default, `time_column` finds this column.
+        timed_only: Whether to leave out rows without a time. By default such rows are among the log's `problems`.
+        reserved: Names of columns that do not contain times; see `time_column`.
+        options: Options for text files.
 
     Returns:
-        The log; faults of its rows or times are in its `problems`.
+        The log. Its `problems` list the faults of its rows and times.
 
     Raises:
-        UserError: the file is missing, damaged, too large or not of this form.
+        UserError: If the file is missing, damaged, too large or not a log.
     """
     if not path.is_file():
         raise no_such_file(path)
@@ -187,7 +190,7 @@ def read_log(
 
 
 def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
-    """Return the log with its times, without repeated rows and, if `timed_only`, without rows that have no time."""
+    """Return the log with sample times, without repeated rows and, if `timed_only`, without rows that have no time."""
     if contradicts(log.unit(name), "s"):
         raise UserError(f"column {name!r} is in {log.unit(name)}; give times in s, or name another column with --time")
     if timed_only and name in log.columns:
@@ -223,16 +226,16 @@ def time_column(
     units: Mapping[str, str] | None = None,
     dates: Iterable[str] = (),
 ) -> str | None:
-    """Return the name of the column of times; None if no column is recognised as such.
+    """Return the name of the column of sample times, or None if no column is recognised.
 
-    Its name is `time`, LabVIEW's `X_Value` or `t`, in any case, with or without a unit of time after it. Else it is
-    the only field of a struct with such a name, else the only column of dates.
+    A column is recognised by the name `time`, `t` or LabVIEW's `X_Value`, in any case. A unit of time may follow the
+    name. If there is no such column, the result is the only field of a struct with such a name. If there is no such
+    field, the result is the only column of dates.
 
     Args:
-        names: of the columns.
-        reserved: names with another meaning, such as a signal T; a title may add a unit to them.
-        units: the units of columns, if the titles in the file contain them.
-        dates: columns of dates.
+        reserved: Names with another meaning, such as a signal `T`, with or without a unit after the name.
+        units: Units that the file states in addition to the titles of columns, by name of the column.
+        dates: Names of the columns of dates.
     """
     taken = {name.casefold() for name in reserved}
     free = [name for name in names if not {name.casefold(), split_title(name)[0].casefold()} & taken]
@@ -249,10 +252,10 @@ def time_column(
 
 
 def sampling_rate(time: Floats) -> float:
-    """Return the rate [Hz] of increasing sample times `[T]` [s] without gaps; raise `UserError` if there is none.
+    """Return the sampling rate in Hz of increasing sample times in seconds, or raise `UserError` if there is none.
 
-    It follows from the mean step, not the median: a clock that counts milliseconds records 60 Hz as steps of 16
-    and 17 ms, and neither is the period. The median only decides which steps are gaps.
+    The rate is the inverse of the mean step, not of the median. A clock that counts milliseconds records 60 Hz as steps
+    of 16 and 17 ms, and neither is the period. Steps of at least 1.75 times the median are gaps and do not count.
     """
     with np.errstate(over="ignore"):
         steps = np.diff(time)
@@ -264,7 +267,10 @@ def sampling_rate(time: Floats) -> float:
 
 
 def round_rate(rate: float) -> float:
-    """Return the rate with fewest digits, in Hz or as a period, within `ROUNDING` of a measured rate [Hz]."""
+    """Round a sampling rate in Hz so that the rate or its period has as few digits as possible.
+
+    The relative change is at most `ROUNDING`.
+    """
     rounded = (
         candidate
         for digits in range(1, 5)
@@ -275,6 +281,11 @@ def round_rate(rate: float) -> float:
 
 
 def segments(time: Floats, frequency: float) -> list[slice]:
-    """Cut increasing sample times `[T]` [s] at steps of more than 1.5 periods, where samples are missing."""
+    """Cut increasing sample times into segments without missing samples, and return the slice of each segment.
+
+    Args:
+        time: Sample times in seconds; shape `[T]`. A step of more than 1.5 sample periods separates segments.
+        frequency: Sampling rate in Hz.
+    """
     cuts = [0, *(np.flatnonzero(np.diff(time) * frequency > GAP) + 1).tolist(), len(time)]
     return [slice(first, last) for first, last in itertools.pairwise(cuts)]

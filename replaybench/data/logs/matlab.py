@@ -1,9 +1,9 @@
-"""MATLAB logs: files of version 5 to 7.3, and which of their variables are columns.
+"""Reader of logs in MATLAB files of version 5 to 7.3.
 
-A vector (1×T or T×1) is a column of the log. A matrix of T rows gives a column for each of its columns, and one of T
-columns a column for each of its rows, named as MATLAB indexes them: `x(:,2)` or `x(2,:)`. The fields of a struct are
-`name.field`, or only `field` if the file has no other struct and no variable of that name. T is the length whose
-vectors hold the most numbers in total: other variables of a workspace may stay in the file and are listed as unusable.
+A vector (1×T or T×1) is a column of the log. A matrix with T rows gives one column of the log for each of its columns.
+A matrix with T columns gives one for each of its rows. Their names are as in MATLAB: `x(:,2)` or `x(2,:)`. Fields of a
+struct are named `name.field`, or only `field` if the file has no other struct and no variable of that name. T is the
+length whose vectors hold the most numbers in total. Variables of other lengths are listed as unusable.
 """
 
 import math
@@ -23,11 +23,11 @@ from replaybench.runtime.arrays import Floats
 from replaybench.runtime.errors import UserError
 
 Value: TypeAlias = "Floats | str | dict[str, Value]"
-"""A matrix of numbers float64 `[rows, columns]`, the reason why there is none, or a struct."""
+"""The content of a variable: a float64 matrix `[rows, columns]`, the reason why there is no matrix, or a struct."""
 Variables: TypeAlias = dict[str, Value]
 
 DEEPEST: Final = 8
-"""Largest depth of nested structs that is read."""
+"""Largest depth of nested structs that are read."""
 TOO_DEEP: Final = f"it lies more than {DEEPEST} structs deep"
 CELL: Final = "it is a cell array; save each vector as a variable of its own"
 TEXT: Final = "it is text"
@@ -38,13 +38,13 @@ COMPLEX: Final = "it is complex; save real(…) and imag(…) of it"
 STRUCT_ARRAY: Final = "it is an array of structs; save one struct of vectors"
 
 
-def an_object(name: str) -> str:
-    """Return why an object of a MATLAB class, such as a timeseries, is not read."""
+def _object_reason(name: str) -> str:
+    """Return the reason why an object of a MATLAB class, such as a timeseries, is not read."""
     return f"it is a MATLAB {name or 'object'}, which only MATLAB reads; save its vectors, as in t = x.Time; y = x.Data"
 
 
 def matrix(values: Floats) -> Floats | str:
-    """Return an array as a matrix, without its axes of length 1, or the reason why it is no matrix."""
+    """Return an array as a matrix, or a text with the reason why the array is not a matrix."""
     if not values.size:
         return EMPTY
     if values.ndim > 2:
@@ -56,7 +56,7 @@ def matrix(values: Floats) -> Floats | str:
 
 
 MAT5_MARKS: Final = (b"\x00\x01IM", b"\x01\x00MI")
-"""Version and byte order, bytes 124 to 127 of the file: little and big endian."""
+"""Bytes 124 to 127 of a little-endian and of a big-endian file of version 5 to 7."""
 
 _HEADER: Final = 128
 _TYPES: Final = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
@@ -71,7 +71,7 @@ _Element = tuple[int, memoryview]
 
 
 def read_mat5(path: Path, budget: Budget) -> Variables:
-    """Read the variables of a file of version 5 to 7."""
+    """Read the variables of a MATLAB file of version 5 to 7, by name."""
     if path.stat().st_size > budget.left:
         raise UserError(f"{path} is larger than {budget.left / 2**30:.3g} GiB; split it into logs")
     content = memoryview(path.read_bytes())
@@ -82,13 +82,13 @@ def read_mat5(path: Path, budget: Budget) -> Variables:
 
 
 class _Reader:
-    """Reads the elements of one file of known byte order (`<` or `>`)."""
+    """A reader of the data elements of one file with a known byte order, `<` or `>`."""
 
     def __init__(self, order: str, budget: Budget) -> None:
         self._order, self._budget = order, budget
 
     def elements(self, body: memoryview) -> Iterator[_Element]:
-        """Yield type and content of the elements in `body`, in order."""
+        """Yield the type number and the content of each data element in `body`, in order."""
         at = 0
         while at + 8 <= len(body):
             kind, size = struct.unpack_from(f"{self._order}II", body, at)
@@ -104,7 +104,7 @@ class _Reader:
             raise ValueError(_CUT)
 
     def variable(self, kind: int, body: memoryview, depth: int = 0) -> tuple[str, Value]:
-        """Return name and value of a matrix element, which may be compressed."""
+        """Return the name and the value of the variable in a data element, which may be compressed."""
         self._budget.name()
         if kind == _COMPRESSED:
             stream = zlib.decompressobj()
@@ -122,11 +122,11 @@ class _Reader:
         category = flags & 0xFF
         if category == _OPAQUE:
             name, _, class_name = (_text(_next(parts)[1]) for _ in range(3))
-            return name, an_object(class_name)
+            return name, _object_reason(class_name)
         shape = tuple(np.frombuffer(_next(parts)[1], f"{self._order}i4").tolist())
         name = _text(_next(parts)[1])
         if category == _OBJECT:
-            return name, an_object(_text(_next(parts)[1]))
+            return name, _object_reason(_text(_next(parts)[1]))
         if category in _UNREAD:
             return name, _UNREAD[category]
         if len(shape) < 2 or min(shape) < 0:
@@ -185,7 +185,7 @@ _ELSEWHERE: Final = "its numbers are not in this file; save it again, into one f
 
 
 def _members(group: Any, budget: Budget, depth: int) -> Variables:
-    """Read the variables of a file of version 7.3, or the fields of a struct in it."""
+    """Read the variables of a file of version 7.3, or the fields of a struct in such a file."""
     variables: Variables = {}
     for name in group:
         if name.startswith("#"):  # data of cells and objects
@@ -204,14 +204,14 @@ def _value(item: Any, budget: Budget, depth: int) -> Value:
         if "MATLAB_sparse" in item.attrs:
             return SPARSE
         if kind not in ("", "struct"):
-            return an_object(kind)
+            return _object_reason(kind)
         return TOO_DEEP if depth == DEEPEST else _members(item, budget, depth + 1)
     if not isinstance(item, h5py.Dataset):
         return "it is no array"
     if "MATLAB_empty" in item.attrs or not item.size:
         return EMPTY
     if kind not in _NUMERIC_V73:
-        return STRUCT_ARRAY if kind == "struct" else an_object(kind)
+        return STRUCT_ARRAY if kind == "struct" else _object_reason(kind)
     if item.dtype.names:
         return COMPLEX
     if h5py.check_ref_dtype(item.dtype):
@@ -228,14 +228,16 @@ def _class_of(item: Any) -> str:
 
 
 WIDEST: Final = 100
-"""Largest number of columns from one matrix; a wider one is an image or another type of table."""
+"""Largest number of columns that one matrix may give. A wider matrix is an image or another type of table."""
 
 
 def read_mat(path: Path) -> Table:
-    """Read a MATLAB file of version 5, 6, 7 or 7.3; variables that cannot be columns are unusable, with the reason.
+    """Read a MATLAB file of version 5, 6, 7 or 7.3 as a table.
+
+    The table lists variables that cannot be columns as unusable, with the reason.
 
     Raises:
-        UserError: it is no MATLAB file of these versions, or holds too much.
+        UserError: If the file is not a MATLAB file of these versions, or is too large.
     """
     with path.open("rb") as file:
         start = file.read(520)
@@ -256,7 +258,7 @@ def read_mat(path: Path) -> Table:
 
 
 def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Floats | str]]:
-    """Yield the arrays of a variable with their names; fields of a struct are `name.field`, or `field` if `bare`."""
+    """Yield the name and the value of each array in a variable. If `bare`, field names stand alone."""
     if not isinstance(value, dict):
         yield name, value
         return
@@ -275,7 +277,7 @@ def _table(path: Path, values: list[tuple[str, Floats | str]]) -> Table:
 
 
 def _rows(values: list[Floats]) -> int:
-    """Return the number of rows T; matrices count only if there are no vectors."""
+    """Return the number of rows of the log, and ignore matrices if there are vectors."""
     vectors, matrices = Counter[int](), Counter[int]()
     for value in values:
         (vectors if 1 in value.shape else matrices)[max(value.shape)] += value.size

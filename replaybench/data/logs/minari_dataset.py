@@ -1,7 +1,7 @@
-"""Minari datasets: whole episodes in a folder that other offline-learning libraries read.
+"""Minari datasets, which are folders of whole episodes that other libraries for offline learning read.
 
-Minari's own storage class writes datasets. This module reads them as plain HDF5, in the layout of Minari 0.4 and 0.5,
-because Minari would run an environment that a dataset names, and follow links to other files.
+Minari's own storage class writes datasets. This module reads datasets as plain HDF5, in the layout of Minari 0.4 and
+0.5. Minari itself would run an environment that a dataset names, and would follow links to other files.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ class Episode:
     """One episode of T steps.
 
     Attributes:
-        observations: `[T + 1, S]`, including the last one.
-        actions: `[T, A]`.
-        rewards: `[T]`, unscaled.
-        terminations, truncations: bool `[T]`.
-        infos: further arrays `[T + 1, ...]`; the first row belongs to the reset.
+        observations: Observations, including the one after the last step; shape `[T + 1, S]`.
+        actions: Actions; shape `[T, A]`.
+        rewards: Unscaled rewards; shape `[T]`.
+        terminations: Whether the state after each step is terminal; bool, shape `[T]`.
+        truncations: Whether a time limit ends the episode at each step; bool, shape `[T]`.
+        infos: Further arrays by name; shape `[T + 1, …]`. The first row belongs to the reset.
     """
 
     observations: NDArray[Any]
@@ -57,10 +58,14 @@ class Episode:
 
 
 def dataset_folder(dataset_id: str, root: Path | None = None) -> Path:
-    """Return the folder of a dataset: in `root`, else in `$MINARI_DATASETS_PATH`, else in `~/.minari/datasets`.
+    """Return the folder of a Minari dataset, which need not exist.
+
+    Args:
+        dataset_id: Id of the dataset, such as `replaybench/pendulum/full-v0`.
+        root: Folder of all datasets. By default, it is `$MINARI_DATASETS_PATH` or, if unset, `~/.minari/datasets`.
 
     Raises:
-        UserError: the id is malformed.
+        UserError: If the id is malformed.
     """
     if not _ID.fullmatch(dataset_id):
         raise UserError(f"{dataset_id!r} is no Minari id; write namespace/name-v0, as in replaybench/pendulum/full-v0")
@@ -69,7 +74,7 @@ def dataset_folder(dataset_id: str, root: Path | None = None) -> Path:
 
 
 def need_minari() -> None:
-    """Raise `UserError` if the optional package is missing."""
+    """Raise `UserError` if the optional package Minari is not installed."""
     try:
         import minari  # noqa: F401
     except ImportError:
@@ -85,15 +90,15 @@ def write_dataset(
     env_spec: EnvSpec | None,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a dataset atomically, so that `minari.load_dataset` finds it.
+    """Write a Minari dataset atomically, in the form that `minari.load_dataset` reads.
 
     Args:
-        folder: a result of `dataset_folder`; it must not exist.
-        dataset_id: its id.
-        episodes: its episodes, requested one at a time; the file is assembled in memory.
-        observation_space, action_space: of a single environment.
-        env_spec: how to make that environment; None if a dataset cannot describe it.
-        metadata: further entries, of JSON types.
+        folder: Folder of the dataset, as `dataset_folder` returns it. It must not exist.
+        episodes: Episodes, requested one at a time. The file is assembled in memory.
+        observation_space: Observation space of a single environment.
+        action_space: Action space of a single environment.
+        env_spec: Specification with which Gymnasium makes the environment. None if there is none.
+        metadata: Further metadata of JSON types.
     """
     import minari
     from minari.data_collector import EpisodeBuffer
@@ -121,13 +126,15 @@ def write_dataset(
 
 
 def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
-    """Read a dataset whose observations and actions are vectors of numbers, without its infos.
+    """Read the metadata and episodes of a Minari dataset, without the infos of the episodes.
+
+    Observations must be vectors of numbers. Actions may also be single numbers, which become vectors of length 1.
 
     Returns:
-        Its metadata, as stored, and its episodes in order.
+        The metadata, and the episodes in order.
 
     Raises:
-        UserError: the dataset is missing, damaged, too large, or not of this form.
+        UserError: If the dataset is missing, damaged, too large, or contains other observations or actions.
     """
     data = folder / "data"
     if not data.is_dir():
@@ -154,7 +161,7 @@ def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
 
 
 def _plain_file(path: Path) -> Path:
-    """Return a path if it is a regular file: opening a pipe could block for ever."""
+    """Return `path` if it is a regular file, because opening a pipe could block forever."""
     if not path.is_file():
         raise ValueError(f"{path.name} is missing")
     return path

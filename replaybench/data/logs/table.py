@@ -1,4 +1,4 @@
-"""Log tables: named columns with units, and their size limits."""
+"""Tables of named columns that the readers of logs return, limits on their size, and units of columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.provenance import available_memory
 
 MAX_BYTES: Final = 1 << 30
-"""Maximum number of bytes of float64 numbers in a log."""
+"""Maximum size in bytes of the numbers in a log as float64."""
 MAX_VARIABLES: Final = 10_000
 """Maximum number of variables in a log."""
 
@@ -25,13 +25,13 @@ class Table:
     """The content of a log of T rows.
 
     Attributes:
-        columns: named float64 `[T]`; an empty cell is NaN.
-        unusable: reasons why other variables of the file are not columns, by name.
-        lines: int64 `[T]`, line of each row in a text file; None for binary files.
-        dates: columns of dates, as seconds after the first.
-        units: the units of columns, if the titles in the file contain them.
-        notes: how ambiguous content was read.
-        problems: reasons for which the file cannot be used unchanged.
+        columns: Numeric columns by name; float64, shape `[T]`. An empty cell is NaN.
+        unusable: Reason why a further variable of the file is not a column, by name of the variable.
+        lines: Line number of each row in a text file; int64, shape `[T]`. None for other files.
+        dates: Names of the columns of dates, whose values are seconds since the first date.
+        units: Units that the file states in addition to the titles of columns, by name of the column.
+        notes: Descriptions of how ambiguous content was read.
+        problems: Faults that prevent the use of the file unless they are corrected.
     """
 
     columns: dict[str, Floats]
@@ -44,7 +44,7 @@ class Table:
 
     @classmethod
     def of(cls, values: Iterable[tuple[str, Floats | str]], dates: Iterable[str] = ()) -> Table:
-        """Return the table of named columns; a text in place of a column is the reason why it is unusable."""
+        """Create a table from pairs of a name and either a column or the reason why the column is unusable."""
         named = dict(values)
         columns = {name: value for name, value in named.items() if not isinstance(value, str)}
         unusable = {name: value for name, value in named.items() if isinstance(value, str)}
@@ -52,7 +52,10 @@ class Table:
 
 
 class Budget:
-    """Counts the bytes (`left`) and variables that a file may still declare, before memory is reserved for them."""
+    """A limit on the bytes and variables that one file may declare, which is checked before memory is reserved.
+
+    `left` is the number of bytes that the file may still declare.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,15 +64,15 @@ class Budget:
         self._variables = MAX_VARIABLES
 
     def take(self, size: int) -> None:
-        """Reserve `size` bytes, or raise `UserError` if too few are left."""
+        """Subtract `size` bytes from the remaining memory, or raise `UserError` if too few bytes remain."""
         self.left -= size
         if self.left < 0:
             raise UserError(f"{self.path} holds more than {self._most / 2**30:.3g} GiB of numbers; split it into logs")
 
     def take_dataset(self, dataset: Any) -> None:
-        """Reserve memory for an HDF5 dataset as float64, or raise `UserError` if it or one of its chunks is too large.
+        """Subtract the size of an HDF5 dataset from the remaining memory, or raise `UserError` if too little remains.
 
-        HDF5 unpacks whole chunks, and a chunk in a malicious file may be far larger than its content.
+        HDF5 decompresses whole chunks, and a chunk in a malicious file may be far larger than the dataset.
         """
         chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
         self.take(chunk)
@@ -77,14 +80,14 @@ class Budget:
         self.take(8 * int(dataset.size))
 
     def name(self) -> None:
-        """Count a variable, or raise `UserError` if there are too many."""
+        """Count one more variable of the file, or raise `UserError` if the file has too many."""
         self._variables -= 1
         if self._variables < 0:
             raise UserError(f"{self.path} holds more than {MAX_VARIABLES} variables; save only what the log needs")
 
 
 def refuse_doubles(path: Path, names: Iterable[str]) -> None:
-    """Raise `UserError` if two columns have the same name; columns without a name are allowed."""
+    """Raise `UserError` if two columns have the same name, unless this name is empty."""
     seen = set[str]()
     for name in names:
         if name and name in seen:
@@ -101,7 +104,7 @@ def refuse_unequal(path: Path, columns: dict[str, Floats]) -> None:
 
 
 def printable(name: str) -> str:
-    """Return a name from a file with `?` for each unprintable character."""
+    """Return a name from a file with `?` in place of each unprintable character."""
     return "".join(mark if mark.isprintable() else "?" for mark in name)
 
 
@@ -121,13 +124,19 @@ _BASE: Final = re.compile(
 
 
 def split_title(title: str) -> tuple[str, str | None]:
-    """Return a column's name and the unit in brackets, or after a slash, at the end of its title, if any."""
+    """Split a column title, such as `speed [m/s]` or `speed / rpm`, into the name and the unit.
+
+    The unit is None if the title has none.
+    """
     match = _TITLE.fullmatch(title.strip())
     return (match[1], next(unit for unit in match.groups()[1:] if unit is not None)) if match else (title, None)
 
 
 def contradicts(unit: str | None, wanted: str) -> bool:
-    """Return whether both units are known and differ."""
+    """Return whether a unit differs from the wanted unit.
+
+    The result is False if `unit` is missing or unknown.
+    """
     if unit is None:
         return False
     own, other = _powers(unit), _powers(wanted)
@@ -135,12 +144,12 @@ def contradicts(unit: str | None, wanted: str) -> bool:
 
 
 def agrees(unit: str | None, wanted: str) -> bool:
-    """Return whether a `unit` equals the wanted one in any spelling."""
+    """Return whether a unit equals the wanted unit, even if the spelling is different."""
     return unit is not None and _powers(unit) == _powers(wanted)
 
 
 def _powers(unit: str) -> dict[str, int]:
-    """Return the power of each factor of a unit: for m/s², 1 of m and −2 of s."""
+    """Return the power of each factor of a unit, such as `{"m": 1, "s": -2}` for m/s²."""
     powers = Counter[str]()
     unit = _SPELLINGS.get(unit.strip(), unit).replace("Nm", "N m").replace("µ", "μ").replace("−", "-")
     unit = unit.translate(str.maketrans("²³⁻¹", "23-1"))

@@ -1,6 +1,7 @@
-"""Text logs: a header row of names, then numbers or dates, separated by `,`, `;` or tab.
+"""Reader of text logs, which have a header row of names above rows of numbers or dates.
 
-The reader detects the encoding, separator, decimal mark and header. It notes or refuses ambiguous content.
+Cells are separated by `,`, `;` or tab. The reader detects the encoding, separator, decimal mark and header. It notes or
+refuses ambiguous content.
 """
 
 import codecs
@@ -30,7 +31,7 @@ _NO_NUMBER: Final = re.compile(r"[-–—]+|[-+]?nan\(.*\)|[-+]?1\.#(ind|qnan|sn
 """Further texts that mean a missing number: dashes, and what C libraries and spreadsheets print."""
 _TRUTH: Final = {"true": 1.0, "false": 0.0}
 _DOTTED: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
-"""A date as day, month and year, whose order the dots show."""
+"""A date with dots, which are used only in the order day, month and year."""
 _OTHER_DATES: Final = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([ T].*)?")
 """Dates in other forms, in which day and month cannot be distinguished."""
 
@@ -38,15 +39,14 @@ Kind = Literal["number", "empty", "text", "other"]
 
 
 class Cells:
-    """Converts the cells of a log to numbers and notes ambiguous ones.
+    """A converter from the cells of a text log to numbers, which records ambiguous and faulty cells.
+
+    The constructor detects the mark between thousands in the text, and raises `UserError` for an invalid date format.
 
     Attributes:
-        starts: first date of each column of dates; None for other columns.
-        comma: whether a comma may be a decimal mark, because another mark separates the cells.
-        thousands: the mark between thousands, empty if there is none.
-
-    Raises:
-        UserError: the `date_format` is invalid.
+        starts: First date of each column of dates, by name of the column; None for other columns.
+        comma: Whether a comma may be a decimal mark, because another character separates the cells.
+        thousands: Mark between thousands. It is empty if the log has none.
     """
 
     def __init__(self, text: str, delimiter: str, empty: tuple[str, ...] = (), date_format: str | None = None) -> None:
@@ -68,7 +68,10 @@ class Cells:
                 self._grouped = re.compile(rf"[-+]?[1-9]\d{{0,2}}(\{thousands}\d{{3}})+(\{decimal}\d*)?")
 
     def value(self, name: str, cell: str, line: int) -> float:
-        """Return the number in a cell, or the seconds since the first date of its column; NaN if there is none."""
+        """Return the number in a cell of the column `name`, or NaN if the cell is empty or faulty.
+
+        A date becomes the number of seconds since the first date of its column.
+        """
         word = cell.strip()
         if self._is_empty(word):
             return math.nan
@@ -89,7 +92,10 @@ class Cells:
         return number
 
     def kind(self, cell: str) -> Kind:
-        """Return the category of a cell; text with digits, such as a date in an unknown form, is "other"."""
+        """Return the category of a cell.
+
+        Numbers and dates are "number". Text with two adjacent digits, such as a date in an unknown form, is "other".
+        """
         word = cell.strip()
         if self._is_empty(word):
             return "empty"
@@ -98,7 +104,7 @@ class Cells:
         return "other" if re.search(r"\d\d", word) else "text"
 
     def unusable(self) -> dict[str, str]:
-        """Return the reason why each unusable column is not numeric, by name."""
+        """Return the reason why each faulty column is not numeric, by name of the column."""
         return {
             name: f"{reason} ({count} such cells)" if count > 1 else reason
             for name, (count, reason) in self._bad.items()
@@ -110,7 +116,7 @@ class Cells:
         return (f"commas were taken for decimal marks ({comma}), not for thousands",) if comma else ()
 
     def problems(self) -> tuple[str, ...]:
-        """Return the contradictions within columns."""
+        """Return an error text if the log contains both decimal commas and decimal points."""
         if len(self._examples) < 2:
             return ()
         commas, points = self._examples[","], self._examples["."]
@@ -121,7 +127,7 @@ class Cells:
         return folded in self._empty or bool(_NO_NUMBER.fullmatch(folded))
 
     def _number(self, word: str, line: int | None = None) -> float | None:
-        """Return a word as a number, None if it is not one; its decimal mark is recorded if a `line` is given."""
+        """Return the number in a word, or None, and record the decimal mark if a line number is given."""
         plain = word
         if self.thousands and self._grouped.fullmatch(word):
             plain = word.replace(self.thousands, "")
@@ -135,7 +141,7 @@ class Cells:
         return number
 
     def _date(self, word: str) -> datetime | None:
-        """Return a word as date and time, in UTC if it has no time zone; None if it is not a date."""
+        """Return the date and time in a word, or None. A date without a time zone is in UTC."""
         if _plain(word) is not None:  # 20240101 too
             return None
         if self._format is None and (dotted := _DOTTED.fullmatch(word)):
@@ -148,7 +154,7 @@ class Cells:
 
 
 def _plain(word: str) -> float | None:
-    """Return a word with a decimal point as a number; None if it is not a number."""
+    """Return the number in a word with a decimal point, 1 for `true`, 0 for `false`, or None."""
     if "_" in word:
         return None  # a typing error, which Python would read as 10
     try:
@@ -167,7 +173,13 @@ _LABELS: Final = ("name", "variable", "path")
 
 @dataclass(frozen=True)
 class TextOptions:
-    """A user's statements on a text log: encoding, format of dates (as of `strptime`), and texts of empty cells."""
+    """Options for reading a text log.
+
+    Attributes:
+        encoding: Python's name of the encoding. None detects the encoding.
+        date_format: Format of dates as in `datetime.strptime`. None reads dates as in ISO 8601 or as 31.12.2024.
+        empty: Further texts that mean an empty cell.
+    """
 
     encoding: str | None = None
     date_format: str | None = None
@@ -175,10 +187,13 @@ class TextOptions:
 
 
 def read_text(path: Path, options: TextOptions) -> Table:
-    """Read a text log, dates as seconds after the first; a cell that is not a number makes its column unusable.
+    """Read a text log as a table of numeric columns.
+
+    Dates become seconds since the first date of their column. A cell that is neither a number, a date nor empty makes
+    its column unusable.
 
     Raises:
-        UserError: it is too large, in no known encoding, or has no header row.
+        UserError: If the log is too large, has no known encoding, or has no header row.
     """
     text, notes = _text(path, options.encoding)
     stream = io.StringIO(text, newline="")
@@ -224,7 +239,7 @@ def read_text(path: Path, options: TextOptions) -> Table:
 
 
 def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return the unpacked text of a file, and a note if its encoding was guessed."""
+    """Return the decompressed text of a file, and a note if the encoding was guessed."""
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         data = file.read(table.MAX_BYTES + 1)
     if len(data) > table.MAX_BYTES:
@@ -249,7 +264,7 @@ def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
 
 
 def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
-    """Return the delimiter, and by line index the cells of lines that are neither blank nor in LabVIEW's header."""
+    """Return the delimiter, and the cells of each line by line index, without blank lines and LabVIEW's header."""
     if lines and (stated := re.fullmatch(r'"?sep=(.)"?', lines[0].rstrip("\r\n"))):
         return stated[1], {i: _split(line, stated[1]) for i, line in enumerate(lines) if i and line.strip()}
     start = 0
@@ -265,9 +280,10 @@ def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
 def _head(
     path: Path, lines: Sequence[str], delimiter: str, rows: Mapping[int, list[str]], cells: Cells
 ) -> tuple[Sequence[str], Sequence[str], int, int]:
-    """Return names, units, line index of the header, and line index of the first data.
+    """Return the names and units of columns, the line index of the names, and the line index of the first data.
 
-    The header is the first line of usual width that is not a comment, or a comment just above numbers.
+    The names are in the first line with the usual number of cells that is not a comment, or in a comment directly above
+    numbers.
     """
     width = _usual_width(rows.values())[0]
     labels = {row[0].strip().casefold(): i for i, row in rows.items() if len(row) == width}
@@ -304,7 +320,7 @@ def _head(
 
 
 def _is_comment(line: str, row: Sequence[str], width: int) -> bool:
-    """Return whether a line above the header is a comment: it has a mark, or is quoted and not in `width` cells."""
+    """Return whether a line above the header is a comment, which has a comment mark or is one quoted text."""
     text = line.lstrip()
     return text.startswith(("#", "%", "//")) or (
         len(row) != width and (text[0] == ";" or (text[0] == '"' and len(row) == 1))
@@ -316,6 +332,6 @@ def _split(line: str, delimiter: str) -> list[str]:
 
 
 def _usual_width(rows: Iterable[Sequence[str]]) -> tuple[int, int]:
-    """Return the most frequent number of cells among rows with several cells, and how many rows have it."""
+    """Return the most frequent number of cells among rows with several cells, and the number of these rows."""
     counts = Counter(len(row) for row in rows if len(row) > 1)
     return max(counts.items(), key=lambda item: item[1], default=(1, 0))
