@@ -98,7 +98,7 @@ class Recording:
         return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
     def observation(self, learners: int, share: float) -> Floats32:
-        """Return the observation at the fraction `share` of each learner's recording, `[learners, S]`; 0 ≤ share < 1."""
+        """Return the observation at a fraction (below 1) of each learner's recording, `[learners, S]`."""
         sources, orders = self.turns(learners)
         result: Floats32 = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
         return result
