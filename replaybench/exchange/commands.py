@@ -43,16 +43,13 @@ def show_import(
     options: TextOptions,
     other_plant: bool,
 ) -> None:
-    """Convert a log or a Minari dataset into a buffer file.
-
-    The summary of the data is printed before the file is written.
+    """Convert a log or a Minari dataset into a buffer file, after printing a summary of the data.
 
     Args:
         source: Path of a log, or `minari:` followed by the id of a dataset.
         name: Name of the plant.
         columns: Assignments `NAME=COLUMN` of log columns to states, actions, reward and flags.
         time: Name of the log column of sample times in seconds.
-        missing: How to treat empty cells of a log.
         other_plant: Whether to accept a dataset that names another environment.
     """
     name = canonical(name)
@@ -105,7 +102,7 @@ def show_export(
 
     Args:
         dataset_id: Id of the dataset. A path with the suffix of a table, such as `.csv`, selects a table instead.
-        member: Index of the only recording to export; all recordings by default.
+        member: Index of the only learner whose experiences are exported; all learners by default.
         plant: Name of the plant, which is needed if the plant is defined in a user's Python file.
         output: Folder of the Minari datasets; Minari's own folder by default.
     """

@@ -51,13 +51,8 @@ def reserved_names(plant: Plant, columns: Mapping[str, str]) -> set[str]:
 def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Return the log column of every state and action of a plant, and of the reward and the episode flags.
 
-    Signals without a usable column are left out and reported in `problems`.
-
-    Args:
-        log: The log.
-        plant: Plant on which the log was recorded.
-        columns: Column of each signal that the user assigned, by its name.
-        problems: List to which faults are added.
+    `columns` has the assignments of the user: the column of a signal by its name. Other columns are found by their
+    titles. Signals without a usable column are left out and reported in `problems`.
     """
     signals = (*plant.state_names, *plant.action_names)
     units = dict(zip(signals, (*plant.state_units, *plant.action_units), strict=True))
@@ -111,7 +106,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
 def _stated(
     columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
 ) -> dict[str, str]:
-    """Return the assigned column of each name, both spelled as in plant and log; "" if the column does not exist."""
+    """Return the user's assignments of columns to signals, spelled as in log and plant; "" for an unknown column."""
     by_fold = {_fold(name): name for name in names}
     stated = dict[str, str]()
     for name, column in columns.items():
@@ -167,11 +162,8 @@ _LONG_UNITS: Final = {"min": 1 / 60, "h": 1 / 3600, "d": 1 / 86400}
 def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
     """Return the control rate of a log of at least two rows, in Hz.
 
-    This is the `stated` rate, if the sample times agree with it. Without a stated rate, the roundest number that fits
-    the sample times is chosen.
-
-    Raises:
-        UserError: The rate cannot be determined, contradicts the sample times, or is not supported by the plant.
+    Without a `stated` rate, the roundest number that fits the sample times is chosen. `UserError` is raised if the rate
+    contradicts the sample times or is not supported by the plant.
     """
     if stated is not None:
         HERTZ.check(stated, "--frequency")
@@ -216,10 +208,7 @@ def _fitting(measured: float, wanted: float, units: Mapping[str, float]) -> list
 
 
 def _possible(plant: Plant, measured: float) -> float | None:
-    """Return a rate in Hz that is near the measured one and that the plant supports; None if there is none.
-
-    The measured rate, rounded, is preferred to the nearest supported rate.
-    """
+    """Return a rate in Hz that is near the measured one and that the plant supports; None if there is none."""
     exact = measured * plant.episode_seconds
     if exact > STEPS.high:
         return None
@@ -254,7 +243,7 @@ def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | N
     Args:
         log: The log.
         mapping: Log column of each signal and flag, by its name.
-        frequency: Control rate in Hz; it replaces sample times that are missing.
+        frequency: Control rate in Hz, which is used if the log has no sample times.
         allow_missing: Whether empty cells are allowed. Rows without an episode number are then left out, and an empty
             `truncated` cell ends an episode. Otherwise both raise `UserError`.
     """
@@ -284,10 +273,7 @@ Missing = Literal["refuse", "drop", "interpolate"]
 
 
 def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> Bools:
-    """Return whether each row has no empty cell and the next row has all states; bool, one entry per row.
-
-    `mapping` is the log column of each signal by its name. Only these columns are considered.
-    """
+    """Return for each row whether its cells and the states of the next row are filled, in the columns of `mapping`."""
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
     here = np.logical_and.reduce(list(finite.values()))
     seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])

@@ -131,7 +131,7 @@ def _find_steps(
     Returns:
         log: The log with gaps in time between episodes, and with empty cells treated as `missing` selects.
         rate: Control rate in Hz; NaN if it could not be determined.
-        starts: Whether a step starts at each of the T rows; bool, `[T]`.
+        starts: Whether a step starts at each row; bool, `[rows]`.
     """
     allow_missing = missing != "refuse"
     with problems.collected():

@@ -34,18 +34,18 @@ CARRIED: Final = ("exploration",)
 
 
 def whole_episodes(recording: Recording, index: int, limit: int | None) -> Iterator[tuple[int, Slots]]:
-    """Yield the complete episodes of one recording, in order.
+    """Yield the complete episodes of one learner in a buffer file, in order.
 
-    An episode of T steps is complete if no step is missing, if each step begins in the state in which the previous one
-    ended, and if the episode ended by termination, by the time limit, or with its log.
+    An episode is complete if no step is missing, if each step begins in the state in which the previous one ended, and
+    if the episode ended by termination, by the time limit, or with its log.
 
     Args:
         recording: The buffer file.
-        index: Index of the recording among the usable ones.
+        index: Index of the learner in `recording.members`.
         limit: Largest number of steps of an episode; None for no time limit.
 
     Yields:
-        Index of the recording in the file, and buffer indices of the steps of the episode `[T]`.
+        Index of the learner in the file, and the buffer indices of the steps of the episode.
     """
     arrays, member = recording.arrays, recording.members[index]
     slots = recording.orders[index]
@@ -64,9 +64,9 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
 
 
 def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list[Any]]:
-    """Return the steps of recordings as columns of a table, by title, in physical units.
+    """Return the steps of some learners in the order of collection, as columns of a table in physical units.
 
-    The steps are in the order of collection. `indices` selects recordings among the usable ones of the file.
+    `indices` are indices of learners in `recording.members`. The result has the values of each column by its title.
     """
     plant, arrays = recording.plant, recording.arrays
     seen = seen_states(plant.name, plant.state_names, recording.facts.observe)
@@ -98,7 +98,7 @@ def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list
 
 
 def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the number of the episode, and of the step within it, of the experiences in some slots of one member."""
+    """Return the episode number and the step number of the experiences at some buffer indices of one learner."""
     arrays = recording.arrays
     serial, starts = arrays["serial"], arrays.get("episode_starts")
     if all(name in arrays and arrays[name].shape == serial.shape for name in ("episode", "step")):
@@ -112,7 +112,7 @@ def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np
 
 
 def as_episode(recording: Recording, member: int, slots: Slots, limit: int | None) -> Episode:
-    """Return a Minari episode of the T steps at the buffer indices `slots` of one recording.
+    """Return the steps at the buffer indices `slots` of one learner as a Minari episode.
 
     The episode is marked as truncated if its last step did not terminate, or if it has `limit` steps.
     """
@@ -138,8 +138,7 @@ class Exported:
 
     Attributes:
         left_out: Number of stored steps that belong to incomplete episodes.
-        low: Return of random control; None if it is not known.
-        high: Return of the dynamic-programming controller; None if it is not known.
+        low, high: Returns of random control and of dynamic programming; None if they are not known.
     """
 
     folder: Path
@@ -163,7 +162,7 @@ def export_buffer(
     Args:
         path: The buffer file.
         dataset_id: Name of the dataset with its version, for example `pendulum/full-v0`.
-        member: Index of the only recording to export; all recordings by default.
+        member: Index of the only learner whose experiences are exported; all learners by default.
         plant_name: Name of the plant, which is needed if the plant is defined in a user's Python file.
         root: Folder of the Minari datasets; Minari's own folder by default.
         progress: Function that is called with the number of written episodes and their total number.
@@ -206,12 +205,10 @@ def export_buffer(
 
 
 def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
-    """Return the indices, among the usable recordings of a file, of the recordings to export.
+    """Return the indices in `recording.members` of the learners whose experiences are to be exported.
 
-    All usable recordings are selected, or only the one with the index `member` in the file.
-
-    Raises:
-        UserError: The file has no recording `member`, or that recording contains NaN or infinity.
+    These are all learners in `recording.members`, or only the one with the index `member` in the file. If the file does
+    not contain this learner, or if its experiences are not finite, `UserError` is raised.
     """
     if member is None:
         return list(range(len(recording.members)))

@@ -172,7 +172,10 @@ def _filled(
 
 
 def _full_capacity(recording: Recording, segment: int) -> int:
-    """Return the capacity in steps that holds every experience; a short segment takes the space of a full one."""
+    """Return the capacity in steps that holds all recorded experiences, stored as segments of `segment` steps.
+
+    A shorter segment at the end of an episode takes as much space as a full one.
+    """
     episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
     if segment == 1 or episode is None:
         return max(math.ceil(len(order) / segment) for order in recording.orders) * segment

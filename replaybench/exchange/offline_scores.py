@@ -55,7 +55,7 @@ class OfflineScores:
         return f"{self.about['learner']}, {self.about['strategy']}"
 
     def levels(self) -> dict[str, Floats]:
-        """Return the known rewards of the online runs and of the recording by label, one number per run."""
+        """Return the known rewards of the online runs and of the recording, as one array per label."""
         recorded = {f"the recording itself: {Path(str(self.about['buffer'])).name}": self.recorded}
         found = {name: np.array(values, np.float64) for name, values in self.online.items()} | recorded
         return {name: values for name, values in found.items() if np.isfinite(values).any()}
@@ -139,11 +139,7 @@ _UNLEARNED: Final = 0.9
 _SETTLED: Final = 0.05
 """Remaining share of the initial values below which the initial values are ignored."""
 _SHARE: Final = 0.05
-"""Tolerance of the check, used twice.
-
-A value is beyond the bounds if it exceeds them by more than this share of their distance. A learner extrapolates if the
-values of more than this share of its states are beyond the bounds.
-"""
+"""Fraction of states whose values may be outside the bounds, and margin of the bounds relative to their distance."""
 
 
 class Extrapolation(NamedTuple):
@@ -163,10 +159,7 @@ class Extrapolation(NamedTuple):
     high: float
 
     def words(self, learner: str, choices: bool = False) -> str:
-        """Return a warning that proposes a remedy.
-
-        `choices` is whether actions are discrete. TD3+BC, which the warning may propose, does not support them.
-        """
+        """Return a warning with a remedy; `choices` is whether actions are discrete, which TD3+BC does not support."""
         remedy = "a smaller --set alpha=… keeps it nearer to the recording"
         if choices:
             remedy = "a recording that tries each choice in more states corrects them"
@@ -192,10 +185,10 @@ def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[fl
 
 
 def unlearned(agent: Learner, updates: int) -> float:
-    """Return the largest share of its initial values that a learner's value estimates may still contain.
+    """Return which fraction of the values of the untrained networks a learner's values may still contain.
 
     The target networks adapt most slowly. With a target rate τ and a discount factor γ, each update multiplies the
-    share by 1 − τ (1 − γ).
+    fraction by 1 − τ (1 − γ).
     """
     config = getattr(agent, "config", None)
     rates = {"tau": lambda tau: tau, "average": lambda average: 1.0 - average, "copy_every": lambda every: 1.0 / every}
@@ -207,11 +200,9 @@ def unlearned(agent: Learner, updates: int) -> float:
 def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
     """Check whether the learners' values of recorded states are possible returns.
 
-    Initial values are near 0, which may lie outside the bounds. Values are therefore checked only after enough
-    `updates`, and values between 0 and the bounds are accepted until the initial values have decayed.
-
-    Returns:
-        The values outside the bounds. None if there are none, or if the learners' values cannot be checked.
+    Values of untrained networks are near 0, which may lie outside the bounds of possible returns. Values are therefore
+    checked only after enough `updates`. Values between 0 and the bounds are accepted until the initial values have
+    decayed. Return None if all values are possible, or if they cannot be checked.
     """
     discount, scale = agent.task.discount, agent.task.reward_scale
     if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # values depend on earlier states

@@ -44,7 +44,7 @@ class Origin:
 
 
 def best_member(path: Path) -> tuple[int, str]:
-    """Return the index of the learner with the highest reward in its last greedy episode, and a text that explains it.
+    """Return the index of the learner with the highest reward in its last greedy episode, and the reason as text.
 
     The rewards are read from `scores.h5` in the folder of the policy file `path`. Without greedy episodes, the first
     learner is chosen.
@@ -79,7 +79,7 @@ def export_policy(
     """Export the greedy policy of one learner, and print the size of the policy and its cost per control step.
 
     Args:
-        path: Policy file of a run.
+        path: The policy file.
         member: Index of the learner; None selects the learner with the best last greedy episode.
         form: C source, PyTorch program or ONNX model. The default follows the suffix of `output`, or is C.
         output: File to write; by default the name of the policy file with the suffix of the form.

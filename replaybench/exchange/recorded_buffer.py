@@ -28,14 +28,8 @@ Arrays = dict[str, NDArray[Any]]
 def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> Arrays:
     """Convert the arrays of a buffer of trajectory segments to those of a buffer of single steps.
 
-    Values of whole segments, such as priorities, are left out.
-
-    Args:
-        arrays: Arrays of the buffer file by name. Fields have shape `[M, N, steps, width]`, for M members and N slots.
-        fields: Width of each stored field by name.
-
-    Returns:
-        Arrays by name. Fields have shape `[M, n, width]`, where n is the largest number of steps of a member.
+    Each of the `fields` `[M, N, steps, width]`, with N segments of each member, becomes an array `[M, n, width]`. Here
+    n is the largest number of steps of a member. Values of whole segments, such as priorities, are left out.
     """
     members, slots = arrays["serial"].shape
     used = np.arange(slots) < arrays["count"][:, None]
@@ -63,7 +57,7 @@ _PART_ROWS: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Recording:
-    """A checked buffer file, which holds one recording (the experiences of one learner) per member, and its plant.
+    """A checked buffer file, which holds the recorded experiences of one or several learners, and its plant.
 
     Attributes:
         facts: Metadata of the file.
@@ -71,10 +65,10 @@ class Recording:
         frequency: Control rate in Hz.
         noise: Standard deviation of the normalised sensor and actuator noise; 0 if it is not known.
         arrays: Arrays of the file by name; empty if batches are to be read from the file during training.
-        members: Indices of the usable recordings. A recording with NaN or infinite values is not usable.
-        orders: Buffer indices of each usable recording, in the order in which its experiences were collected.
-        failed: Number of requested recordings that are not usable.
-        changed: Whether the plant's definition has changed since the file was written.
+        members: Indices of the learners whose experiences are finite. Others are not used.
+        orders: Buffer indices of each learner in `members`, in the order in which the experiences were collected.
+        failed: Number of requested learners that are not used.
+        changed: Whether the definition of the plant has changed since the file was written.
     """
 
     path: Path
@@ -90,15 +84,15 @@ class Recording:
     changed: bool
 
     def sources(self, learners: int) -> list[int]:
-        """Return the index of the recording that each learner replays; with fewer recordings, they repeat in order."""
+        """Return the index in the file of the recording that each new learner replays; recordings repeat in order."""
         return [self.members[m % len(self.members)] for m in range(learners)]
 
     def turns(self, learners: int) -> tuple[list[int], list[Integers]]:
-        """Return the index of each learner's recording, and its buffer indices in the order of collection."""
+        """Return the index of the recording that each new learner replays, and its buffer indices by collection."""
         return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
     def observation(self, learners: int, share: float) -> Floats32:
-        """Return the observation at a fraction (below 1) of each learner's recording, `[learners, S]`."""
+        """Return each learner's recorded observation `[learners, S]` at the fraction `share` < 1 of its recording."""
         sources, orders = self.turns(learners)
         result: Floats32 = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
         return result
@@ -109,10 +103,7 @@ class Recording:
         return make_task(self.plant, self.frequency, cell.discount if cell else "fixed", self.facts.observe)
 
     def settings(self, learner: str) -> dict[str, Any]:
-        """Return the settings with which the named learner filled the buffer.
-
-        The result is empty if another learner filled the buffer, or if the buffer comes from a log.
-        """
+        """Return the settings with which the named learner filled the buffer; empty if it did not fill the buffer."""
         cell = self.facts.cell
         own, other = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
         return dict(cell.settings) if cell and own == other else {}
@@ -143,10 +134,7 @@ def read_recording(
         plant_name: Name of the plant. It is needed if the plant is defined in a user's Python file, because opening a
             buffer file never executes code that it names.
         whole: Whether to read the arrays into memory.
-        member: Index of the only recording to read; all recordings by default.
-
-    Raises:
-        UserError: The file is damaged, belongs to another plant, or has no usable recording.
+        member: Index of the only learner whose experiences are used; all learners by default.
     """
     if path.suffix.lower() in SUFFIXES:
         raise UserError(
@@ -217,14 +205,10 @@ def parts(stored: int) -> Iterator[slice]:
 
 
 def curves(recording: Recording) -> tuple[Floats, Integers]:
-    """Return score and length of the first E complete episodes of every recording.
+    """Return the scores and the numbers of steps of the first E complete episodes of every learner, `[learners, E]`.
 
-    E is the smallest number of complete episodes in a recording. It is 0 if the file does not store the episode of each
-    step, or if a recording lacks some of the experiences that were collected.
-
-    Returns:
-        rewards: Score of each episode, as the plant defines it (return or mean reward), `[recordings, E]`.
-        steps: Number of steps of each episode, `[recordings, E]`.
+    A score is the return or the mean reward of an episode, as the plant defines it. E is the smallest number of
+    complete episodes of a learner. E is 0 if the file lacks episode numbers or some collected experiences.
     """
     arrays, episodes = recording.arrays, []
     for m, order in zip(recording.members, recording.orders, strict=True):
@@ -242,7 +226,7 @@ def curves(recording: Recording) -> tuple[Floats, Integers]:
 
 
 def recorded_rewards(recording: Recording) -> Floats:
-    """Return the mean score of the episodes of each recording, or an empty array if it cannot be computed.
+    """Return the mean episode score of each learner in a buffer file, or an empty array if it cannot be computed.
 
     If the plant scores episodes by mean reward, the result always exists. If the plant scores episodes by return, all
     collected experiences must be in memory.

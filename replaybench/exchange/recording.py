@@ -82,13 +82,10 @@ class Summary:
 
 
 def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats | None) -> tuple[Dimension, ...]:
-    """Compute range, coverage, change and model error of every state over N recorded steps.
+    """Compute range, coverage, change and model error of every state over N recorded steps, in physical units.
 
-    Args:
-        plant: The plant, whose state ranges define the histogram bins.
-        x: States before each step, in physical units, `[N, S]`.
-        x_next: Recorded states after each step, `[N, S]`.
-        predicted: Predictions of `x_next` by the plant's model, `[N, S]`; None for a plant without a model.
+    `x` and `x_next` are the states before and after each step, `[N, S]`. `predicted` are the predictions of `x_next` by
+    the plant's model, or None for a plant without a model.
     """
     moved = _rms(plant, x_next - x)
     mismatch = [None] * len(moved) if predicted is None else _rms(plant, x_next - predicted)
@@ -117,10 +114,9 @@ def _dimension(name: str, unit: str, values: Floats, low: float, high: float, bi
 
 
 def plane_coverage(plant: Plant, x: Floats) -> float | None:
-    """Return the fraction of the bins of a two-dimensional histogram that recorded states visit.
+    """Return the fraction of the plane of two states that recorded states visit; None for other numbers of states.
 
-    The bins cover the plant's ranges of both states. `x` has N states in physical units, `[N, 2]`. Return None if the
-    plant does not have exactly two states.
+    The plane of the plant's state ranges is divided into bins. `x` has N states in physical units, `[N, 2]`.
     """
     if x.shape[1] != 2:
         return None
@@ -213,11 +209,9 @@ def _levels(values: Floats) -> tuple[float, ...]:
 
 
 def unvisited(counts: Integers, edges: Floats) -> tuple[tuple[float, float], ...]:
-    """Return the ranges of the empty bins of a histogram, with adjacent empty bins joined.
+    """Return the ranges of the empty bins of a histogram with B bins, with adjacent empty bins joined.
 
-    Args:
-        counts: Number of values in each of the B bins, `[B]`.
-        edges: Edges of the bins, `[B + 1]`.
+    `counts` has the number of values in each bin, `[B]`, and `edges` has the edges of the bins, `[B + 1]`.
     """
     runs = [[bin for bin, _ in run] for empty, run in groupby(enumerate(counts == 0), lambda item: item[1]) if empty]
     return tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)
@@ -258,12 +252,8 @@ def recording_facts(
 ) -> dict[str, Any]:
     """Return the metadata of a buffer file of recorded steps.
 
-    Args:
-        plant: Plant on which the steps were recorded.
-        plant_name: Name to store; `plant.name` by default.
-        frequency: Control rate in Hz.
-        noise: Standard deviation of the normalised sensor and actuator noise; None if it is not known.
-        origin: Further entries that name the source, for example the file name of a log.
+    `frequency` is in Hz. `noise` is the standard deviation of the normalised sensor and actuator noise, or None if the
+    noise is not known. `origin` has further entries that name the source, for example the file name of a log.
     """
     return {
         "source": "import",
