@@ -27,7 +27,6 @@ def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> 
     """Compile C++ source for the CPU, which computes the threads of a block one after the other in a loop.
 
     Args:
-        source: The source text.
         threads: Number of threads in a thread block.
         reverse: Whether the loops run over the threads backwards. If the two orders give different results, a thread
             reads what another thread writes between the same two barriers.
@@ -55,7 +54,6 @@ def device_code(source: str, architecture: str, threads: int = THREADS, form: st
     Divisions and roots are accurate to 2 ulp, because the option `--use_fast_math` is used.
 
     Args:
-        source: The source text.
         architecture: Architecture of the GPU, for example `sm_90`.
         threads: Number of threads in a thread block.
         form: "cubin" for machine code, or "ltoir" for code that `linked_code` links.

@@ -26,7 +26,6 @@ def check_gpu(device: str) -> None:
 
 
 def _gpu(number: int) -> Any:
-    """Return the GPU with the given number, and make it the current one."""
     try:
         from cuda.core import Device
     except ImportError:
@@ -106,12 +105,7 @@ class GPU:
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
-        """Copy the memory of the members from the GPU to the host.
-
-        Args:
-            *places: Byte ranges of each member's memory to copy; all bytes by default.
-            members: Number of members to copy, from the first on; all by default.
-        """
+        """Copy byte ranges (by default all) of the memory of the first `members` (by default all) to the host."""
         for first, buffer in self._held.items():
             count = self.at_once if members is None else min(self.at_once, members - first)
             if count <= 0:
@@ -121,10 +115,7 @@ class GPU:
                 self._copy_back(buffer, block[:, where], where.start)
 
     def push(self) -> None:
-        """Discard the members' memory on the GPU, so that the next rounds begin with the memory on the host.
-
-        This is necessary after `Program.load_state`.
-        """
+        """Discard the memory on the GPU, so that the next rounds begin with that on the host (after `load_state`)."""
         self._held.clear()
 
     def close(self) -> None:

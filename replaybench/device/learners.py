@@ -128,7 +128,6 @@ def _floats(network: PopulationMLP) -> int:
 
 
 def _adam(adam: Adam) -> Sequence[float]:
-    """Return the values of the C++ struct `AdamSettings`."""
     weights_only = len(adam.penalised) > 0
     logs = (math.log(beta) if beta > 0 else -math.inf for beta in (adam.beta1, adam.beta2))
     moving = (adam.beta1, 1.0 - adam.beta1, adam.beta2, 1.0 - adam.beta2)

@@ -48,7 +48,6 @@ class DevicePlant:
     """A plant with equations, in the form that a GPU computes.
 
     Args:
-        plant: The plant.
         frequency: Control rate in Hz.
         noise: Standard deviation of the noise on every normalised state and action.
         observe: Names of the observed states; empty if all are observed.

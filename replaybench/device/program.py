@@ -61,10 +61,7 @@ class Program:
     """A training program for a GPU: M learners, each with its own plant and replay buffer.
 
     Args:
-        plant: The plant.
         learner: The learners, with their initial weights.
-        buffers: Layout and rules of the replay buffers.
-        schedule: The times of updates and evaluations.
 
     Attributes:
         source: Complete C++ source text.
@@ -180,7 +177,6 @@ def members_at_once(program: Program, free: int) -> int:
 
 
 def _exploration(learner: Learner) -> dict[str, float]:
-    """Return the fields of the C++ struct `RunSettings` that describe the exploration."""
     if learner.normaliser.on:
         raise UserError('normalisation runs on the CPU only; leave normalise out, or set device = "cpu"')
     noise, own = learner.exploration, getattr(learner.exploration, "config", learner.config)

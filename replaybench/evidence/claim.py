@@ -79,15 +79,15 @@ class Claim:
     printed: str = ""
 
     def cells(self) -> tuple[list[Cell], list[Cell]]:
-        """Return the cells with positive and with negative sign, as the paper's scale defines them.
+        """Return the cells (conditions of a study) that enter the contrast with positive and with negative sign.
 
-        A cell whose seeds are computed in several blocks is represented by its first block.
+        The cells are those at the paper's scale. If seeds are computed in several blocks, only the first is included.
         """
         cells = [self._cell(named) for named in (*self.plus, *self.minus)]
         return cells[: len(self.plus)], cells[len(self.plus) :]
 
     def presets(self) -> list[str]:
-        """Return the name of the preset of each cell; cells with positive sign come first."""
+        """Return the preset of each cell (condition of a study); cells with positive sign come first."""
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property
@@ -96,15 +96,12 @@ class Claim:
         return -1 if self.expects.endswith("less") else 1
 
     def denied(self) -> Claim | None:
-        """Return the claim that this one negates, or None if this claim is not a negation.
-
-        A claim that expects "not more" negates the claim that expects "more".
-        """
+        """Return the claim that this one negates ("more" for "not more"), or None if this one is not a negation."""
         direction: Literal["less", "more"] = "less" if self.upwards < 0 else "more"
         return replace(self, expects=direction) if self.expects.startswith("not ") else None
 
     def places(self) -> Iterator[dict[str, Any]]:
-        """Yield the axis values that identify each cell, by axis; cells with positive sign come first."""
+        """Yield the values (plant, learner, strategy, noise, frequency) that identify each cell of the contrast."""
         yield from ({**self.where, **named} for named in (*self.plus, *self.minus))
 
     def _cell(self, named: Mapping[str, Any]) -> Cell:
@@ -240,15 +237,14 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
 def _relevant(claim: Claim, effect: Effect) -> set[bool]:
     """Return whether an effect is relevant by its interquartile mean and by its mean, as a set of one or two answers.
 
-    For rise times only the interquartile mean counts. A run that never reaches the threshold has its length as rise
-    time, and the mean would depend on this length.
+    For rise times only the interquartile mean counts, because a run that never rises counts with its length.
     """
     statistics = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
     return {_size(claim, each) >= claim.relevance for each in statistics}
 
 
 def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
-    """Return the p values of the hypotheses that the claim is false and that it is true with a relevant effect."""
+    """Return the p values of two hypotheses: that the claim is false, and that it is true with a relevant effect."""
     if denied := claim.denied():
         doubt, trust = _chances(denied, effect)
         return trust, doubt
@@ -260,7 +256,6 @@ def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
 
 
 def _along(claim: Claim, effect: Effect) -> Effect:
-    """Return an effect with its sign changed so that the claim's direction is positive."""
     return replace(effect, differences=claim.upwards * effect.differences)
 
 

@@ -37,7 +37,7 @@ class Correction(NamedTuple):
     Attributes:
         learner: Name of the learner. Its variants are affected, too.
         strategy: Regular expression that matches in the names of affected strategies.
-        version: First version of the numerics without the mistake.
+        version: First version of the numerical code without the mistake.
         mistake: Description of the mistake.
     """
 
@@ -65,10 +65,9 @@ class Evidence:
     """The results and the settings of one run folder.
 
     Attributes:
-        path: The run folder.
         data: Content of `results.nc`.
         study: Content of `study.toml`.
-        numerics: Version of the numerics by cell id. Cells that are not listed have the version of `data`.
+        numerics: Version of the numerical code by id of a cell. Cells that are not listed have the version of `data`.
     """
 
     path: Path
@@ -98,11 +97,11 @@ class Evidence:
         return {tuple(self.axes[axis][i] for axis, i in zip(AXES, at, strict=True)) for at in np.argwhere(there)}
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether the run folder has results of the given cell, computed with the same settings."""
+        """Return whether the run folder has results of a cell (condition of a study) with the same settings."""
         return _place(cell) in self.places and not list(self.differences(cell))
 
     def version(self, cell: Cell) -> int:
-        """Return the oldest version of the numerics that computed some seeds of a cell."""
+        """Return the oldest version of the numerical code that computed seeds of a cell (condition of a study)."""
         whole = int(self.data.attrs["numerics_version"])
         if "cell" not in self.data.coords:
             return whole
@@ -110,7 +109,7 @@ class Evidence:
         return min(self.numerics.get(each, whole) for each in ids)
 
     def differences(self, cell: Cell) -> Iterator[str]:
-        """Yield texts that name the settings in which the results of a cell differ from the given cell.
+        """Yield the settings, as text, in which the stored results of a cell (condition of a study) differ from it.
 
         A mistake in the results that has been corrected since also counts as a difference.
         """
@@ -153,10 +152,7 @@ def _place(cell: Cell) -> tuple[Any, ...]:
 
 
 def read_evidence(path: Path) -> Evidence:
-    """Read the results and settings of a run folder, or of a folder that contains copies of both files.
-
-    The files are `results.nc` and `study.toml`. If `provenance.json` exists, versions of the numerics are read from it.
-    """
+    """Read the results and the settings of a run folder, or of a folder with copies of its files."""
     folder = RunFolder(path.parent if path.name == "results.nc" else path)
     for needed in (folder.study, folder.results):
         if not needed.is_file():
@@ -176,7 +172,7 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
-    """Return the measure of a cell for each seed; NaN where a run failed or is missing.
+    """Return a measure of a cell (condition of a study) for each seed; NaN where a run failed or is missing.
 
     `measure` is a name such as "final"; `Claim.measure` lists all of them.
     """
@@ -210,14 +206,7 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
 
 @dataclass(frozen=True)
 class Finding:
-    """The measured effect of a claim.
-
-    Attributes:
-        effect: Paired differences, one per seed.
-        episodes: Number of training episodes of the runs.
-        failed: Number of runs that failed.
-        runs: Names of the run folders with the results.
-    """
+    """The measured effect of a claim, with number of episodes, number of failed runs, and names of the run folders."""
 
     effect: Effect
     episodes: int
@@ -226,10 +215,10 @@ class Finding:
 
 
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
-    """Compute the effect of a claim from the results in run folders; return None if some cells have no results.
+    """Compute the effect of a claim from the results in run folders; return None if some results are missing.
 
-    The cells of a claim may come from several run folders with equal root seed and number of episodes. Only the
-    results with the most episodes are used. Results with different root seeds are pooled.
+    The conditions that a claim compares may come from several run folders with equal root seed and number of episodes.
+    Only the results with the most episodes are used. Results with different root seeds are pooled.
     """
     for place in claim.places():  # a quick test, because it takes long to build cells
         if not any(all(value in run.axes.get(axis, [value]) for axis, value in place.items()) for run in runs):
@@ -274,7 +263,7 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
 
 
 def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, Evidence]:
-    """Return the measure of a cell per seed, its number of failed runs, and the run that has most of its seeds."""
+    """Return the measure of a cell per seed, its number of failed runs, and the run folder that has most seeds."""
     samples = [measured(run, cell, claim.measure) for run in runs]
     best = max(range(len(runs)), key=lambda i: int(np.isfinite(samples[i]).sum()))
     failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})

@@ -34,13 +34,9 @@ _STEPS: Final = 20
 def learner_cell(
     learner: str, strategy: str = "FULL[PER]", settings: Mapping[str, Any] | None = None, updating: int = 2
 ) -> Cell:
-    """Return a short training run on the pendulum as a cell with a few seeds, for tests of a learner.
+    """Return a cell (condition of a study) that trains a learner on the pendulum with a few seeds, for tests.
 
-    Args:
-        learner: Name of the learner.
-        strategy: Replay strategy.
-        settings: Changed settings of the learner.
-        updating: Number of episodes with updates, after the learner's warm-up episodes.
+    `updating` is the number of episodes with updates, after the learner's warm-up episodes.
     """
 
     def cell(episodes: int) -> Cell:

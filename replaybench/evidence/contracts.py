@@ -36,17 +36,10 @@ The function returns a description of the fault, or an empty text if the behavio
 
 
 def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
-    """Run all tests of a plant, strategy or learner, and yield the outcome of each.
+    """Test a plant, strategy or learner, and yield each required behaviour with a description of the fault.
 
-    An exception in a test counts as a fault. Its description contains the last line of the traceback that lies in a
-    user's file.
-
-    Args:
-        promises: Required behaviours, each with the function that tests it.
-        subject: The object to test.
-
-    Yields:
-        The required behaviour, and a description of the fault, which is empty if the test passed.
+    The description is empty if the test passed. An exception counts as a fault; the description then contains the last
+    line of the traceback that lies in a user's file. `promises` has the function that tests each required behaviour.
     """
     for promise, problem in promises.items():
         try:
@@ -58,9 +51,9 @@ def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """Compare two dictionaries of arrays bit for bit, and return the names of unequal arrays as text.
+    """Compare two dictionaries of arrays, and return the names of unequal arrays as text, empty if all are equal.
 
-    The text is empty if all arrays are equal. NaN equals NaN. An array that only one dictionary has counts as unequal.
+    The comparison is bit for bit, and NaN equals NaN. An array that only one dictionary has counts as unequal.
     """
     differ = [
         name for name in {**first, **second}
@@ -106,7 +99,7 @@ class _Model:
 
 
 class _Rule(TraceRule):
-    """A rule for stored values (traces) that a learner computes: each annotation sets them to 0 or 1."""
+    """A rule for stored values that a learner computes; it sets them to 0 or 1 after each update."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -119,11 +112,7 @@ class _Rule(TraceRule):
 class Run:
     """A simulated training run that alternates between storing an episode and sampling a few batches.
 
-    The sampled batches are annotated with random TD errors.
-
-    Args:
-        case: The strategy and its unit.
-        members: Numbers of the independent learners, one buffer each.
+    Random numbers replace the TD errors. `members` are the numbers of the learners, each of which has its own buffer.
     """
 
     def __init__(self, case: Case, members: Sequence[int]) -> None:
@@ -160,7 +149,7 @@ class Run:
         return self.replay.sample(Context(update, _UPDATES, self.number / _EPISODES, state))
 
     def batches(self) -> Iterator[ReplayBatch]:
-        """Yield the batches that are sampled after an episode; each is annotated before the next one is sampled."""
+        """Yield the batches that are sampled after an episode; each gets TD errors before the next one is sampled."""
         for update in range(_UPDATES):
             at = 1000 * self.number + 500 + update
             yield (batch := self.sample(update))
@@ -176,7 +165,7 @@ class Run:
                 }
 
     def saved(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays that `Replay.state_dict` returns."""
+        """Return copies of the buffer's arrays by name, as in a checkpoint."""
         return {name: np.array(array) for name, array in self.replay.state_dict().items()}
 
 

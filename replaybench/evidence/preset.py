@@ -119,10 +119,7 @@ class Preset:
 
 
 def _schedules(here: Study, there: Study) -> Iterator[str]:
-    """Yield sentences about schedules (such as β of importance sampling) that differ because runs are shorter.
-
-    `here` is the study at some scale, and `there` is the study at the scale of the paper.
-    """
+    """Yield sentences about schedules that differ from those of the paper's study `there`, because runs are shorter."""
     cells = here.cells()
     steps = here.episodes * max(cell.steps_per_episode for cell in cells)
     horizon = max(cell.horizon_steps for cell in cells)
@@ -197,13 +194,10 @@ def folder_of(preset: Preset, scale: Scale) -> Path:
 
 
 def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> None:
-    """Print a table of all presets with their number of cells, their memory and their estimated duration.
+    """Print a table of all presets with their number of conditions, their memory and their estimated duration.
 
-    A cell is one combination of plant, learner, strategy, noise and control rate. The duration is only printed if the
-    speed of such cells has been measured on this machine.
-
-    Args:
-        time: Whether to measure unknown speeds first, which takes some seconds for each type of cell.
+    The duration is only printed if the speed of such runs has been measured on this machine. `time` is whether to
+    measure unknown speeds first, which takes some seconds for each type of run.
     """
     plans = [(preset, preset.study(scale)) for preset in presets()]
     watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
@@ -265,9 +259,9 @@ def announce(console: Console, preset: Preset, scale: Scale) -> None:
 
 
 def take_over(study: Study, folder: Path) -> int:
-    """Copy finished cells of a study from neighbouring run folders into a run folder, and return their number.
+    """Copy results that a study needs from neighbouring run folders, and return the number of copied cells.
 
-    Cells are recognised by their ids, which depend on everything that affects their results. Buffer files are not
+    A cell is one condition of the study. Its id depends on everything that affects its results. Buffer files are not
     copied.
     """
 

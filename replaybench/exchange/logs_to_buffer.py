@@ -60,8 +60,6 @@ def convert(
     events such as collisions. The summary contains a warning if the plant's model has such events.
 
     Args:
-        log: The log.
-        plant: Plant on which the log was recorded.
         columns: Log column of each state, action or flag, by its name. Other columns are found by their titles.
         frequency: Control rate in Hz; determined from the column of sample times by default.
         clip_actions: Whether to clip actions beyond the plant's bounds. Otherwise they raise `UserError`.
@@ -126,12 +124,10 @@ def convert(
 def _find_steps(
     log: Log, plant: Plant, mapping: Mapping[str, str], frequency: float | None, missing: Missing, problems: Problems
 ) -> tuple[Log, float, Bools]:
-    """Find the rows of a log at which a control step starts, and add the faults of the log to `problems`.
+    """Return the prepared log, its control rate in Hz, and whether a control step starts at each row, bool `[rows]`.
 
-    Returns:
-        log: The log with gaps in time between episodes, and with empty cells treated as `missing` selects.
-        rate: Control rate in Hz; NaN if it could not be determined.
-        starts: Whether a step starts at each row; bool, `[rows]`.
+    The prepared log has gaps in time between episodes, and its empty cells are treated as `missing` selects. The rate
+    is NaN if it cannot be determined. Faults of the log are added to `problems`.
     """
     allow_missing = missing != "refuse"
     with problems.collected():

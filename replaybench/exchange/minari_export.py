@@ -160,7 +160,6 @@ def export_buffer(
     """Write the complete episodes of a buffer file as a Minari dataset.
 
     Args:
-        path: The buffer file.
         dataset_id: Name of the dataset with its version, for example `pendulum/full-v0`.
         member: Index of the only learner whose experiences are exported; all learners by default.
         plant_name: Name of the plant, which is needed if the plant is defined in a user's Python file.
@@ -236,7 +235,7 @@ def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple
 
 
 def _env_spec(recording: Recording, limit: int | None) -> EnvSpec | None:
-    """Return the Gymnasium specification of the recorded plant; None for a plant or a rate that is not registered."""
+    """Return the Gymnasium specification of the recorded plant, or None if the plant is not registered."""
     name, plant = recording.facts.plant, recording.plant
     if name not in plant_names() or limit is None:
         return None

@@ -38,7 +38,6 @@ def convert_dataset(
 
     Args:
         dataset_id: Name of the dataset with its version, for example `pendulum/swing-up-v0`.
-        plant: Plant on which the dataset was recorded.
         frequency: Control rate in Hz. It is needed if neither the dataset nor a Gymnasium task determines the rate.
         plant_name: Name to store in the file; `plant.name` by default.
         root: Folder of the Minari datasets; Minari's own folder by default.

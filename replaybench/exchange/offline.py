@@ -87,10 +87,8 @@ def replay_offline(
         recording: The buffer. If its arrays were not read, batches are read from the file, and `strategy` is not used.
         strategy: Replay strategy, for example `FULL[PER]`.
         updates: Number of updates of each learner.
-        learner: Name of the learner.
         learners: Number of independent learners.
         capacity: Capacity of each learner's buffer, unless `strategy` states one; None for all recorded experiences.
-        root_seed: Root seed of all random numbers.
         progress: Function that is called with the number of finished updates after each evaluation.
         changes: Deviations from the conditions of the recording.
     """

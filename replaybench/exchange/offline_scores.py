@@ -104,7 +104,7 @@ def _text(values: Floats, digits: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """The metadata that a file of scores must contain."""
+    """Metadata that a file of scores must contain."""
 
     learner: str
     strategy: str
@@ -172,12 +172,9 @@ class Extrapolation(NamedTuple):
 
 
 def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[float, float]:
-    """Return the smallest and largest possible discounted return Σ γᵗ r_t, given the recorded rewards.
+    """Return the smallest and largest possible discounted return Σ γᵗ r_t with γ < 1, given the recorded rewards.
 
-    Args:
-        reward: Recorded rewards.
-        terminates: Whether episodes may terminate. Otherwise episodes are taken as infinitely long.
-        discount: Discount factor γ per step, below 1.
+    `terminates` is whether episodes may terminate. Otherwise episodes are taken as infinitely long.
     """
     least, greatest, whole = float(reward.min()), float(reward.max()), 1.0 / (1.0 - discount)
     lengths = (1.0, whole) if terminates else (whole, whole)

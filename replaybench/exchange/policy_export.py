@@ -79,12 +79,10 @@ def export_policy(
     """Export the greedy policy of one learner, and print the size of the policy and its cost per control step.
 
     Args:
-        path: The policy file.
         member: Index of the learner; None selects the learner with the best last greedy episode.
         form: C source, PyTorch program or ONNX model. The default follows the suffix of `output`, or is C.
         output: File to write; by default the name of the policy file with the suffix of the form.
-        plant: Name of the plant, which is needed if the plant is defined in a user's Python file.
-        learner: Name of the learner, which is needed if the learner is defined in a user's Python file.
+        plant, learner: Names, which are needed if plant or learner are defined in a user's Python file.
     """
     form = form or "c" if output is None else _form_of(output, form)
     if form == "onnx" and importlib.util.find_spec("onnx") is None:

@@ -130,7 +130,6 @@ def read_recording(
     """Read a buffer file, and check it against its plant.
 
     Args:
-        path: The buffer file.
         plant_name: Name of the plant. It is needed if the plant is defined in a user's Python file, because opening a
             buffer file never executes code that it names.
         whole: Whether to read the arrays into memory.

@@ -224,7 +224,6 @@ def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: Int
     """Return the arrays of a buffer file that holds N recorded steps of one learner.
 
     Args:
-        plant: The plant, which determines the widths of the fields.
         values: Normalised observations, actions and next observations `[N, width]`, and unscaled rewards and
             termination flags `[N]`, by field name, in the order of recording.
         episode: Number of the episode of each step, `[N]`. The numbers begin at 0 and do not decrease.
@@ -277,7 +276,6 @@ def summarise(
     """Summarise N recorded steps, and compare them with the plant's equations if it has any.
 
     Args:
-        plant: Plant on which the steps were recorded.
         x, x_next: States before and after each step, in physical units, `[N, S]`.
         u: Actions in physical units, `[N, A]`.
         reward: Reward of each step, `[N]`.

@@ -9,8 +9,7 @@
 //   - Code outside of phases runs in every thread on the GPU, and once on the host. It must be the same for all threads
 //     (loops, branches on shared values). It must not write to shared or global memory. It must not read what the next
 //     phase writes, because another warp may already be in that phase.
-//   - `continue` ends the work of a thread in the phase. `break` and `return` must not leave a phase, which would skip
-//     the barrier.
+//   - `continue` ends the work of a thread in the phase. `break` and `return` would skip the barrier and are forbidden.
 //   - ONCE { ... } is a phase in which one thread runs.
 //   - A phase must not contain a phase. The comment of a function that contains phases gives their number ("Phases: n").
 //   - A variable that keeps its value for each thread between phases has the type PerThread<T>: `kept(thread)`.

@@ -95,7 +95,6 @@ def _print_advice(console: Console, advice: proposal.Advice) -> None:
 
 
 def _table(advice: proposal.Advice) -> Table:
-    """Return a table of the strategies that were tried, or of those with most votes if none was tried."""
     if not advice.probes:
         table = Table("strategy", Column("votes", justify="right"), title="by rules alone", box=box.SIMPLE_HEAD)
         for each in advice.ranked[:_FIRST]:
@@ -177,13 +176,8 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     """Train with several replay strategies, and propose the strategy and the capacity that work best.
 
     The first run uses FULL[Uniform], whose learning curve gives a capacity by the 90 % rule (de Bruin et al., 2018,
-    section 9.1). Then the strategies with most votes of the rules are tried.
-
-    Args:
-        question: Plant, learner and budget.
-        folder: Folder of the runs; finished runs in this folder are reused.
-        workers: Number of worker processes.
-        console: Console for progress.
+    section 9.1). Then the strategies with most votes of the rules are tried. Finished runs in `folder` are reused.
+    `workers` is the number of worker processes.
     """
     plant = make_plant(question.plant)
     settings = question.study([FULL], question.episodes or LEAST_EPISODES, _ROOM).cells()[0].settings
@@ -232,10 +226,7 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
 def advise_from(
     path: Path, plant: str | None, memory: int, frequency: float | None, noise: float | None
 ) -> list[proposal.Advice]:
-    """Advise from the results of a finished study, without new runs.
-
-    The result has one advice for each combination of plant, learner, noise and control rate that has runs of
-    FULL[Uniform].
+    """Propose strategies from the results of a study, for each plant, learner, noise and rate with FULL[Uniform].
 
     Args:
         path: Run folder of the study.
@@ -410,7 +401,6 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
     """Propose a strategy and a capacity from a buffer file by the rules of advice alone, without new runs.
 
     Args:
-        path: The buffer file.
         plant: Name of the plant. It is needed if the plant is in a user's Python file, because opening a file never
             executes code that it names.
         memory: Largest number of experiences in a buffer; 0 for no limit.

@@ -89,10 +89,7 @@ class Budget:
 def planned(question: Question, folder: Path, workers: int) -> Budget:
     """Choose the number of episodes and of strategies that fit the budget, and store the choice in `advice.toml`.
 
-    If the folder already contains the file, return the stored choice.
-
-    Raises:
-        UserError: The budget is too small, or the file belongs to another request.
+    If the folder already contains the file, return the stored choice. A budget that is too small raises `UserError`.
     """
     path = folder / "advice.toml"
     asked = {key: value for key, value in dataclasses.asdict(question).items() if value is not None}

@@ -61,15 +61,13 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
 
     The rule asks for the number of experiences that were collected until 90 % of the final performance was reached. The
     paper divides curves by the final performance, which needs rewards that begin near 0. Here, 90 % means nine tenths
-    of the difference between `start` and the final reward. Seeds whose runs failed are left out.
+    of the difference between `start` and the final reward. Seeds whose runs failed are left out. Return None for fewer
+    than 20 episodes, or if the final reward is not above `start`.
 
     Args:
         rewards: Reward of each training episode with FULL[Uniform], `[seeds, episodes]`.
         steps: Length of each episode, `[seeds, episodes]`.
         start: Reward before learning, for example that of random control.
-
-    Returns:
-        The capacity. None for fewer than 20 episodes, or if the final reward is not above `start`.
     """
     whole = np.isfinite(rewards).all(axis=1)
     rewards, steps = rewards[whole], steps[whole]
@@ -132,7 +130,6 @@ class Probe(NamedTuple):
     """A replay strategy with the scores of its trial runs, if there are any.
 
     Attributes:
-        candidate: The strategy with the rules for and against it.
         name: Notation of the strategy with its capacity, for example `FIFO(1000)[PER]`.
         capacity: Capacity of the buffer; None if it holds the whole run or is not known.
         scores: Final score of each seed; NaN where a run failed or was not done. Empty if the strategy was not tried.
@@ -165,11 +162,8 @@ class Advice:
     """A proposed replay strategy for a plant, with the reasons for the proposal.
 
     Attributes:
-        frequency: Control rate in Hz.
         noise: Standard deviation of the normalised sensor and actuator noise; None if it is not known.
-        episodes: Number of training episodes per run.
         unit: Text that explains the scale of the scores.
-        traits: Measured properties of the plant.
         capacity: Capacity by the 90 % rule; None if there is no learning curve or nothing was learned.
         probes: All strategies that were tried, with the best score first.
         chosen: The proposal; None if no strategy beats random control.
@@ -238,10 +232,8 @@ def probes_of(
 ) -> list[Probe]:
     """Compare strategies with FULL[Uniform], seed by seed, and return them with the best mean score first.
 
-    Args:
-        scores: Score of each seed by strategy; NaN where a run failed or was not done.
-        missing: Number of seeds that were not run, by strategy.
-        tried: The strategies to compare, each with its notation and capacity.
+    `scores` has the score of each seed by strategy, and `missing` the number of seeds that were not run. `tried` lists
+    the strategies to compare, each with its notation and capacity.
     """
     full = scores["FULL[Uniform]"]
     probes = []
@@ -267,12 +259,8 @@ def changes_of(
 ) -> list[str]:
     """Return sentences about what would change the proposal.
 
-    Args:
-        traits: Measured properties of the plant.
-        probes: All strategies that were tried, with the best score first.
-        affordable: Those strategies whose buffers fit into the allowed memory.
-        chosen: The proposed strategy.
-        capacity: Capacity by the 90 % rule; None if it is not known.
+    `probes` are all strategies that were tried, and `affordable` those whose buffers fit into the allowed memory. Both
+    begin with the best score.
     """
     changes = []
     rivals = [probe for probe in affordable if probe.name != chosen.name]
@@ -341,10 +329,7 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
 def cautions_of(
     capacity: Capacity | None, chosen: Probe | None, seeds: int, episodes: int, traits: Traits, counted: bool = True
 ) -> Iterator[str]:
-    """Yield sentences about the limits of the advice.
-
-    `counted` is whether the number of experiences that each run collected is known.
-    """
+    """Yield sentences about the limits of the advice; `counted` is whether the lengths of runs in steps are known."""
     if not counted:
         yield "only the plant's file gives the number of experiences of an iteration; name it with --plant"
     elif capacity is None and episodes < LEAST_EPISODES:
@@ -365,10 +350,7 @@ def cautions_of(
 
 
 def about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> Iterator[str]:
-    """Yield sentences about strategies that never overwrote an experience, and about capacities that were too small.
-
-    `never` has the names of the former strategies, which are not compared.
-    """
+    """Yield sentences about capacities that were too small, and about strategies `never` that overwrote nothing."""
     if never:
         yield (
             f"not judged, because their capacity holds the whole run, as FULL does: {', '.join(never)}; "

@@ -48,15 +48,10 @@ class Traits:
 def traits_of(
     plant: Plant | None, frequency: float, noise: float, decay: float | None, memory: int, asked: int | None
 ) -> Traits:
-    """Measure the traits of a plant.
+    """Measure the traits of a plant at a control rate in Hz, and return them with those that the arguments give.
 
-    Args:
-        plant: The plant; None if it is not available.
-        frequency: Control rate in Hz.
-        noise: Standard deviation of the normalised sensor and actuator noise.
-        decay: Ratio of the first to the last amplitude of exploration; None if it is not known.
-        memory: Largest number of experiences in a buffer; 0 for no limit.
-        asked: Capacity by the 90 % rule (de Bruin et al., 2018, section 9.1); None if it is not known.
+    `noise` and `decay` are attributes of `Traits`. `memory` is the largest number of experiences in a buffer, or 0 for
+    no limit. `asked` is the capacity by the 90 % rule (de Bruin et al., 2018, section 9.1).
     """
     return Traits(
         noise=noise,
@@ -110,12 +105,8 @@ def authority(states: Floats, actions: Floats, changes: Floats) -> float:
     """Estimate by linear regression how much actions change the states, from N recorded steps.
 
     The regressors are states, actions, and products of a state and an action. The result is the root mean square of the
-    terms that contain actions, for the state that changes most.
-
-    Args:
-        states: Normalised states, `[N, S]`.
-        actions: Normalised actions, `[N, A]`.
-        changes: Changes of the normalised states in one step, `[N, S]`.
+    terms that contain actions, for the state that changes most. The arguments are normalised states `[N, S]`,
+    normalised actions `[N, A]`, and the changes of the normalised states in each step `[N, S]`.
     """
     products = (states[:, :, None] * actions[:, None, :]).reshape(len(states), -1)
     free = np.column_stack([np.ones(len(states)), states])
@@ -231,7 +222,7 @@ class Candidate(NamedTuple):
         return len(self.for_) - len(self.against)
 
     def rules(self) -> list[tuple[bool, Rule]]:
-        """Return pairs of a flag, which is True for a rule for the strategy and False against it, and the rule."""
+        """Return the rules for the strategy, each paired with True, and the rules against it, paired with False."""
         return [(favours, rule) for favours in (True, False) for rule in (self.for_ if favours else self.against)]
 
     def strategy(self, capacity: int | None = None) -> str:
