@@ -38,7 +38,7 @@ STATE: Final = np.dtype([*((name, "u4") for name in _COUNTERS), *_HEADS])
 
 
 class OrderPlaces(ctypes.Structure):
-    """The C++ struct `OrderPlaces` of `replay.cuh`: byte offsets of the arrays of a rank order."""
+    """The C++ struct `OrderPlaces` of `replay.cuh`: byte offsets of arrays that keep experiences sorted by priority."""
 
     _fields_ = (("bits", ctypes.c_int64), ("run", ctypes.c_int64 * 2), ("slots", ctypes.c_int64 * 2))
 
@@ -73,7 +73,6 @@ class DeviceBuffers:
         strategy: The replay strategy, with its settings for the control rate.
         fields: Width of each stored field by name, in the order of storage.
         capacity: Largest number of experiences in a buffer.
-        batch: Number of experiences in a batch.
 
     Attributes:
         source: C++ text that defines the type `Rules`.

@@ -24,7 +24,7 @@ _HOST: Final = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas",
 
 
 def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> ctypes.CDLL:
-    """Compile C++ source for the CPU, which computes the threads of a block one after the other in a loop.
+    """Compile C++ source for the CPU, where the threads of a thread block run one after the other in a loop.
 
     Args:
         threads: Number of threads in a thread block.

@@ -55,7 +55,7 @@ class GPU:
     after the other.
 
     Args:
-        program: The program. Its memory on the host has the values of the last call of `fetch`.
+        program: The program. Only `fetch` updates the memory of the program on the host.
         number: Number of the GPU, from 0.
 
     Attributes:

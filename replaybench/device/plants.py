@@ -54,7 +54,6 @@ class DevicePlant:
 
     Attributes:
         source: C++ text that defines the type `Plant`.
-        observed: Number of observed states.
     """
 
     def __init__(self, plant: OdePlant, frequency: float, noise: float = 0.0, observe: Sequence[str] = ()) -> None:

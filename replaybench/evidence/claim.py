@@ -167,7 +167,6 @@ class Verdict:
             value supports the claim.
         refutes: p value of the hypothesis that the claim is true with a relevant effect, corrected in the same way. A
             small value refutes the claim.
-        word: The verdict.
         more_seeds: Number of further seeds that would decide the claim if the effect stays as measured. It is 0 if the
             claim is decided, and None if the effect is too near to a bound or has no spread.
     """

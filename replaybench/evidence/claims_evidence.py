@@ -32,13 +32,12 @@ from replaybench.runtime.errors import UserError
 
 
 class Correction(NamedTuple):
-    """A mistake of a learner that has been corrected. Results from before the correction do not count as evidence.
+    """A corrected mistake of a learner, because of which earlier results do not count as evidence.
 
     Attributes:
         learner: Name of the learner. Its variants are affected, too.
         strategy: Regular expression that matches in the names of affected strategies.
         version: First version of the numerical code without the mistake.
-        mistake: Description of the mistake.
     """
 
     learner: str
@@ -67,7 +66,7 @@ class Evidence:
     Attributes:
         data: Content of `results.nc`.
         study: Content of `study.toml`.
-        numerics: Version of the numerical code by id of a cell. Cells that are not listed have the version of `data`.
+        numerics: Version of the numerical code by id of a cell (condition of the study), if it differs from `data`.
     """
 
     path: Path
@@ -87,7 +86,7 @@ class Evidence:
 
     @cached_property
     def axes(self) -> dict[str, list[Any]]:
-        """Values of plant, learner, strategy, noise and control rate in the results, by axis."""
+        """Values of plant, learner, strategy, noise and control rate in the results, by the name of the axis."""
         return {axis: self.data[axis].values.tolist() for axis in AXES}
 
     @cached_property

@@ -48,10 +48,10 @@ class Paper:
     Attributes:
         title: Authors, year, title and journal.
         seeds: Number of seeds per condition in the paper.
-        scales: Study keys that each scale sets, by scale.
+        scales: Settings of the studies at each scale, by scale.
         reduced: Sentences that describe differences from the paper at any scale.
         reduced_on: Such sentences for studies on one plant, by the name of the plant.
-        study: Study keys of all figures.
+        study: Settings of the studies at all scales.
     """
 
     title: str
@@ -69,10 +69,10 @@ class Figure:
     Attributes:
         figure: Name in the paper, for example "Figure 12".
         shows: One line that describes the comparison.
-        study: Study keys of the figure.
+        study: Settings of the study at all scales.
         seeds: Number of seeds per condition in the paper; None for the number in `Paper.seeds`.
         reduced: Sentences that describe further differences from the paper at any scale.
-        scales: Study keys that each scale sets, by scale.
+        scales: Settings of the study at each scale, by scale.
     """
 
     figure: str
@@ -92,7 +92,7 @@ class Preset:
     figure: Figure
 
     def study(self, scale: Scale, changes: Mapping[str, Any] | None = None) -> Study:
-        """Return the study of the figure at a scale; `changes` are study keys that replace those of the preset."""
+        """Return the study of the figure at a scale; `changes` replaces settings of the study."""
         layers = (self.paper.study, self.figure.study, self.paper.scales[scale], self.figure.scales.get(scale, {}))
         table = functools.reduce(merged, layers, {"name": self.name.replace("/", "-")})
         return build(Study, changed(table, changes or {}), f"{self.name} at scale {scale}")

@@ -49,7 +49,6 @@ def show_import(
         source: Path of a log, or `minari:` followed by the id of a dataset.
         name: Name of the plant.
         columns: Assignments `NAME=COLUMN` of log columns to states, actions, reward and flags.
-        time: Name of the log column of sample times in seconds.
         other_plant: Whether to accept a dataset that names another environment.
     """
     name = canonical(name)

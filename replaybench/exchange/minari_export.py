@@ -34,7 +34,7 @@ CARRIED: Final = ("exploration",)
 
 
 def whole_episodes(recording: Recording, index: int, limit: int | None) -> Iterator[tuple[int, Slots]]:
-    """Yield the complete episodes of one learner in a buffer file, in order.
+    """Yield the complete episodes of a learner, each as the learner's index in the file and the steps' buffer indices.
 
     An episode is complete if no step is missing, if each step begins in the state in which the previous one ended, and
     if the episode ended by termination, by the time limit, or with its log.
@@ -43,9 +43,6 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
         recording: The buffer file.
         index: Index of the learner in `recording.members`.
         limit: Largest number of steps of an episode; None for no time limit.
-
-    Yields:
-        Index of the learner in the file, and the buffer indices of the steps of the episode.
     """
     arrays, member = recording.arrays, recording.members[index]
     slots = recording.orders[index]
@@ -204,10 +201,9 @@ def export_buffer(
 
 
 def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
-    """Return the indices in `recording.members` of the learners whose experiences are to be exported.
+    """Return the indices in `recording.members` of all learners, or of the one with the index `member` in the file.
 
-    These are all learners in `recording.members`, or only the one with the index `member` in the file. If the file does
-    not contain this learner, or if its experiences are not finite, `UserError` is raised.
+    If the file does not contain this learner, or if its experiences are not finite, `UserError` is raised.
     """
     if member is None:
         return list(range(len(recording.members)))

@@ -40,7 +40,6 @@ class Changes:
     """Deviations of an offline replay from the conditions under which the buffer was recorded.
 
     Attributes:
-        settings: Changed settings of the learner.
         discount: Discount factor per control step; None keeps that of the recording.
         noise: Standard deviation of the normalised noise in evaluation; None keeps that of the recording.
     """
@@ -61,7 +60,6 @@ class Outcome:
     Attributes:
         updates: Number of updates before each evaluation, `[K]`; the first is 0.
         reward: Score of the greedy episode in each evaluation, `[learners, K]`.
-        agent: The trained learners.
     """
 
     updates: Integers

@@ -39,7 +39,6 @@ class OfflineScores:
         reward: Score of the greedy episode of each learner in each evaluation, `[learners, K]`.
         recorded: Mean episode score of each recording; empty if it is not known.
         online: Rewards of the runs that filled the buffer, by a label; empty if unknown or not comparable.
-        reference: Rewards of random control and dynamic programming.
     """
 
     about: Mapping[str, Any]
@@ -104,8 +103,6 @@ def _text(values: Floats, digits: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """Metadata that a file of scores must contain."""
-
     learner: str
     strategy: str
     buffer: str

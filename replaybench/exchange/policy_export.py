@@ -28,7 +28,6 @@ class Origin:
     """The conditions under which the policy in a policy file was learned.
 
     Attributes:
-        plant: Name of the plant; empty if it is not known.
         observe: Names of the observed states; empty if all are observed.
         noise: Standard deviation of the normalised sensor and actuator noise.
         first_member: Seed number of the first of the learners in the file.

@@ -88,7 +88,7 @@ class Recording:
         return [self.members[m % len(self.members)] for m in range(learners)]
 
     def turns(self, learners: int) -> tuple[list[int], list[Integers]]:
-        """Return the index of the recording that each new learner replays, and its buffer indices by collection."""
+        """Return each new learner's recording: its index in the file, and buffer indices in the order of collection."""
         return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
     def observation(self, learners: int, share: float) -> Floats32:
@@ -103,7 +103,7 @@ class Recording:
         return make_task(self.plant, self.frequency, cell.discount if cell else "fixed", self.facts.observe)
 
     def settings(self, learner: str) -> dict[str, Any]:
-        """Return the settings with which the named learner filled the buffer; empty if it did not fill the buffer."""
+        """Return the settings with which the named learner filled the buffer, or no settings for another learner."""
         cell = self.facts.cell
         own, other = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
         return dict(cell.settings) if cell and own == other else {}

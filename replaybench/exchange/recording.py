@@ -58,7 +58,6 @@ class Summary:
     """A summary of recorded control steps.
 
     Attributes:
-        frequency: Control rate in Hz.
         inferred: Whether the rate was determined from the time column.
         reward_from: Name of the column of rewards; None if the plant's reward function computed them.
         plane: Fraction of the bins of a two-dimensional histogram of the states that contain data; None unless the
@@ -132,9 +131,9 @@ def around(angle: Floats, low: float) -> Floats:
 
 
 def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], plane: float | None) -> Iterator[str]:
-    """Yield warnings about large model errors and about states and actions that the data do not cover.
+    """Yield warnings about large model errors, and about states and actions that the data do not cover.
 
-    `plane` is the visited fraction of the plane of two states. It is None for plants with another number of states.
+    `plane` is the visited fraction of the plane of two states; None for plants with another number of states.
     """
     for state in states:
         if state.mismatch is None or state.moved is None:

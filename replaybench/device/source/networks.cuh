@@ -5,12 +5,11 @@
 // are computed in tiles of 4 inputs x 1 or 2 units. The Adam step and the update of the target network follow in
 // registers, so that gradients are never stored.
 //
-// Memory. A layer is a matrix [inputs + 1][columns], whose last row is the bias. `columns` is the number of units, plus 1
-// if this is even. In the backward pass, neighbouring threads have neighbouring rows, and an odd number avoids bank
-// conflicts. Activations and errors (gradients with respect to pre-activations) are [unit][STRIDE]. If a network has one
-// output, the error of a unit in its last hidden layer is not stored. It is the weight of the output where the unit is
-// active, times the loss gradient of the sample (Form::SEEDED, Form::UNIT). The backward pass of such a network can
-// therefore run before the loss is known.
+// Memory. A layer is a matrix [inputs + 1][columns], whose last row is the bias. `columns` is the number of units, made odd
+// to avoid bank conflicts in the backward pass. Activations and errors (gradients with respect to pre-activations) are
+// [unit][STRIDE]. If a network has one output, the errors of its last hidden layer are not stored. Such an error is the
+// weight of the output where the unit is active, times the loss gradient of the sample (Form::SEEDED, Form::UNIT). The
+// backward pass of such a network can therefore run before the loss is known.
 #pragma once
 #include "block.cuh"
 
@@ -210,12 +209,10 @@ template <Form FORM, int STRIDE> struct Errors {
     }
 };
 
-// The backward pass of a forward pass.
-// seed: copy of the weights of a single output, which the hidden layers need while the output's weights are updated
-// scale: loss gradients of a single output
-// head: errors of several outputs
-// errors: errors of the hidden layers, at the rows of their values, which they may overwrite; without the last hidden layer
-//     if there is a single output
+// The backward pass of a forward pass. `seed` is a copy of the weights of a single output, which the hidden layers need
+// while the output's weights are updated. `scale` has the loss gradients of a single output, and `head` has the errors of
+// several outputs. `errors` has the errors of the hidden layers (without the last one if there is a single output), at the
+// rows of their values, which they may overwrite.
 template <class Net, int B> struct Backward {
     CONSTANT int STRIDE = sample_stride(B), H = Net::HIDDEN;
     CONSTANT bool SINGLE = Net::OUTPUTS == 1;

@@ -36,7 +36,7 @@ _FIRST: Final = 6
 
 
 def show(advices: proposal.Advice | Sequence[proposal.Advice], form: str, console: Console) -> None:
-    """Print advice as text, or as JSON if `form` is "json": one object, or a list if several advices are given."""
+    """Print one or several proposals as text, or as a JSON object or list if `form` is "json"."""
     if form == "json":
         record = as_record(advices) if isinstance(advices, proposal.Advice) else [as_record(each) for each in advices]
         print(json.dumps(record, ensure_ascii=False, indent=1))
@@ -290,7 +290,7 @@ def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capa
     """Apply the 90 % rule (de Bruin et al., 2018, section 9.1) to the learning curve of FULL[Uniform].
 
     Return None if the number of `collected` experiences is not known, or if nothing was learned. The latter means that
-    all runs collapsed or, if relative scores are not defined, that rewards do not improve significantly.
+    all runs collapsed (final μ_r below 0.2) or, if μ_r is not defined, that rewards do not improve significantly.
     """
     if collected is None:
         return None
@@ -468,7 +468,6 @@ def _buffer_cautions(
     recording: Recording, noise: float | None, episodes: int, collected: int, room: int, asked: int | None,
     traits: rules.Traits,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield sentences about what cannot be determined from the buffer file, its learning curve and its plant."""
     if recording.changed:
         yield f"{recording.plant.name} has changed since this buffer was filled"
     if recording.failed:

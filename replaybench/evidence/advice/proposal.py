@@ -246,7 +246,7 @@ def probes_of(
 
 
 def choose(probes: Sequence[Probe]) -> Probe:
-    """Return the strategy to propose: the one with most votes among those whose scores are within 0.01 of the best.
+    """Return the strategy with most votes of rules among those whose scores are within 0.01 of the best.
 
     `probes` must be sorted, with the best score first.
     """

@@ -48,10 +48,10 @@ class Traits:
 def traits_of(
     plant: Plant | None, frequency: float, noise: float, decay: float | None, memory: int, asked: int | None
 ) -> Traits:
-    """Measure the traits of a plant at a control rate in Hz, and return them with those that the arguments give.
+    """Return the traits of a plant at a control rate in Hz, two of which (authority and symmetry) are measured.
 
-    `noise` and `decay` are attributes of `Traits`. `memory` is the largest number of experiences in a buffer, or 0 for
-    no limit. `asked` is the capacity by the 90 % rule (de Bruin et al., 2018, section 9.1).
+    `noise` and `decay` are stored unchanged. `memory` is the largest number of experiences in a buffer, or 0 for no
+    limit. `asked` is the capacity by the 90 % rule (de Bruin et al., 2018, section 9.1).
     """
     return Traits(
         noise=noise,
@@ -79,7 +79,6 @@ def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
 
 
 def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Floats, Floats, Floats]:
-    """Return the normalised states, actions and next states of N steps of random episodes, each `[N, …]`."""
     env = PopulationEnv(plant, _MEMBERS, frequency=frequency, seed=root_seed)
     rng = np.random.Generator(np.random.PCG64(root_seed))
     steps = []
@@ -170,12 +169,10 @@ class Rule:
     """A recommendation for or against retention and sampling rules, which depends on one trait of the plant.
 
     Attributes:
-        id: Name of the rule.
         trait: Name of the attribute of `Traits`.
         least, most: Range of the trait in which the rule holds, both ends included.
         for_: Retention and sampling rules that are recommended.
         against: Retention and sampling rules that are advised against.
-        because: Reason for the recommendation.
         section: Section of de Bruin et al. (2018).
         claims: Ids of the claims of that paper that support the rule.
         evidence: Keys of stored results in `evidence.json`.
@@ -234,7 +231,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(traits: Traits) -> list[Candidate]:
-    """Return all strategies that the rules cover, with most votes first; equal votes keep the order of the paper."""
+    """Return all strategies that rules cover, sorted by votes (rules for a strategy minus rules against it)."""
     holding = [rule for rule in rules() if rule.holds(traits)]
     strategies = []
     for retention in RETENTIONS:
