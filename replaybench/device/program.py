@@ -107,9 +107,9 @@ class Program:
         buffers.start(self.part("replay"))
 
     def part(self, name: str) -> Memory:
-        """Return a view of one part of every member's memory: `run`, `hot`, `cold` or `replay`.
+        """Return a view of one part of every member's memory, `[M, bytes]`.
 
-        These are the plant with the counters, the parameters, the optimiser moments, and the replay buffer.
+        `run` is the state of plant and counters, `hot` the parameters, `cold` the moments of Adam, `replay` the buffer.
         """
         return self.memory[:, self._parts[name]]
 
@@ -200,7 +200,6 @@ def _exploration(learner: Learner) -> dict[str, float]:
 
 
 def _run_bytes(plant: DevicePlant) -> int:
-    """Return the size in bytes of the C++ struct `RunState` in `run.cuh`."""
     states, actions, seen = len(plant.plant.state_names), len(plant.plant.action_names), plant.observed
     episode = 8 * (states + 2) + -(-4 * (2 * seen + actions + 6) // 8) * 8
     return 2 * episode + 8 * (actions + 3) + 8

@@ -87,7 +87,7 @@ class Claim:
         return cells[: len(self.plus)], cells[len(self.plus) :]
 
     def presets(self) -> list[str]:
-        """Return the preset of each cell (condition of a study); cells with positive sign come first."""
+        """Return the preset of each cell (condition of a study) of the contrast; positive cells come first."""
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property
@@ -119,7 +119,6 @@ class Claim:
 
 @functools.cache
 def _first_cells(preset: str) -> tuple[Cell, ...]:
-    """Return the cells of a preset at the paper's scale, each with its first block of seeds."""
     return tuple(cell for cell in read_preset(preset).study("paper").cells() if not cell.first_member)
 
 
@@ -236,7 +235,7 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
 def _relevant(claim: Claim, effect: Effect) -> set[bool]:
     """Return whether an effect is relevant by its interquartile mean and by its mean, as a set of one or two answers.
 
-    For rise times only the interquartile mean counts, because a run that never rises counts with its length.
+    For rise times only the interquartile mean counts. The mean would depend on the length of runs that never rise.
     """
     statistics = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
     return {_size(claim, each) >= claim.relevance for each in statistics}

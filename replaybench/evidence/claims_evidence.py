@@ -66,7 +66,8 @@ class Evidence:
     Attributes:
         data: Content of `results.nc`.
         study: Content of `study.toml`.
-        numerics: Version of the numerical code by id of a cell (condition of the study), if it differs from `data`.
+        numerics: Version of the numerical code for each cell (condition of the study) by cell id. Cells that are not
+            listed have the version of `data`.
     """
 
     path: Path
@@ -108,7 +109,7 @@ class Evidence:
         return min(self.numerics.get(each, whole) for each in ids)
 
     def differences(self, cell: Cell) -> Iterator[str]:
-        """Yield the settings, as text, in which the stored results of a cell (condition of a study) differ from it.
+        """Yield the settings, as text, in which the stored results differ from a cell (condition of a study).
 
         A mistake in the results that has been corrected since also counts as a difference.
         """

@@ -48,10 +48,9 @@ class Paper:
     Attributes:
         title: Authors, year, title and journal.
         seeds: Number of seeds per condition in the paper.
-        scales: Settings of the studies at each scale, by scale.
+        scales: Settings of the studies, by scale; `study` has those that do not depend on the scale.
         reduced: Sentences that describe differences from the paper at any scale.
         reduced_on: Such sentences for studies on one plant, by the name of the plant.
-        study: Settings of the studies at all scales.
     """
 
     title: str
@@ -69,10 +68,9 @@ class Figure:
     Attributes:
         figure: Name in the paper, for example "Figure 12".
         shows: One line that describes the comparison.
-        study: Settings of the study at all scales.
         seeds: Number of seeds per condition in the paper; None for the number in `Paper.seeds`.
         reduced: Sentences that describe further differences from the paper at any scale.
-        scales: Settings of the study at each scale, by scale.
+        scales: Settings of the study, by scale; `study` has those that do not depend on the scale.
     """
 
     figure: str

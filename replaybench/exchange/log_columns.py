@@ -44,7 +44,7 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
 
 
 def reserved_names(plant: Plant, columns: Mapping[str, str]) -> set[str]:
-    """Return the column names that cannot denote time, because they belong to signals of the plant or were assigned."""
+    """Return names of columns that cannot contain time: signals of the plant, and columns that the user assigned."""
     return {*plant.state_names, *plant.action_names, *columns.values()}
 
 
@@ -106,7 +106,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
 def _stated(
     columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
 ) -> dict[str, str]:
-    """Return the user's assignments of columns to signals, spelled as in log and plant; "" for an unknown column."""
+    """Return the column that the user assigned to each signal, spelled as in the log; "" if it does not exist."""
     by_fold = {_fold(name): name for name in names}
     stated = dict[str, str]()
     for name, column in columns.items():

@@ -95,7 +95,6 @@ def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list
 
 
 def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the episode number and the step number of the experiences at some buffer indices of one learner."""
     arrays = recording.arrays
     serial, starts = arrays["serial"], arrays.get("episode_starts")
     if all(name in arrays and arrays[name].shape == serial.shape for name in ("episode", "step")):
@@ -216,7 +215,7 @@ def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
 
 
 def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
-    """Return the episode returns of random control and dynamic programming, which normalised scores map to 0 and 1.
+    """Return the episode returns of random control and of dynamic programming, to normalise scores to 0 and 1.
 
     Both are None if they are not known or do not hold for episodes of the given `lengths`. Episodes must not be longer
     than `steps`. If the plant scores episodes by mean reward, all episodes must have exactly `steps` steps.

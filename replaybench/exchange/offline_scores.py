@@ -62,8 +62,8 @@ class OfflineScores:
     def rows(self) -> list[tuple[str, str, str]]:
         """Return the rows of a table that compares the final score with the recording and the reference controllers.
 
-        Each row has a label, the reward, and the relative reward μ_r (0: random control, 1: dynamic programming). Both
-        are texts: a mean over runs with its 95 % interval, or a dash if there is no value.
+        Each row has a label, the reward, and the relative reward μ_r (0: random control, 1: dynamic programming). The
+        two rewards are texts: a mean over runs with its 95 % interval, or a dash if there is no value.
         """
         found = {f"offline: {self.label}, {self.updates[-1]} updates": self.reward[:, -1], **self.levels()}
         known = {LABELS[name]: getattr(self.reference, name.removeprefix("reference_")) for name in LABELS}
@@ -179,7 +179,7 @@ def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[fl
 
 
 def unlearned(agent: Learner, updates: int) -> float:
-    """Return which fraction of the values of the untrained networks a learner's values may still contain.
+    """Return the fraction of the value estimates of untrained networks that may remain after a number of updates.
 
     The target networks adapt most slowly. With a target rate τ and a discount factor γ, each update multiplies the
     fraction by 1 − τ (1 − γ).
@@ -192,7 +192,7 @@ def unlearned(agent: Learner, updates: int) -> float:
 
 
 def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
-    """Check whether the learners' values of recorded states are possible returns.
+    """Check whether the learners' values of recorded states are possible returns, and describe those that are not.
 
     Values of untrained networks are near 0, which may lie outside the bounds of possible returns. Values are therefore
     checked only after enough `updates`. Values between 0 and the bounds are accepted until the initial values have

@@ -60,8 +60,6 @@ class Recording:
     """A checked buffer file, which holds the recorded experiences of one or several learners, and its plant.
 
     Attributes:
-        facts: Metadata of the file.
-        shapes: Shape of each array in the file by name.
         frequency: Control rate in Hz.
         noise: Standard deviation of the normalised sensor and actuator noise; 0 if it is not known.
         arrays: Arrays of the file by name; empty if batches are to be read from the file during training.

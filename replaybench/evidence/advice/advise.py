@@ -332,7 +332,6 @@ def _conclude(
     capacity: proposal.Capacity | None,
     tried: Sequence[tuple[str, str, str, int | None]],
 ) -> proposal.Advice:
-    """Compare the tried strategies, and propose one that fits into the memory, unless none beats random control."""
     here = condition(data, question)
     scores, known, unit = proposal.scores_of(here)
     by_parts = {(each.retention, each.sampling): each for each in rules.candidates(traits)}
@@ -450,7 +449,6 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
 
 
 def _decay(recording: Recording) -> float | None:
-    """Return the ratio of first to last amplitude of exploration, from the learner's settings or the stored actions."""
     arrays = recording.arrays
     if recording.facts.cell is not None and "episode" in arrays:
         return rules.decay_of(recording.facts.cell.settings, int(arrays["episode"].max()) + 1)

@@ -36,7 +36,6 @@ class Question:
     Attributes:
         frequency: Control rate in Hz.
         noise: Standard deviation of the normalised sensor and actuator noise.
-        settings: Changed settings of the learner.
         episodes: Number of training episodes per run; 0 for as many as the budget allows.
         probes: Largest number of strategies to try in addition to FULL[Uniform]; 0 for as many as the budget allows.
         memory: Largest number of experiences in a buffer; 0 for no limit.

@@ -350,7 +350,10 @@ def cautions_of(
 
 
 def about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> Iterator[str]:
-    """Yield sentences about capacities that were too small, and about strategies `never` that overwrote nothing."""
+    """Yield sentences about capacities that were too small or too large.
+
+    A capacity was too large if the buffer never overwrote an experience; `never` lists the strategies of such buffers.
+    """
     if never:
         yield (
             f"not judged, because their capacity holds the whole run, as FULL does: {', '.join(never)}; "
