@@ -27,7 +27,7 @@ SAMPLINGS: Final = {Uniform: "UNIFORM", PER: "PER", PERprop: "PERPROP"}
 WEIGHTINGS: Final = {type(None): "NONE", IS: "IS", FIS: "FIS"}
 POSSIBLE: Final = "FIFO, FULL, Resv, TDE and Expl with Uniform, PER or PERprop, +IS, +FIS, and Drop in front"
 
-_ROOM: Final = 512  # a multiple of the threads; more takes longer to scan at each change, less is merged more often
+_ROOM: Final = 512  # a multiple of the number of threads; larger values slow each change, smaller ones need more merges
 _FAN: Final = 32
 _LEVELS: Final = 7
 

@@ -192,7 +192,7 @@ def _exploration(learner: Learner) -> dict[str, float]:
                 'device = "cpu"'
             )
         numbers |= {"first_scale": own.sigma, "last_scale": own.sigma if own.last_sigma is None else own.last_sigma}
-        numbers |= {"diffusion": 1.0, "friction": 1.0}  # a process that forgets everything is white noise
+        numbers |= {"diffusion": 1.0, "friction": 1.0}  # with friction 1, the noise process is white noise
         numbers |= {"noise_bound": np.inf, "action_bound": 1.0 if own.clip else np.inf}
     elif isinstance(learner, DQN):
         numbers |= {"first_scale": own.first_random, "last_scale": own.last_random}
