@@ -1,1 +1,1 @@
-"""Studies on a GPU: one thread block is one member, and one kernel computes plant, replay and updates."""
+"""Training on a GPU: one thread block computes one learner, and one CUDA kernel computes plant, replay and updates."""

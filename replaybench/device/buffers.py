@@ -1,7 +1,8 @@
-"""Replay buffers on a device: the rules of a strategy as source text, and the memory layout of a member.
+"""Conversion of replay buffers to a form that a GPU computes: strategies as C++ source, and the memory layout.
 
-The device's buffers behave like those of `replaybench.replay.strategies`; see `source/replay.cuh`. A member's memory is
-one block: its counters (`ReplayState`), then arrays by slot. This module computes their byte offsets.
+Buffers on the GPU behave like those of `replaybench.replay.strategies` (see `source/replay.cuh`). The buffer of each
+learner is one block of memory: counters (`ReplayState`), and then arrays with one entry per experience. This module
+computes the byte offsets of the arrays.
 """
 
 import ctypes
@@ -26,24 +27,24 @@ SAMPLINGS: Final = {Uniform: "UNIFORM", PER: "PER", PERprop: "PERPROP"}
 WEIGHTINGS: Final = {type(None): "NONE", IS: "IS", FIS: "FIS"}
 POSSIBLE: Final = "FIFO, FULL, Resv, TDE and Expl with Uniform, PER or PERprop, +IS, +FIS, and Drop in front"
 
-_ROOM: Final = 512  # a multiple of the threads; more takes longer to scan at each change, less is merged more often
+_ROOM: Final = 512  # a multiple of the number of threads; larger values slow each change, smaller ones need more merges
 _FAN: Final = 32
 _LEVELS: Final = 7
 
 _COUNTERS: Final = ("collected", "offers", "count", "updates", "offers_before", "updates_before")
 _HEADS: Final = (("td_head", "i4", 2), ("exploration_head", "i4", 2), ("largest", "f4"), ("padding", "u4"))
 STATE: Final = np.dtype([*((name, "u4") for name in _COUNTERS), *_HEADS])
-"""A member's counters: the struct `ReplayState`."""
+"""Data type of the counters of a buffer; equal to the C++ struct `ReplayState`."""
 
 
 class OrderPlaces(ctypes.Structure):
-    """The struct of the same name in `replay.cuh`."""
+    """The C++ struct `OrderPlaces` of `replay.cuh`: byte offsets of arrays that keep experiences sorted by priority."""
 
     _fields_ = (("bits", ctypes.c_int64), ("run", ctypes.c_int64 * 2), ("slots", ctypes.c_int64 * 2))
 
 
 class ReplaySettings(ctypes.Structure):
-    """The struct of the same name in `replay.cuh`."""
+    """The C++ struct `ReplaySettings` of `replay.cuh`: settings and memory layout of a replay buffer."""
 
     _fields_ = (
         *((n, ctypes.c_double) for n in ("drop", "sampling_alpha", "epsilon", "beta_first", "beta_last")),
@@ -56,7 +57,7 @@ class ReplaySettings(ctypes.Structure):
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Raise `UserError` if devices do not support a strategy; the message names the supported ones."""
+    """Raise `UserError` if a strategy runs on the CPU only; the message names the strategies that a GPU supports."""
     unknown = strategy.synth or strategy.refer
     known = type(strategy.retention) in RETENTIONS and type(strategy.sampling) in SAMPLINGS
     if unknown or not known or type(strategy.weights) not in WEIGHTINGS:
@@ -64,23 +65,24 @@ def check_strategy(strategy: Strategy) -> None:
 
 
 class DeviceBuffers:
-    """The buffers of a strategy on a device.
+    """Layout and rules of replay buffers on a GPU, one buffer per member (independent learner).
+
+    The memory of all buffers is an array of bytes `[M, bytes]`, which the caller allocates.
 
     Args:
-        strategy: the strategy, at its control rate.
-        fields: width of each stored field, in their order.
-        capacity: largest number of experiences of a member.
-        batch: number of samples in an update.
+        strategy: The replay strategy, with its settings for the control rate.
+        fields: Width of each stored field by name, in the order of storage.
+        capacity: Largest number of experiences in a buffer.
 
     Attributes:
-        source: text that defines `Rules`.
-        settings: the struct for the device, with the addresses of tables not set.
-        tables: arrays to copy to the device, by the names of their addresses in `settings`.
-        arrays: offset, dtype and shape of each array of a member, by name.
-        bytes: size of a member's memory.
+        source: C++ text that defines the type `Rules`.
+        settings: The C++ struct `ReplaySettings`. The addresses of `tables` are not set.
+        tables: Arrays to copy to the GPU, by the name of the address in `settings`.
+        arrays: Byte offset, dtype and shape of each array of a buffer, by name.
+        bytes: Size of a buffer in bytes.
 
     Raises:
-        UserError: devices do not support this strategy.
+        UserError: The strategy runs on the CPU only.
     """
 
     def __init__(self, strategy: Strategy, fields: Mapping[str, int], capacity: int, batch: int) -> None:
@@ -134,24 +136,24 @@ class DeviceBuffers:
         self.source = f'#include "replay.cuh"\nstruct Rules {{\n{lines}}};\n'
 
     def start(self, memory: NDArray[np.uint8]) -> None:
-        """Initialise the members' memory `[M, bytes]`, which must be zero, with empty buffers."""
+        """Initialise the memory of all members as empty buffers; all bytes of `memory` `[M, bytes]` must be zero."""
         self.state(memory)["largest"] = 1.0
         for name in ("td_bits", "exploration_bits"):
             if name in self.arrays:
                 self.view(memory, name)[:] = 0xFFFFFFFF
 
     def state(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
-        """Return the members' counters `[M]`, a view of their memory `[M, bytes]`."""
+        """Return the counters of all buffers, a structured array `[M]`, as a view of their memory `[M, bytes]`."""
         return memory[:, : STATE.itemsize].view(STATE)[:, 0]
 
     def view(self, memory: NDArray[np.uint8], name: str) -> NDArray[Any]:
-        """Return an array of all members `[M, …]`, a view of their memory `[M, bytes]`."""
+        """Return the named array of all buffers, `[M, …]`, as a view of their memory `[M, bytes]`."""
         start, dtype, shape = self.arrays[name]
         flat = memory[:, start : start + dtype.itemsize * math.prod(shape)].view(dtype)
         return flat.reshape(len(memory), *shape)
 
     def places(self, count: int) -> list[slice]:
-        """Return the byte ranges of counters and of the first `count` serial numbers and rows in a member's memory."""
+        """Return the byte ranges of the counters and of the first `count` experiences in the memory of one buffer."""
         found = [slice(0, STATE.itemsize)]
         for name in ("serial", "rows"):
             start, dtype, (slots, *shape) = self.arrays[name]
@@ -159,7 +161,7 @@ class DeviceBuffers:
         return found
 
     def columns(self, memory: NDArray[np.uint8]) -> dict[str, Floats32]:
-        """Return the stored fields `[M, N, width]`, views of the members' memory."""
+        """Return each stored field by name, `[M, capacity, width]`, as a view of the buffers' memory `[M, bytes]`."""
         rows = self.view(memory, "rows")
         return {name: rows[..., first : first + self.fields[name]] for name, first in self._firsts.items()}
 
@@ -178,5 +180,5 @@ class DeviceBuffers:
 
 
 def _rank_sums(alpha: float, count: int) -> NDArray[Any]:
-    """Return Σ_{r ≤ k} r^−α for k = 0 … count."""
+    """Return the sums Σ_{r ≤ k} r^−α over ranks r, for k = 0 … count; `alpha` is the exponent α."""
     return np.append(0.0, np.cumsum(np.arange(1.0, count + 1) ** -alpha, dtype=np.longdouble)).astype(np.float64)

@@ -1,7 +1,7 @@
-"""Compile sources of `replaybench/device/source` for the host (g++) and for GPUs (NVRTC); results are cached.
+"""Compilation of the C++ sources in `replaybench/device/source`, for the CPU by g++ and for GPUs by NVRTC.
 
-Both use the same source; see `source/block.cuh`. A source consists of literals of this package and compile-time
-constants. The key of the cache contains the source, every file that it can include, the options and the compiler.
+Both use the same source (see `source/block.cuh`). Compiled code is cached. The key of the cache contains the source,
+all headers, the options and, for GPUs, the version of the compiler.
 """
 
 import ctypes
@@ -18,19 +18,22 @@ from replaybench.runtime.kernel import cache_dir
 
 SOURCE: Final = Path(__file__).parent / "source"
 THREADS: Final = 256
-"""Default number of threads in a block."""
+"""Default number of threads in a thread block."""
 
 _HOST: Final = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-x", "c++")
 
 
 def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> ctypes.CDLL:
-    """Compile `source` for this processor, with loops over `threads` as phases; `reverse` runs them backwards.
+    """Compile C++ source for the CPU, where the threads of a thread block run one after the other in a loop.
 
-    If the two orders give different results, a thread reads what another thread writes in the same phase.
+    Args:
+        threads: Number of threads in a thread block.
+        reverse: Whether the loops run over the threads backwards. If the two orders give different results, a thread
+            reads what another thread writes between the same two barriers.
 
     Raises:
-        UserError: there is no g++ here.
-        RuntimeError: the source has an error; the compiler's message is in it.
+        UserError: g++ is not installed.
+        RuntimeError: The source has an error. The text contains the message of the compiler.
     """
     options = (*_HOST, f"-DTHREADS={threads}", *["-DREVERSED"] * reverse, f"-I{SOURCE}")
 
@@ -46,12 +49,14 @@ def host_library(source: str, threads: int = THREADS, reverse: bool = False) -> 
 
 
 def device_code(source: str, architecture: str, threads: int = THREADS, form: str = "cubin") -> bytes:
-    """Return machine code (`cubin`) of `source` for an architecture such as `sm_90`, or `ltoir` for `linked_code`.
+    """Compile C++ source for a GPU. This needs the package `cuda-core`, but no GPU.
 
-    This needs no GPU. Divisions and roots are accurate to 2 ulp, as `--use_fast_math` compiles them.
+    Divisions and roots are accurate to 2 ulp, because the option `--use_fast_math` is used.
 
-    Raises:
-        UserError: `cuda-core` is missing.
+    Args:
+        architecture: Architecture of the GPU, for example `sm_90`.
+        threads: Number of threads in a thread block.
+        form: "cubin" for machine code, or "ltoir" for code that `linked_code` links.
     """
     try:
         from cuda.core import Program, ProgramOptions
@@ -77,14 +82,14 @@ def device_code(source: str, architecture: str, threads: int = THREADS, form: st
 
 
 def struct(**fields: Any) -> ctypes.Structure:
-    """Return a C struct with these fields, given as ctypes values."""
+    """Return a C struct with the given fields, whose values have types of `ctypes`."""
     kind: Any = type("struct", (ctypes.Structure,), {"_fields_": [(name, type(own)) for name, own in fields.items()]})
     made: ctypes.Structure = kind(**fields)
     return made
 
 
 def _cached(source: str, options: Iterable[str], ending: str, compile_to: Callable[[Path], Any]) -> Path:
-    """Return the file of compiled code in the cache folder; compile it if it is missing."""
+    """Return the path of the compiled code in the cache folder, and compile the source if it is missing there."""
     digest = hashlib.sha256("\0".join([source, *options]).encode())
     for path in sorted(SOURCE.glob("*.cuh")):
         digest.update(path.read_bytes())
@@ -104,7 +109,10 @@ def _cached(source: str, options: Iterable[str], ending: str, compile_to: Callab
 
 
 def linked_code(parts: Sequence[bytes], architecture: str) -> bytes:
-    """Return machine code linked from `ltoir` parts, optimised together; needs `cuda-core`, but no GPU."""
+    """Link and optimise parts in the form "ltoir" (see `device_code`) together, and return machine code.
+
+    This needs the package `cuda-core`, but no GPU.
+    """
     from cuda.bindings import nvjitlink
     from cuda.core import Linker, LinkerOptions, ObjectCode
 

@@ -1,4 +1,4 @@
-"""Run a program on a GPU: compile and link it, launch it, and copy its memory."""
+"""Compilation, launch and memory transfer of training programs on a GPU."""
 
 import ctypes
 from collections.abc import Iterator
@@ -15,18 +15,17 @@ from replaybench.runtime.quantities import gigabytes
 
 _MISSING = 'device = "cuda" needs cuda-core and numba-cuda: pip install "replaybench[gpu]", or set device = "cpu"'
 _SPARE = 0.9
-"""Largest share of the free memory that is used."""
+"""Largest fraction of the free GPU memory that is used."""
 
 
 def check_gpu(device: str) -> None:
-    """Raise `UserError` unless this machine has the GPU that a study names, `cuda` or `cuda:1`."""
+    """Raise `UserError` unless this machine has the given GPU, for example `cuda` or `cuda:1`."""
     if find_spec("numba_cuda") is None:
         raise UserError(_MISSING)
     _gpu(int(device.partition(":")[2] or 0))
 
 
 def _gpu(number: int) -> Any:
-    """Return a GPU by number, and make it the current one."""
     try:
         from cuda.core import Device
     except ImportError:
@@ -40,7 +39,7 @@ def _gpu(number: int) -> Any:
 
 
 def machine_code(program: Program, capability: tuple[int, int]) -> bytes:
-    """Return machine code of a program and its plant's equations for GPUs of a compute capability."""
+    """Compile and link a program and the equations of its plant for GPUs of a compute capability such as (9, 0)."""
     architecture = f"sm_{capability[0]}{capability[1]}"
     parts = [
         device_code(program.source, architecture, program.threads, "ltoir"),
@@ -50,17 +49,21 @@ def machine_code(program: Program, capability: tuple[int, int]) -> bytes:
 
 
 class GPU:
-    """Runs a program on a GPU, members in as few blocks as fit its memory.
+    """A GPU that runs a training program.
+
+    If not all members (independent learners) fit into the memory of the GPU, they are computed in several groups, one
+    after the other.
 
     Args:
-        program: the program; its memory stays on the host, with values as of the last `fetch`.
-        number: which of several GPUs.
+        program: The program. Only `fetch` updates the memory of the program on the host.
+        number: Number of the GPU, from 0.
 
     Attributes:
-        name: the GPU's model.
+        name: Model of the GPU.
+        at_once: Number of members in a group.
 
     Raises:
-        UserError: packages or the driver are missing, there is no such GPU, or not even one member fits.
+        UserError: Packages or the driver are missing, there is no such GPU, or not even one member fits.
     """
 
     def __init__(self, program: Program, number: int = 0) -> None:
@@ -79,7 +82,7 @@ class GPU:
         self._held: dict[int, Any] = {}
 
     def advance(self, count: int) -> Rounds:
-        """Run `count` rounds of every member, one block of members after the other."""
+        """Run `count` rounds (training episodes or iterations) of every member, and return their scores."""
         from cuda.core import LaunchConfig, launch
 
         program = self.program
@@ -102,7 +105,7 @@ class GPU:
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
-        """Copy byte ranges of the first `members` from the GPU to the host; by default all bytes of all members."""
+        """Copy byte ranges (by default all) of the memory of the first `members` (by default all) to the host."""
         for first, buffer in self._held.items():
             count = self.at_once if members is None else min(self.at_once, members - first)
             if count <= 0:
@@ -112,11 +115,11 @@ class GPU:
                 self._copy_back(buffer, block[:, where], where.start)
 
     def push(self) -> None:
-        """Let the next rounds begin with the members' memory on the host, as is necessary after `load_state`."""
+        """Discard the memory on the GPU, so that the next rounds begin with that on the host (after `load_state`)."""
         self._held.clear()
 
     def close(self) -> None:
-        """Free the GPU's memory."""
+        """Free the memory of the GPU."""
         self._held.clear()
         self._tables.clear()
 
@@ -131,7 +134,6 @@ class GPU:
         return self._held[first]
 
     def _copied(self, array: NDArray[Any]) -> Any:
-        """Return a buffer on the GPU with a copy of an array."""
         from cuda.bindings import runtime
 
         array = np.ascontiguousarray(array)
@@ -149,7 +151,7 @@ class GPU:
         return buffer
 
     def _copy_back(self, buffer: Any, array: NDArray[Any], start: int = 0) -> None:
-        """Copy a buffer from byte `start` of each row into an array, whose rows have the same stride."""
+        """Copy a GPU buffer into an array, from byte `start` of each row; both have the same distance between rows."""
         from cuda.bindings import runtime
 
         self.stream.sync()
@@ -165,7 +167,7 @@ class GPU:
         return int(free)
 
     def _shared_bytes(self, measure: Any) -> int:
-        """Return the size of the kernel's shared memory [bytes], after allowing the kernel to use that much."""
+        """Return the size of the kernel's shared memory in bytes, and permit the kernel to use this much."""
         from cuda.bindings import driver
         from cuda.core import LaunchConfig, launch
 
@@ -186,7 +188,7 @@ class GPU:
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """Return the results of a call of the CUDA API without its status; raise `RuntimeError` if the call failed."""
+    """Remove the status from the results of a CUDA call; raise `RuntimeError` if the status shows a failure."""
     status, *values = result
     if int(status) != 0:
         raise RuntimeError(f"CUDA: {status}")

@@ -1,9 +1,10 @@
-"""Learners on a device: their source text, settings, and arrays in the device's layout.
+"""Conversion of learners to a form that a GPU computes: C++ source text, settings, and arrays of parameters.
 
-`DeviceLearner` translates between a learner of `replaybench.controllers` and the templates of `source/`. A member has
-two rows of 4-byte floats. Row HOT holds its parameters: networks in the learner's order, other trained numbers, target
-networks. Row COLD holds Adam's first and second moment of each trained parameter. A layer is a matrix with a row for
-each input, a row for the bias, and an odd number of columns; see `source/networks.cuh`.
+`DeviceLearner` converts between a learner of `replaybench.controllers` and the C++ templates in `source/`. Every member
+(independent learner) has two arrays of 4-byte floats. The array HOT holds the parameters: networks in the learner's
+order, then other trained numbers, then target networks. The array COLD holds Adam's first and second moment of each
+trained parameter. A layer is a matrix with one row for each input, one row for the bias, and an odd number of columns
+(see `source/networks.cuh`).
 """
 
 import math
@@ -28,17 +29,18 @@ LEARNERS: Final = (DDPG, TD3, SAC, DQN)
 
 
 class DeviceLearner:
-    """A learner in the form that a device needs.
+    """A population of learners in the form that a GPU computes.
 
     Args:
-        learner: one of `LEARNERS`, without options that only the CPU supports.
+        learner: DDPG, TD3, SAC or DQN, without options that only the CPU supports.
 
     Attributes:
-        source: text that defines `Shape` and `Learner`; a kernel after it may call `Learner::update`.
-        hot_size, cold_size: number of floats in a member's rows.
+        source: C++ text that defines the types `Shape` and `Learner`. Code after this text may call `Learner::update`.
+        hot_size: Number of floats for the parameters of a member, with target networks and padding.
+        cold_size: Number of floats for the optimiser moments of a member, with padding.
 
     Raises:
-        UserError: the learner, or one of its options, runs on the CPU only.
+        UserError: The learner, or one of its options, runs on the CPU only.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -55,7 +57,7 @@ class DeviceLearner:
         self.source = _source(learner)
 
     def settings(self) -> bytes:
-        """Return the bytes of the struct `LearnerSettings`, which all members share."""
+        """Return the bytes of the C++ struct `LearnerSettings`, which is the same for all members."""
         learner, config = self.learner, self.learner.config
         adams = [_adam(learner.adams[name]) for name in self._trained if name != "critic2"]
         if isinstance(learner, DQN):
@@ -67,7 +69,7 @@ class DeviceLearner:
         return struct.pack(f"{len(flat)}f3i", *flat, *counts, getattr(config, "temperature", None) is None)
 
     def arrays(self) -> tuple[Floats32, Floats32]:
-        """Return the members' parameters `[M, HOT]` and moments `[M, COLD]`."""
+        """Return the parameters `[M, hot_size]` and the optimiser moments `[M, cold_size]` of all members."""
         members = len(self.learner.setting.members)
         hot, cold = np.zeros((members, self.hot_size), np.float32), np.zeros((members, self.cold_size), np.float32)
         for part, columns, array in self._parts(hot, cold):
@@ -75,12 +77,12 @@ class DeviceLearner:
         return hot, cold
 
     def load(self, hot: Floats32, cold: Floats32) -> None:
-        """Copy parameters and moments of the members back into the learner."""
+        """Copy the parameters `hot` and the optimiser moments `cold` of all members back into the learner."""
         for part, columns, array in self._parts(hot, cold):
             array[...] = part[:, columns]
 
     def _parts(self, hot: Floats32, cold: Floats32) -> Iterator[tuple[Floats32, Integers, NDArray[Any]]]:
-        """Yield each array of the learner, with the device array and the columns that hold it."""
+        """Yield for each array of the learner: `hot` or `cold`, the columns in it, and the array itself."""
         learner, start = self.learner, 0
         for name, network in (*self._trained.items(), *learner.targets.items()):
             columns = start + self._places[name]
@@ -92,11 +94,7 @@ class DeviceLearner:
 
 
 def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
-    """Check that a learner with these settings runs on a device.
-
-    Raises:
-        UserError: it runs on the CPU only; the message names what is possible.
-    """
+    """Raise `UserError` if a learner with these settings runs on the CPU only; `refer` is whether ReF-ER is used."""
     name = kind.__name__
     if kind not in LEARNERS:
         possible = ", ".join(learner.__name__ for learner in LEARNERS)
@@ -115,7 +113,7 @@ def check(kind: type[Learner], config: Any, refer: bool = False) -> None:
 
 
 def places(network: PopulationMLP) -> Integers:
-    """Return the index of each parameter of a network in the device's layout, `[P]`."""
+    """Return the index of each of the P parameters of a network in the memory layout of the GPU, `[P]`."""
     parts, start = [], 0
     for inputs, outputs, *_ in network.network.plan[:-1]:
         columns = int(outputs) | 1
@@ -130,7 +128,6 @@ def _floats(network: PopulationMLP) -> int:
 
 
 def _adam(adam: Adam) -> Sequence[float]:
-    """Return the values of the struct `AdamSettings`."""
     weights_only = len(adam.penalised) > 0
     logs = (math.log(beta) if beta > 0 else -math.inf for beta in (adam.beta1, adam.beta2))
     moving = (adam.beta1, 1.0 - adam.beta1, adam.beta2, 1.0 - adam.beta2)

@@ -1,4 +1,4 @@
-"""Plants on a device: their equations as functions with the C ABI, and the settings of `source/plant.cuh`."""
+"""Conversion of plants to a form that a GPU computes: equations as C functions, and settings for `plant.cuh`."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -45,17 +45,15 @@ def plant_terminated(x, event, p):
 
 
 class DevicePlant:
-    """A plant with equations, in the form that a device needs.
+    """A plant with equations, in the form that a GPU computes.
 
     Args:
-        plant: the plant.
-        frequency: control rate [Hz].
-        noise: standard deviation of the noise on every normalised state and action.
-        observe: names of the observed states, all if empty.
+        frequency: Control rate in Hz.
+        noise: Standard deviation of the noise on every normalised state and action.
+        observe: Names of the observed states; empty if all are observed.
 
     Attributes:
-        source: text that defines `Plant`.
-        observed: number of observed states.
+        source: C++ text that defines the type `Plant`.
     """
 
     def __init__(self, plant: OdePlant, frequency: float, noise: float = 0.0, observe: Sequence[str] = ()) -> None:
@@ -74,7 +72,7 @@ class DevicePlant:
         self.source = f'#include "plant.cuh"\nstruct Plant {{\n{lines}}};\n'
 
     def settings(self) -> ctypes.Structure:
-        """Return the struct `PlantSettings`."""
+        """Return the C++ struct `PlantSettings`."""
         plant, steps = self.plant, self.plant.steps_per_episode(self.frequency)
         seconds = plant.episode_seconds / steps
         substeps, (middle, half) = rk4.substeps(plant, seconds), plant.action_range()
@@ -92,10 +90,12 @@ class DevicePlant:
         return struct(**values)
 
     def functions(self, cuda: Any = None) -> dict[str, Callable[..., Any]]:
-        """Return the equations as Python functions of pointers, to be compiled with `SIGNATURES`.
+        """Return the equations of the plant as Python functions of pointers, which Numba compiles with `SIGNATURES`.
+
+        The functions copy their arguments, because Numba's compiler for GPUs cannot convert pointers to arrays.
 
         Args:
-            cuda: the module `numba.cuda` for a GPU. Its compiler cannot make arrays of pointers: it copies values.
+            cuda: The module `numba.cuda` to compile for a GPU; None to compile for the CPU.
         """
         plant = self.plant
         states, actions, parameters = len(plant.state_names), len(plant.action_names), len(plant.params())
@@ -117,11 +117,14 @@ class DevicePlant:
         return {name: space[name] for name in SIGNATURES}
 
     def host_functions(self) -> list[Any]:
-        """Return the equations compiled for this processor, in the order of `SIGNATURES`."""
+        """Return the equations of the plant, compiled for the CPU, in the order of `SIGNATURES`."""
         return [cfunc(SIGNATURES[name])(function) for name, function in self.functions().items()]
 
     def device_functions(self, capability: tuple[int, int]) -> list[bytes]:
-        """Return the equations as LTO code for GPUs of a compute capability; this needs a driver."""
+        """Return the equations of the plant as code to link, for GPUs of a compute capability such as (9, 0).
+
+        This needs an NVIDIA driver.
+        """
         from numba import cuda
 
         compiled: Any = cuda

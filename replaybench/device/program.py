@@ -1,6 +1,6 @@
-"""A population of learners on a device: one source, one struct of settings, and one block of memory per member.
+"""Training programs for a GPU: C++ source, settings, and the memory of all members (independent learners).
 
-`Host` runs the same source on this processor, for tests.
+The class `Host` runs the same source on the CPU, for tests.
 """
 
 import ctypes
@@ -26,13 +26,15 @@ Memory = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Schedule:
-    """When members learn and are evaluated.
+    """The times at which learners are updated and evaluated.
+
+    A round is a training episode or, if `update_every` is set, an iteration of as many steps as a full episode.
 
     Attributes:
-        updates_per_phase: mean number of updates in an update phase; fractions are carried over to the next phase.
-        horizon: number of update phases over which schedules advance from first to last value.
-        update_every: steps between update phases; 0 for a phase after each episode.
-        greedy_every: rounds between greedy episodes; 0 for none.
+        updates_per_phase: Mean number of updates in an update phase. Fractions are carried over to the next phase.
+        horizon: Number of update phases over which schedules, such as β of importance sampling, advance to their end.
+        update_every: Number of control steps between update phases; 0 for an update phase after each episode.
+        greedy_every: Number of rounds between greedy evaluation episodes; 0 for none.
     """
 
     updates_per_phase: float
@@ -42,7 +44,13 @@ class Schedule:
 
 
 class Rounds(NamedTuple):
-    """Scores, lengths and greedy scores of rounds (training episodes), float64 `[M, rounds]`; NaN without a result."""
+    """Results of some rounds (training episodes or iterations); float64, `[M, rounds]`, NaN without a result.
+
+    Attributes:
+        reward: Mean score of the training episodes that ended in the round.
+        steps: Mean number of steps of these episodes.
+        reward_greedy: Score of the greedy episode after the round.
+    """
 
     reward: Floats
     steps: Floats
@@ -50,23 +58,20 @@ class Rounds(NamedTuple):
 
 
 class Program:
-    """A population of learners with plants and buffers on a device.
+    """A training program for a GPU: M learners, each with its own plant and replay buffer.
 
     Args:
-        plant: the plant.
-        learner: the learners, with their initial weights.
-        buffers: their buffers.
-        schedule: when they learn.
+        learner: The learners, with their initial weights.
 
     Attributes:
-        source: the complete source text.
-        threads: number of threads in a block, chosen by the batch size.
-        settings: the struct `RunSettings`.
-        memory: the members' memory `[M, bytes]`.
-        rounds: number of finished rounds.
+        source: Complete C++ source text.
+        threads: Number of threads in a thread block, which depends on the batch size.
+        settings: The C++ struct `RunSettings`.
+        memory: Complete state of each member as bytes, `[M, bytes]`.
+        rounds: Number of finished rounds (training episodes or iterations).
 
     Raises:
-        UserError: no device supports the learner's exploration or normalisation.
+        UserError: The learner's exploration or normalisation runs on the CPU only.
     """
 
     def __init__(self, plant: DevicePlant, learner: Learner, buffers: DeviceBuffers, schedule: Schedule) -> None:
@@ -102,23 +107,29 @@ class Program:
         buffers.start(self.part("replay"))
 
     def part(self, name: str) -> Memory:
-        """Return a view of a part of every member's memory: `run`, `hot`, `cold` or `replay`."""
+        """Return a view of one part of every member's memory, `[M, bytes]`.
+
+        `run` is the state of plant and counters, `hot` the parameters, `cold` the moments of Adam, `replay` the buffer.
+        """
         return self.memory[:, self._parts[name]]
 
     def place(self, name: str) -> slice:
-        """Return the byte range of a part of a member's memory."""
+        """Return the byte range of a part (`run`, `hot`, `cold` or `replay`) within a member's memory."""
         return self._parts[name]
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return everything that the next rounds depend on."""
+        """Return a checkpoint: everything on which the next rounds depend, as arrays by name."""
         return {"memory": self.memory.copy(), "rounds": np.full(len(self.memory), self.rounds)}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from `state`, bit for bit."""
+        """Restore a checkpoint of `state()`, so that training continues bit for bit."""
         self.memory[:], self.rounds = state["memory"], int(state["rounds"][0])
 
     def fetch(self, learner: Learner | None = None) -> Learner:
-        """Copy networks and moments into the program's learner, or into `learner` of the first members; return it."""
+        """Copy the networks and optimiser moments from the program's memory into a learner, and return the learner.
+
+        By default this is the learner of the program. A given `learner` may have fewer members; it gets the first ones.
+        """
         device = self.device_learner if learner is None else DeviceLearner(learner)
         members = len(device.learner.setting.members)
         device.load(*(np.ascontiguousarray(self.part(n)[:members]).view(np.float32) for n in ("hot", "cold")))
@@ -126,7 +137,7 @@ class Program:
 
 
 class Host:
-    """Runs a program on this processor, for tests, with the interface of `gpu.GPU`."""
+    """The CPU as a replacement of a GPU, for tests; it runs a training program with the interface of `gpu.GPU`."""
 
     name = "this processor"
 
@@ -138,7 +149,7 @@ class Host:
             setattr(program.settings.replay, name, table.ctypes.data)
 
     def advance(self, count: int) -> Rounds:
-        """Run `count` rounds of every member."""
+        """Run `count` rounds (training episodes or iterations) of every member, and return their scores."""
         program = self.program
         found = Rounds(*(np.full((len(program.memory), count), np.nan) for _ in Rounds._fields))
         self.library.run_rounds(
@@ -149,17 +160,13 @@ class Host:
         return found
 
     def fetch(self, *places: slice, members: int | None = None) -> None:
-        """Do nothing: the program's memory is on the host already."""
+        """Do nothing, because the memory of the members is already on the host."""
 
     push = close = fetch
 
 
 def members_at_once(program: Program, free: int) -> int:
-    """Return the number of members that fit into `free` bytes of a device's memory.
-
-    Raises:
-        UserError: not even one member fits.
-    """
+    """Return how many members of a program fit into `free` bytes; raise `UserError` if not even one member fits."""
     each = int(program.memory.shape[1])
     if each > free:
         raise UserError(
@@ -170,7 +177,6 @@ def members_at_once(program: Program, free: int) -> int:
 
 
 def _exploration(learner: Learner) -> dict[str, float]:
-    """Return the fields of `RunSettings` that describe the exploration."""
     if learner.normaliser.on:
         raise UserError('normalisation runs on the CPU only; leave normalise out, or set device = "cpu"')
     noise, own = learner.exploration, getattr(learner.exploration, "config", learner.config)
@@ -186,7 +192,7 @@ def _exploration(learner: Learner) -> dict[str, float]:
                 'device = "cpu"'
             )
         numbers |= {"first_scale": own.sigma, "last_scale": own.sigma if own.last_sigma is None else own.last_sigma}
-        numbers |= {"diffusion": 1.0, "friction": 1.0}  # a process that forgets everything is white noise
+        numbers |= {"diffusion": 1.0, "friction": 1.0}  # with friction 1, the noise process is white noise
         numbers |= {"noise_bound": np.inf, "action_bound": 1.0 if own.clip else np.inf}
     elif isinstance(learner, DQN):
         numbers |= {"first_scale": own.first_random, "last_scale": own.last_random}
@@ -194,7 +200,6 @@ def _exploration(learner: Learner) -> dict[str, float]:
 
 
 def _run_bytes(plant: DevicePlant) -> int:
-    """Return the size of the struct `RunState` of `run.cuh`."""
     states, actions, seen = len(plant.plant.state_names), len(plant.plant.action_names), plant.observed
     episode = 8 * (states + 2) + -(-4 * (2 * seen + actions + 6) // 8) * 8
     return 2 * episode + 8 * (actions + 3) + 8

@@ -1,1 +1,1 @@
-"""Presets of papers, published claims, advice, and contract checks."""
+"""Presets of papers, tests of published claims, advice on strategies, and contract checks of users' own classes."""

@@ -1,7 +1,7 @@
-"""Claims: published statements as contrasts of cells, and their verdicts.
+"""Published claims, defined as contrasts between cells of presets, and the statistical tests that judge them.
 
-Claims are data: one TOML file for each paper, in `claims/`. They compare cells of presets. A claim names a cell by the
-axes that distinguish it in its preset.
+The folder `claims` has one TOML file with the claims of each paper. A cell is one combination of plant, learner,
+strategy, noise and control rate. A claim names a cell by those of these values that identify it in its preset.
 """
 
 from __future__ import annotations
@@ -28,30 +28,40 @@ AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement of a paper about cells of one preset.
+    """A statement of a paper, as an expected contrast between simulated runs.
 
-    The contrast of each seed is the sum of `measure` over the cells `plus`, minus the sum over `minus`, minus `level`.
-    Cells share seeds, so differences are paired.
+    A cell is one combination of plant, learner, strategy, noise and control rate, with all its seeds. The contrast of a
+    seed is the sum of the measure over the cells `plus`, minus the sum over the cells `minus`, minus `level`. All cells
+    use the same seeds, so differences are paired. Scores are rewards or returns, as the plant defines them. The
+    relative score μ_r is 0 for random control and 1 for dynamic programming.
 
     Attributes:
-        id: name of the claim, unique in its paper.
-        source: section, figure or table of the paper.
-        statement: the claim, paraphrased.
-        preset: preset of the cells, as in debruin2018/fig12.
-        plus, minus: cells, each by the axes (plant, learner, strategy, noise, frequency) that distinguish it, and by
-            its `preset` if that is another one.
-        where: values on axes that all cells share.
-        level: number that is subtracted from the contrast; 0 if cells are compared with each other only.
-        measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8), "greedy" (mean
-            μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "whole"
-            (of all training episodes), "first STEPS" or "last STEPS" (of those in these steps), "evaluation" (mean
-            reward, or return, of all evaluations), "evaluation STEPS" (of those in the last steps), "noise SIGNAL"
-            (mean noise of a signal in replayed experiences in units of its mean, table 6) or "metric NAME" (mean of a
-            learner's metric over the last tenth).
-        logarithm: compare log10 of the measure; values below 1e-6 count as 1e-6.
-        expects: the contrast is "more" than zero, "less", "not more", "not less", or the "same" within `relevance`.
-        relevance: smallest effect of interest, in units of the measure.
-        printed: the numbers that the paper prints, if any.
+        id: Name of the claim, unique in its paper.
+        source: Section, figure or table of the paper.
+        statement: The claim, paraphrased.
+        preset: Name of the preset that defines the cells, for example `debruin2018/fig12`.
+        plus: Cells with positive sign. Each is a table of those axes (plant, learner, strategy, noise, frequency) that
+            identify it, and of its `preset` if that differs.
+        minus: Cells with negative sign, in the same form.
+        where: Values that all cells have in common, by axis.
+        level: Number to subtract from the contrast; 0 if cells are only compared with each other.
+        measure: Name of the number that is computed for each run:
+            "final": mean μ_r of the last training episodes;
+            "best": μ_r of the best training episode;
+            "rise": number of episodes until μ_r ≥ 0.8;
+            "greedy": mean μ_r of the last greedy episodes;
+            "reward": mean score of the last training episodes;
+            "whole": mean score of all training episodes;
+            "first STEPS", "last STEPS": mean score of the training episodes in the first or last control steps;
+            "evaluation", "evaluation STEPS": mean score of all evaluations, or of those in the last control steps;
+            "noise SIGNAL": mean absolute noise of a signal in the replayed experiences, divided by its expectation
+            σ √(2/π) (de Bruin et al., 2018, table 6);
+            "metric NAME": mean of a metric of the learner over the last tenth of the run.
+        logarithm: Whether to compare log10 of the measure. Values below 1e-6 count as 1e-6.
+        expects: Whether the contrast is expected to be "more" than zero, "less", "not more", "not less", or the "same"
+            as zero within `relevance`.
+        relevance: Smallest effect of interest, in units of the measure.
+        printed: The numbers that the paper prints, if any.
     """
 
     id: str
@@ -69,26 +79,29 @@ class Claim:
     printed: str = ""
 
     def cells(self) -> tuple[list[Cell], list[Cell]]:
-        """Return the cells of `plus` and of `minus` at paper scale, each with its first block of seeds."""
+        """Return the cells (conditions of a study) that enter the contrast with positive and with negative sign.
+
+        The cells are those at the paper's scale. If seeds are computed in several blocks, only the first is included.
+        """
         cells = [self._cell(named) for named in (*self.plus, *self.minus)]
         return cells[: len(self.plus)], cells[len(self.plus) :]
 
     def presets(self) -> list[str]:
-        """Return the preset of each cell, `plus` first."""
+        """Return the preset of each cell (condition of a study) of the contrast; positive cells come first."""
         return [place.get("preset", self.preset) for place in self.places()]
 
     @property
     def upwards(self) -> int:
-        """−1 if less is expected, else 1."""
+        """Sign of the claimed direction: −1 if the claim expects "less" or "not less", else 1."""
         return -1 if self.expects.endswith("less") else 1
 
     def denied(self) -> Claim | None:
-        """Return the claim without its "not"; None if it has none."""
+        """Return the claim that this one negates ("more" for "not more"), or None if this one is not a negation."""
         direction: Literal["less", "more"] = "less" if self.upwards < 0 else "more"
         return replace(self, expects=direction) if self.expects.startswith("not ") else None
 
     def places(self) -> Iterator[dict[str, Any]]:
-        """Yield the values on axes that name each cell, `plus` first."""
+        """Yield the values (plant, learner, strategy, noise, frequency) that identify each cell of the contrast."""
         yield from ({**self.where, **named} for named in (*self.plus, *self.minus))
 
     def _cell(self, named: Mapping[str, Any]) -> Cell:
@@ -106,25 +119,24 @@ class Claim:
 
 @functools.cache
 def _first_cells(preset: str) -> tuple[Cell, ...]:
-    """Return the cells of a preset at paper scale that hold the first block of seeds."""
     return tuple(cell for cell in read_preset(preset).study("paper").cells() if not cell.first_member)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """The claims of one paper; all of them, run or not, form one family of tests (Holm 1979)."""
+    """The claims of one paper, which form one family of statistical tests (Holm, 1979)."""
 
     paper: str
     claim: tuple[Claim, ...]
 
 
 def claim_files() -> list[str]:
-    """Return the names of the papers with claims."""
+    """Return the short names of the papers with claims, for example `debruin2018`."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def read_claims(name: str) -> Claims:
-    """Read the claims of one paper by the name of its file."""
+    """Read the claims of the paper with the given short name, for example `debruin2018`."""
     if name not in claim_files():
         raise unknown("paper", name, claim_files())
     path = FOLDER / f"{name}.toml"
@@ -139,21 +151,23 @@ _OF_A_DENIAL: Final[dict[Word, Word]] = {
     "contradicted": "reproduced",
     "smaller than relevant": "reproduced",
 }
-"""Verdict of a claim with a "not", by the verdict of the claim without it."""
+"""Verdict on a claim that negates another one, by the verdict on the other one."""
 _ONE_SIDED: Final = 0.84
-"""Quantile of the normal distribution, for a power of 80 %."""
+"""Quantile of the normal distribution for a power of 80 %."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of some runs on a claim.
+    """The result of testing a published claim.
 
     Attributes:
-        effect: the contrast, with its measured sign.
-        supports: p value of "the claim is false", corrected within its family; small values support the claim.
-        refutes: p value of "the claim is true and its effect relevant", corrected; small values refute it.
-        more_seeds: further seeds that would decide it at the measured effect; 0 if decided, None if the effect is too
-            near to a bound, or runs are equal.
+        effect: Contrasts of the seeds, with their measured sign.
+        supports: p value of the hypothesis that the claim is false, corrected for all claims of the paper. A small
+            value supports the claim.
+        refutes: p value of the hypothesis that the claim is true with a relevant effect, corrected in the same way. A
+            small value refutes the claim.
+        more_seeds: Number of further seeds that would decide the claim if the effect stays as measured. It is 0 if the
+            claim is decided, and None if the effect is too near to a bound or has no spread.
     """
 
     claim: Claim
@@ -165,21 +179,26 @@ class Verdict:
 
     @property
     def split(self) -> bool:
-        """Whether only one of the interquartile mean and the mean of the effect is relevant."""
+        """Whether the interquartile mean and the mean disagree on whether the effect is relevant."""
         return self.effect.n > 0 and len(_relevant(self.claim, self.effect)) > 1
 
 
 def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Verdict]:
-    """Judge the claims of one family; the family-wise error of all tests is controlled (Holm 1979).
+    """Judge all claims of one paper with control of the family-wise error rate (Holm, 1979).
 
-    "more" is reproduced if the effect is significantly above zero and its estimate relevant. If the effect is
-    significantly below the relevance, the verdict is "contradicted", or "smaller than relevant" if the effect is also
-    significantly above zero. "not more" has the opposite verdicts. "same" is reproduced if the effect lies
-    significantly within the bounds of relevance (two one-sided tests, Schuirmann 1987), and contradicted if it is
-    significantly different from zero and its estimate relevant.
+    An effect is relevant if its interquartile mean and its mean are at least the smallest effect of interest,
+    `Claim.relevance`. "Significantly" means by both the test (p < 0.05) and the 95 % interval.
 
-    "Significantly" means by the test (p < 0.05) and by the 95 % interval. A claim with effect None was not run. It
-    counts in the family all the same, so that no verdict depends on which other claims were run.
+    - A claim that expects "more" is reproduced if the effect is relevant and significantly above zero. If the effect is
+      significantly smaller than relevant, the verdict is "contradicted". If such an effect is also significantly above
+      zero, the verdict is "smaller than relevant". "less" is judged in the same way, with the sign changed.
+    - A claim that expects "not more" or "not less" has the opposite verdict of the claim that it negates.
+    - A claim that expects the "same" is reproduced if the effect lies significantly within the bounds ± `relevance`
+      (two one-sided tests, Schuirmann, 1987). It is contradicted if the effect is relevant and significantly different
+      from zero.
+
+    A claim whose effect is None was not run. It still counts in the correction, so that a verdict does not depend on
+    which other claims were run.
     """
     pairs = list(zip(claims, effects, strict=True))
     chances = [(1.0, 1.0) if effect is None else _chances(claim, effect) for claim, effect in pairs]
@@ -214,16 +233,16 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
 
 
 def _relevant(claim: Claim, effect: Effect) -> set[bool]:
-    """Return the set of answers whether an effect is relevant, by its interquartile mean and by its mean.
+    """Return whether an effect is relevant by its interquartile mean and by its mean, as a set of one or two answers.
 
-    Rise times use the former only: a run that never rises counts with its length, on which the mean would depend.
+    For rise times only the interquartile mean counts. The mean would depend on the length of runs that never rise.
     """
     statistics = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
     return {_size(claim, each) >= claim.relevance for each in statistics}
 
 
 def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
-    """Return the p values of "the claim is false" and of "the claim is true"."""
+    """Return the p values of two hypotheses: that the claim is false, and that it is true with a relevant effect."""
     if denied := claim.denied():
         doubt, trust = _chances(denied, effect)
         return trust, doubt
@@ -235,7 +254,6 @@ def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
 
 
 def _along(claim: Claim, effect: Effect) -> Effect:
-    """Return an effect with its sign changed so that the claim's direction is positive."""
     return replace(effect, differences=claim.upwards * effect.differences)
 
 
@@ -244,9 +262,10 @@ def _size(claim: Claim, effect: Effect) -> float:
 
 
 def _more_seeds(claim: Claim, effect: Effect, tests: int) -> int | None:
-    """Return how many more seeds would decide a claim at this effect and spread, in a family of `tests` tests.
+    """Return how many more seeds would decide a claim if effect and spread stay as measured; None if too many would.
 
-    A relevant effect must become significant and stay relevant; another must become significantly less than relevant.
+    A relevant effect must become significant and stay relevant. A smaller effect must become significantly less than
+    relevant. `tests` is the number of claims for which p values are corrected.
     """
     if effect.sd == 0:
         return None

@@ -1,7 +1,8 @@
-"""Results of runs on the cells that claims compare.
+"""Results of finished runs for the cells that published claims compare.
 
-A run holds a cell of a claim if one of its cells has the same values on the axes and the same settings, apart from
-seeds, number of episodes and `greedy_every`. Python files that a study file names are not imported.
+A cell is one combination of plant, learner, strategy, noise and control rate, with all its seeds. A run counts as
+evidence for a cell if it has results for the same combination with the same settings. Seeds, number of episodes and
+`greedy_every` may differ. Python files that a study file names are not imported.
 """
 
 import dataclasses
@@ -31,13 +32,17 @@ from replaybench.runtime.errors import UserError
 
 
 class Correction(NamedTuple):
-    """A corrected mistake in a learner and its variants; cells computed before the correction are not evidence."""
+    """A corrected mistake of a learner, because of which earlier results do not count as evidence.
+
+    Attributes:
+        learner: Name of the learner. Its variants are affected, too.
+        strategy: Regular expression that matches in the names of affected strategies.
+        version: First version of the numerical code without the mistake.
+    """
 
     learner: str
     strategy: str
-    """Regular expression that matches in the names of affected strategies."""
     version: int
-    """First version of the numerics without the mistake."""
     mistake: str
 
 
@@ -45,21 +50,24 @@ CORRECTIONS: Final = (
     Correction("DDPG", r"\+ReFER(?!-2)", 8, "Rule 1 did not clip the actor's gradients of far-policy samples"),
 )
 STATISTIC: Final[Statistic] = "interquartile mean"
-"""Statistic of a claim's paired differences."""
+"""Statistic that summarises the paired differences of a claim."""
 _STUDY_WIDE: Final = ("discount", "observe", "device")
-"""Keys that decide numbers and have the same name in a study file and in a cell."""
+"""Settings that change results and have the same name in a study file and in a cell."""
 _LEAST: Final = 1e-6
-"""Smaller values, which are of the size of rounding errors, are raised to this before their logarithm is taken."""
+"""Lower limit of values whose logarithm is taken; smaller values are of the size of rounding errors."""
 _ALIKE: Final = 1e-3
-"""Scores are comparable if references differ by at most this share of the range between them."""
+"""Largest difference of reference rewards between comparable runs, as a fraction of the range between the rewards."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Results of one run and its settings.
+    """The results and the settings of one run folder.
 
     Attributes:
-        numerics: version of the numerics by cell id; other cells have the version of the results.
+        data: Content of `results.nc`.
+        study: Content of `study.toml`.
+        numerics: Version of the numerical code for each cell (condition of the study) by cell id. Cells that are not
+            listed have the version of `data`.
     """
 
     path: Path
@@ -69,31 +77,31 @@ class Evidence:
 
     @property
     def root_seed(self) -> int:
-        """Root seed; runs with equal root seeds share random streams, seed by seed."""
+        """Root seed; runs with equal root seeds have equal random streams for each seed."""
         return int(self.study.get("root_seed", 0))
 
     @property
     def episodes(self) -> int:
-        """Episodes of each run."""
+        """Number of training episodes per seed."""
         return self.data.sizes["episode"]
 
     @cached_property
     def axes(self) -> dict[str, list[Any]]:
-        """Values of each axis."""
+        """Values of plant, learner, strategy, noise and control rate in the results, by the name of the axis."""
         return {axis: self.data[axis].values.tolist() for axis in AXES}
 
     @cached_property
     def places(self) -> set[tuple[Any, ...]]:
-        """Values on the axes of each cell that has results."""
+        """The combinations of plant, learner, strategy, noise and control rate that have results."""
         there = runs_there(self.data).any("seed").transpose(*AXES).values
         return {tuple(self.axes[axis][i] for axis, i in zip(AXES, at, strict=True)) for at in np.argwhere(there)}
 
     def holds(self, cell: Cell) -> bool:
-        """Return whether the run has results of a cell with the same settings."""
+        """Return whether the run folder has results of a cell (condition of a study) with the same settings."""
         return _place(cell) in self.places and not list(self.differences(cell))
 
     def version(self, cell: Cell) -> int:
-        """Return the oldest version of the numerics among the run's blocks of a cell."""
+        """Return the oldest version of the numerical code that computed seeds of a cell (condition of a study)."""
         whole = int(self.data.attrs["numerics_version"])
         if "cell" not in self.data.coords:
             return whole
@@ -101,7 +109,10 @@ class Evidence:
         return min(self.numerics.get(each, whole) for each in ids)
 
     def differences(self, cell: Cell) -> Iterator[str]:
-        """Yield the settings in which the run's cell with the same axes differs, and mistakes corrected since."""
+        """Yield the settings, as text, in which the stored results differ from a cell (condition of a study).
+
+        A mistake in the results that has been corrected since also counts as a difference.
+        """
         for each in CORRECTIONS:
             affected = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
             if affected and self.version(cell) < each.version:
@@ -141,7 +152,7 @@ def _place(cell: Cell) -> tuple[Any, ...]:
 
 
 def read_evidence(path: Path) -> Evidence:
-    """Read a run folder, or a folder with copies of its `study.toml` and `results.nc`."""
+    """Read the results and the settings of a run folder, or of a folder with copies of its files."""
     folder = RunFolder(path.parent if path.name == "results.nc" else path)
     for needed in (folder.study, folder.results):
         if not needed.is_file():
@@ -161,7 +172,10 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
-    """Return a cell's measure (see `Claim.measure`) `[seed]`, NaN where a run failed or is missing."""
+    """Return a measure of a cell (condition of a study) for each seed; NaN where a run failed or is missing.
+
+    `measure` is a name such as "final"; `Claim.measure` lists all of them.
+    """
     data = evidence.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
     kind, _, name = measure.partition(" ")
     last, episodes = last_of(data), data.sizes["episode"]
@@ -192,7 +206,7 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
 
 @dataclass(frozen=True)
 class Finding:
-    """The effect of a claim, the length of its runs, the number of failed ones, and the names of run folders."""
+    """The measured effect of a claim, with number of episodes, number of failed runs, and names of the run folders."""
 
     effect: Effect
     episodes: int
@@ -201,10 +215,10 @@ class Finding:
 
 
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
-    """Return the effect of a claim from runs that hold all of its cells, or None.
+    """Compute the effect of a claim from the results in run folders; return None if some results are missing.
 
-    Cells may come from several runs with the same root seed and length. Only runs of the greatest length count; their
-    root seeds are pooled.
+    The conditions that a claim compares may come from several run folders with equal root seed and number of episodes.
+    Only the results with the most episodes are used. Results with different root seeds are pooled.
     """
     for place in claim.places():  # a quick test, because it takes long to build cells
         if not any(all(value in run.axes.get(axis, [value]) for axis, value in place.items()) for run in runs):
@@ -222,7 +236,6 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
 
 
 def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -> Finding | None:
-    """Return the effect in the runs with a root seed and length; None if they lack a cell."""
     plus, minus = claim.cells()
     chosen = [run for run in runs if (run.root_seed, run.episodes) == (root_seed, episodes)]
     holding = [[run for run in chosen if run.holds(cell)] for cell in (*plus, *minus)]
@@ -250,7 +263,7 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
 
 
 def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, Evidence]:
-    """Return a cell's measure `[seed]` from the run with most of its seeds, the number of failures, and the run."""
+    """Return the measure of a cell per seed, its number of failed runs, and the run folder that has most seeds."""
     samples = [measured(run, cell, claim.measure) for run in runs]
     best = max(range(len(runs)), key=lambda i: int(np.isfinite(samples[i]).sum()))
     failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})
@@ -261,7 +274,7 @@ def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats,
 
 
 def _plain(value: Any) -> Any:
-    """Return a setting as a study file stores it, without tuples and None."""
+    """Convert a setting to the form that a study file stores: lists instead of tuples, and no None."""
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items() if entry is not None}
     return json.loads(json.dumps(value))

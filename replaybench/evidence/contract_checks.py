@@ -1,4 +1,4 @@
-"""Contract checks of learners, and the command `check`."""
+"""Contract checks of learners, and the command `check`, which tests a user's plant, strategy or learner."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,10 @@ _STEPS: Final = 20
 def learner_cell(
     learner: str, strategy: str = "FULL[PER]", settings: Mapping[str, Any] | None = None, updating: int = 2
 ) -> Cell:
-    """Return a cell of a few members on the pendulum with `updating` episodes after the learner's warm-up."""
+    """Return a cell (condition of a study) that trains a learner on the pendulum with a few seeds, for tests.
+
+    `updating` is the number of episodes with updates, after the learner's warm-up episodes.
+    """
 
     def cell(episodes: int) -> Cell:
         return Study(
@@ -49,7 +52,7 @@ def learner_cell(
 
 @contextlib.contextmanager
 def _advanced(cell: Cell, ill: int | None = None) -> Iterator[CellRun]:
-    """Run a cell; the weights of member `ill` are NaN from the start."""
+    """Yield a finished run of a cell. If `ill` is given, the initial weights of this member are NaN."""
     with contextlib.closing(CellRun(cell)) as run:
         if ill is not None:
             for array in run.agent.weights().values():
@@ -123,7 +126,7 @@ def _explores_again(cell: Cell) -> str:
 
 
 def _waits(cell: Cell) -> str:
-    """Check that a member's exploration does not change if it first waits for the episodes of other members."""
+    """Test that the exploration of a member does not change if the member is first inactive for some steps."""
     with contextlib.closing(CellRun(cell)) as run, contextlib.closing(CellRun(cell)) as straight:
         active = np.ones(cell.members, np.bool_)
         without_one = active.copy()
@@ -197,11 +200,15 @@ LEARNER: Final[Promises[Cell]] = {
 
 
 _OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
-"""A class in a user's file, with optional parameters of a strategy's part."""
+"""Pattern of a class in a user's file, such as `own.py:Newest(0.5)`; the parameters are optional."""
 
 
 def show_check(console: Console, name: str) -> int:
-    """Print a line for every check of a plant, strategy or learner; return 1 if any fails, else 0."""
+    """Test a plant, strategy or learner, print one line per test, and return the exit status.
+
+    `name` may also be a retention, sampling or weighting rule of a strategy, or a class in a user's file, such as
+    `own.py:MyPlant`. The exit status is 0 if all tests pass, else 1.
+    """
     results: Iterator[tuple[str, str]]
     if strategy := name if name.endswith("]") else _part(name):
         kind, results = "strategy", checked(STRATEGY, Case(parse(strategy).at(50.0)))
@@ -226,7 +233,7 @@ def show_check(console: Console, name: str) -> int:
 
 
 def _part(name: str) -> str:
-    """Return the simplest strategy with the part `name`; empty if no part has this name."""
+    """Return the simplest strategy that contains a given rule; empty if no rule of strategies has this name."""
     own = _OWN.match(name)
     bare = own[1] if own else name.partition("(")[0]
     wholes = ((RETENTIONS, "{}[Uniform]"), (SAMPLINGS, "FIFO[{}]"), (WEIGHTINGS, "FIFO[PER+{}]"))

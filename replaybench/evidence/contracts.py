@@ -1,4 +1,4 @@
-"""Contract checks of plants and strategies."""
+"""Contract checks of plants and strategies: tests that any class of a user must pass to work in studies."""
 
 import contextlib
 import itertools
@@ -29,11 +29,18 @@ from replaybench.runtime.user_file import error_text, line_of
 S = TypeVar("S")
 
 Promises = Mapping[str, Callable[[S], str]]
-"""Promises as text, each with a function that checks it and returns a problem, or an empty text."""
+"""Required behaviours as text, each with a function that tests it.
+
+The function returns a description of the fault, or an empty text if the behaviour is as required.
+"""
 
 
 def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
-    """Yield every promise with its problem; an exception is a problem, reported with the last line in a user's file."""
+    """Test a plant, strategy or learner, and yield each required behaviour with a description of the fault.
+
+    The description is empty if the test passed. An exception counts as a fault; the description then contains the last
+    line of the traceback that lies in a user's file. `promises` has the function that tests each required behaviour.
+    """
     for promise, problem in promises.items():
         try:
             yield promise, problem(subject)
@@ -44,7 +51,10 @@ def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """Return the names of arrays that are not equal bit for bit, as text; empty if all are. NaN equals NaN."""
+    """Compare two dictionaries of arrays, and return the names of unequal arrays as text, empty if all are equal.
+
+    The comparison is bit for bit, and NaN equals NaN. An array that only one dictionary has counts as unequal.
+    """
     differ = [
         name for name in {**first, **second}
         if name not in first or name not in second or not np.array_equal(first[name], second[name], equal_nan=True)
@@ -53,27 +63,27 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
 
 def rows(run: Mapping[str, NDArray[Any]], members: list[int]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of some members."""
+    """Select some members from every array of a dictionary; the first axis of each array counts members."""
     return {name: array[members] for name, array in run.items()}
 
 
 _CAPACITY, _BATCH, _STEPS, _EPISODES, _UPDATES = 64, 8, 20, 12, 2
 _FIELDS: Final = {**step_fields(2, 1), "exploration": 1, "label": 1}
-"""`label` is the serial number of a step, 0 for synthetic steps."""
+"""Widths of the stored fields; `label` holds the serial number of a step, or 0 for a synthetic step."""
 _FALSE_ALARM: Final = 1e-6
 _DRAWS: Final = 600
 _DRAWN: Final = ("idx", "serial", "probability", "weight", "actor_weight", "rate_factor")
 
 
 class Case(NamedTuple):
-    """A strategy, and the unit that it stores and samples."""
+    """A replay strategy to test, with the unit (single step or trajectory segment) that it stores and samples."""
 
     strategy: Strategy
     unit: Unit = STEP
 
 
 class _Model:
-    """A simple plant model and policy, for `Synth`."""
+    """A simple plant model and policy, which strategies with synthetic experiences call."""
 
     def possible(self, action: Any) -> Any:
         return action
@@ -89,7 +99,7 @@ class _Model:
 
 
 class _Rule(TraceRule):
-    """A learner's traces, each 0 or 1, which every annotation overwrites."""
+    """A rule for stored values that a learner computes; it sets them to 0 or 1 after each update."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -100,7 +110,10 @@ class _Rule(TraceRule):
 
 
 class Run:
-    """A buffer in use: after each collected episode, a few batches are sampled and annotated."""
+    """A simulated training run that alternates between storing an episode and sampling a few batches.
+
+    Random numbers replace the TD errors. `members` are the numbers of the learners, each of which has its own buffer.
+    """
 
     def __init__(self, case: Case, members: Sequence[int]) -> None:
         strategy, unit = case
@@ -113,12 +126,12 @@ class Run:
         self.traces, self.number = traces, 0
 
     def random(self, number: int, *shape: int) -> Floats32:
-        """Return random numbers of every member that depend on the member and on `number` only."""
+        """Return random numbers in [0, 1) of the given shape for each member, seeded by member and `number`."""
         seeds = [[member, number] for member in self.replay.members]
         return np.stack([np.random.Generator(np.random.PCG64(seed)).random(shape, np.float32) for seed in seeds])
 
     def collect(self) -> None:
-        """Collect an episode of each member, of slightly different lengths."""
+        """Store an episode of random experiences for each member; the lengths differ slightly between members."""
         last = _STEPS - 1 - (self.number + np.array(self.replay.members)) % 3
         widths = {**_FIELDS, **dict.fromkeys(self.traces, 1)}
         for t in range(_STEPS):
@@ -131,19 +144,19 @@ class Run:
         self.number += 1
 
     def sample(self, update: int = 0) -> ReplayBatch:
-        """Sample the batch of one update of the current phase."""
+        """Sample a batch for update number `update` after the last stored episode."""
         state = self.random(1000 * self.number + 500 + update, 2)
         return self.replay.sample(Context(update, _UPDATES, self.number / _EPISODES, state))
 
     def batches(self) -> Iterator[ReplayBatch]:
-        """Yield the sampled batches of a phase, and annotate each before the next is sampled."""
+        """Yield the batches that are sampled after an episode; each gets TD errors before the next one is sampled."""
         for update in range(_UPDATES):
             at = 1000 * self.number + 500 + update
             yield (batch := self.sample(update))
             self.replay.annotate(batch, {"td_error": self.random(at, _BATCH)})
 
     def history(self, episodes: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Continue for a number of episodes; yield a copy of each update's batch."""
+        """Continue the run for a number of episodes, and yield a copy of each sampled batch as arrays by name."""
         for _ in range(episodes):
             self.collect()
             for batch in self.batches():
@@ -152,7 +165,7 @@ class Run:
                 }
 
     def saved(self) -> dict[str, NDArray[Any]]:
-        """Return the buffer's state, as copies."""
+        """Return copies of the buffer's arrays by name, as in a checkpoint."""
         return {name: np.array(array) for name, array in self.replay.state_dict().items()}
 
 
@@ -175,7 +188,7 @@ def _stored_only(case: Case) -> str:
 
 
 def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
-    """Return how a batch differs from its slots or from the collected experiences with its serial numbers, or ""."""
+    """Return how a batch differs from the stored experiences at its indices; empty if it does not differ."""
     if (batch.idx < 0).any() or (batch.idx >= replay.count[:, None]).any():
         return f"slots {batch.idx.min()} to {batch.idx.max()} were drawn, but {replay.count.min()} are stored"
     if not np.array_equal(batch.serial, replay.columns.serial[np.arange(len(batch.idx))[:, None], batch.idx]):
@@ -201,7 +214,7 @@ def _not_stored(replay: Replay, batch: ReplayBatch) -> str:
 
 
 def _probabilities(case: Case) -> str:
-    """Compare counts of drawn experiences with the returned probabilities, if these are equal in all batches."""
+    """Test by a χ² test whether experiences are drawn as often as the returned probabilities state."""
     run = Run(case, (0,))
     for _ in run.history(_EPISODES // 2):
         pass
@@ -264,7 +277,7 @@ STRATEGY: Final[Promises[Case]] = {
 
 _NOISE: Final[dict[str, Any]] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 _FLOAT32: Final = 1e-5
-"""Relative rounding error of observations, which are float32."""
+"""Relative rounding error of observations, which are stored as float32."""
 
 
 @contextlib.contextmanager
@@ -279,7 +292,11 @@ def _actions(env: PopulationEnv, steps: int, members: int) -> Floats32:
 
 
 def rollout(env: PopulationEnv, actions: Floats32) -> dict[str, NDArray[Any]]:
-    """Take all steps, even after episodes end; return observations, rewards, flags and infos by name, `[M, T, …]`."""
+    """Apply a sequence of T actions to every member, and return all results of `step` by name, `[M, T, …]`.
+
+    The results are observations, rewards, termination and truncation flags, and infos. Environments are not reset when
+    an episode ends. `actions` has shape `[T, M, A]`.
+    """
     names = ("observation", "reward", "terminated", "truncated")
     steps: list[dict[str, Any]] = [
         dict(zip(names, results[:4], strict=True)) | results[4] for results in map(env.step, actions)
@@ -342,7 +359,7 @@ def _finite(plant: Plant) -> str:
 
 
 def _angles(plant: Plant) -> str:
-    """Return which angles leave [−π, π) along a rollout or, with equations, after a step from just outside."""
+    """Return which angles leave [−π, π) in a rollout, or in a simulated step from just outside this interval."""
     angles = np.flatnonzero(plant.periodic)
     with _population(plant, 3) as env:
         actions = _actions(env, min(100, env.steps_per_episode), 3)

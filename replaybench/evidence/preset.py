@@ -1,8 +1,8 @@
-"""Presets: published figures and tables as studies, at three scales.
+"""Presets: studies that reproduce published figures and tables, at three scales.
 
-`presets/` holds a folder for each paper. Its `paper.toml` holds the keys that all its studies share and those that each
-scale changes; every other file is one figure. A file with the key `like` takes missing values from the file of that
-name. Files whose names begin with `_` only serve as such templates.
+The folder `presets` has one folder for each paper. Its file `paper.toml` holds the keys that all studies of the paper
+have in common, and the keys that each scale changes. Every other file describes one figure. If such a file has the key
+`like`, missing values are taken from the file with that name. Files whose names begin with `_` are only templates.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.quantities import duration, gigabytes
 
 Scale = Literal["quick", "standard", "paper"]
-"""Scales of a figure: a short trial, enough runs to decide claims, or the paper's numbers of seeds and episodes."""
+"""Size of a reproduction: a short trial, enough runs to decide claims, or the paper's numbers of seeds and episodes."""
 
 FOLDER: Final = Path(__file__).parent / "presets"
 _PAPER: Final = "paper.toml"
@@ -43,13 +43,14 @@ _PAPER: Final = "paper.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """Values that the presets of one paper share.
+    """Settings that all presets of one paper have in common.
 
     Attributes:
-        title: authors, year, title and journal.
-        seeds: number of seeds of each cell in the paper.
-        scales, study: study keys that each scale sets, and those that all figures share.
-        reduced, reduced_on: differences from the paper at any scale, in all studies, and in those on a plant by name.
+        title: Authors, year, title and journal.
+        seeds: Number of seeds per condition in the paper.
+        scales: Settings of the studies, by scale; `study` has those that do not depend on the scale.
+        reduced: Sentences that describe differences from the paper at any scale.
+        reduced_on: Such sentences for studies on one plant, by the name of the plant.
     """
 
     title: str
@@ -62,13 +63,14 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure or table; its keys in `study` and `scales` take precedence over those of its paper.
+    """Settings of one figure or table of a paper, which take precedence over those of the paper.
 
     Attributes:
-        figure: name in the paper.
-        shows: line that describes the comparison.
-        seeds: number of seeds of each cell in the paper, if not `Paper.seeds`.
-        reduced: further differences from the paper at any scale.
+        figure: Name in the paper, for example "Figure 12".
+        shows: One line that describes the comparison.
+        seeds: Number of seeds per condition in the paper; None for the number in `Paper.seeds`.
+        reduced: Sentences that describe further differences from the paper at any scale.
+        scales: Settings of the study, by scale; `study` has those that do not depend on the scale.
     """
 
     figure: str
@@ -81,26 +83,26 @@ class Figure:
 
 @dataclass(frozen=True)
 class Preset:
-    """A figure of a paper, by a name such as `debruin2018/fig12`."""
+    """A study that reproduces a figure or table of a paper, with a name such as `debruin2018/fig12`."""
 
     name: str
     paper: Paper
     figure: Figure
 
     def study(self, scale: Scale, changes: Mapping[str, Any] | None = None) -> Study:
-        """Return the figure's study at a scale, with changed keys."""
+        """Return the study of the figure at a scale; `changes` replaces settings of the study."""
         layers = (self.paper.study, self.figure.study, self.paper.scales[scale], self.figure.scales.get(scale, {}))
         table = functools.reduce(merged, layers, {"name": self.name.replace("/", "-")})
         return build(Study, changed(table, changes or {}), f"{self.name} at scale {scale}")
 
     @property
     def missing(self) -> str:
-        """The command that installs a missing library of one of its plants; empty if none is missing."""
+        """The command that installs a library which a plant of the preset needs; empty if no library is missing."""
         plants = (plant for grid in self.study("paper").grids() for plant in grid.plants)
         return next((command for plant in plants if (command := missing(plant))), "")
 
     def reductions(self, scale: Scale) -> list[str]:
-        """Return how the study at a scale differs from the paper's, in sentences."""
+        """Return sentences that describe how the study at a scale differs from the paper."""
         here, there = self.study(scale), self.study("paper")
         sentences = []
         for key in ("seeds", "episodes"):
@@ -115,7 +117,7 @@ class Preset:
 
 
 def _schedules(here: Study, there: Study) -> Iterator[str]:
-    """Yield sentences about how schedules (λ of AER, η of ERE, β of IS) differ in shorter runs."""
+    """Yield sentences about schedules that differ from those of the paper's study `there`, because runs are shorter."""
     cells = here.cells()
     steps = here.episodes * max(cell.steps_per_episode for cell in cells)
     horizon = max(cell.horizon_steps for cell in cells)
@@ -126,7 +128,7 @@ def _schedules(here: Study, there: Study) -> Iterator[str]:
 
 
 def preset_names() -> list[str]:
-    """Return the names of all presets, sorted by paper and number of the figure."""
+    """Return the names of all presets, sorted by paper and by number of the figure."""
 
     def order(path: Path) -> tuple[str, str, int]:
         stem = path.stem.rstrip("0123456789")
@@ -137,7 +139,7 @@ def preset_names() -> list[str]:
 
 
 def read_preset(name: str) -> Preset:
-    """Read a preset by its name, in upper or lower case."""
+    """Read the preset with the given name, such as `debruin2018/fig12`; the case of letters does not matter."""
     known = {each.casefold(): each for each in preset_names()}
     if name.casefold() not in known:
         raise _no_preset(name, list(known.values()))
@@ -168,7 +170,7 @@ def _no_preset(name: str, known: list[str]) -> UserError:
 
 
 def _shown(figure: str) -> set[tuple[str, str]]:
-    """Return the figures and tables that a preset shows: ("fig", "5") and ("fig", "6") of "Figures 5 and 6"."""
+    """Parse the figures and tables in a text: "Figures 5 and 6" gives ("fig", "5") and ("fig", "6")."""
     lists = re.findall(r"(fig|table)[a-z]* ((?:\d+(?:, | and )?)+)", figure.casefold())
     return {(kind, number) for kind, numbers in lists for number in re.findall(r"\d+", numbers)}
 
@@ -185,15 +187,15 @@ _UNTIMED: Final = (
 
 
 def folder_of(preset: Preset, scale: Scale) -> Path:
-    """Return the default run folder of a preset."""
+    """Return the default run folder of a preset at a scale."""
     return Path("runs") / f"{preset.name.replace('/', '-')}-{scale}"
 
 
 def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> None:
-    """Print all presets with their cells, memory and, if it is known for this machine, time.
+    """Print a table of all presets with their number of conditions, their memory and their estimated duration.
 
-    Args:
-        time: first measure the speed of classes of cells that are new on this machine, for some seconds each.
+    The duration is only printed if the speed of such runs has been measured on this machine. `time` is whether to
+    measure unknown speeds first, which takes some seconds for each type of run.
     """
     plans = [(preset, preset.study(scale)) for preset in presets()]
     watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
@@ -247,7 +249,7 @@ def _duration(cells: Sequence[Cell], workers: int, rule: Rule | None) -> str | N
 
 
 def announce(console: Console, preset: Preset, scale: Scale) -> None:
-    """Print the name of a preset's study and its reductions."""
+    """Print the name of a preset, what it compares, and how it differs from the paper at the given scale."""
     console.print(f"[bold]{preset.name}[/]: {preset.figure.figure} of {preset.paper.title}", highlight=False)
     console.print(preset.figure.shows, markup=False, highlight=False)
     for reduction in preset.reductions(scale):
@@ -255,7 +257,11 @@ def announce(console: Console, preset: Preset, scale: Scale) -> None:
 
 
 def take_over(study: Study, folder: Path) -> int:
-    """Copy finished cells of a study from neighbouring run folders, by their ids; return their number."""
+    """Copy results that a study needs from neighbouring run folders, and return the number of copied cells.
+
+    A cell is one condition of the study. Its id depends on everything that affects its results. Buffer files are not
+    copied.
+    """
 
     def finished(neighbour: RunFolder) -> bool:
         with contextlib.suppress(OSError):  # e.g. no permission to read the folder

@@ -1,1 +1,1 @@
-"""Exchange with other programs: logs and datasets, exported policies, offline replay."""
+"""Import of logs and datasets, export of datasets and policies, and offline replay of recorded experiences."""

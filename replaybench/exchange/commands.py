@@ -1,4 +1,4 @@
-"""The commands `import` and `export`: convert recordings to buffer files, and buffers to datasets."""
+"""The commands `import`, which converts a log or dataset to a buffer file, and `export`, which converts it back."""
 
 import shlex
 import tempfile
@@ -43,7 +43,14 @@ def show_import(
     options: TextOptions,
     other_plant: bool,
 ) -> None:
-    """Convert a log or a Minari dataset into a buffer file; the summary is printed before anything is written."""
+    """Convert a log or a Minari dataset into a buffer file, after printing a summary of the data.
+
+    Args:
+        source: Path of a log, or `minari:` followed by the id of a dataset.
+        name: Name of the plant.
+        columns: Assignments `NAME=COLUMN` of log columns to states, actions, reward and flags.
+        other_plant: Whether to accept a dataset that names another environment.
+    """
     name = canonical(name)
     plant = make_plant(name, **parameters)
     if source.startswith(_DATASET):
@@ -90,7 +97,14 @@ def _check_target(path: Path) -> None:
 def show_export(
     console: Console, buffer: Path, dataset_id: str, member: int | None, plant: str | None, output: Path | None
 ) -> None:
-    """Write the whole episodes of a buffer file as a Minari dataset, or its steps as a table."""
+    """Write the complete episodes of a buffer file as a Minari dataset, or all its steps as a table.
+
+    Args:
+        dataset_id: Id of the dataset. A path with the suffix of a table, such as `.csv`, selects a table instead.
+        member: Index of the only learner whose experiences are exported; all learners by default.
+        plant: Name of the plant, which is needed if the plant is defined in a user's Python file.
+        output: Folder of the Minari datasets; Minari's own folder by default.
+    """
     if (table := Path(dataset_id)).suffix.lower() in COLUMN_SUFFIXES:
         if output is not None:
             raise UserError(f"--output is for Minari datasets; {table} is the file to write, leave --output out")

@@ -1,8 +1,8 @@
-"""Columns of a log: signals, time, control rate, episodes and empty cells.
+"""Functions that find the signals, the control rate, the episodes and the empty cells in the columns of a log.
 
-Empty cells of states are interpolated linearly, for angles along the shorter arc. An empty cell of an action gets the
-action of the row before. Empty cells of rewards and terminations are not filled, nor cells before the first or after
-the last sample of a column in one episode.
+If empty cells are to be filled, states are interpolated linearly, and angles along the shorter arc. An empty cell of an
+action gets the action of the previous row. Empty cells of rewards and termination flags are not filled. Neither are
+cells before the first or after the last sample of a column in one episode.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ TRUNCATED: Final = "truncated"
 
 
 def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
-    """Return the column of each name in `NAME=COLUMN` tokens."""
+    """Parse tokens such as `angle=theta`, and return the log column of each signal by its name."""
     mapping = {}
     for token in tokens:
         name, equals, column = token.partition("=")
@@ -44,14 +44,15 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
 
 
 def reserved_names(plant: Plant, columns: Mapping[str, str]) -> set[str]:
-    """Return the names that cannot mean time: those of a plant's signals, and the columns that the user assigned."""
+    """Return names of columns that cannot contain time: signals of the plant, and columns that the user assigned."""
     return {*plant.state_names, *plant.action_names, *columns.values()}
 
 
 def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """Return the log's column for every state and action of a plant, and for `reward`, `terminated` and the like.
+    """Return the log column of every state and action of a plant, and of the reward and the episode flags.
 
-    Names without a usable column are left out; the `problems` list them.
+    `columns` has the assignments of the user: the column of a signal by its name. Other columns are found by their
+    titles. Signals without a usable column are left out and reported in `problems`.
     """
     signals = (*plant.state_names, *plant.action_names)
     units = dict(zip(signals, (*plant.state_units, *plant.action_units), strict=True))
@@ -105,7 +106,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
 def _stated(
     columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
 ) -> dict[str, str]:
-    """Return the column that the user states for each name, spelled as in plant and log; "" if it does not exist."""
+    """Return the column that the user assigned to each signal, spelled as in the log; "" if it does not exist."""
     by_fold = {_fold(name): name for name in names}
     stated = dict[str, str]()
     for name, column in columns.items():
@@ -125,7 +126,7 @@ def _stated(
 
 
 def _column_of(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
-    """Return the column of a name, with or without a unit; raise `UserError` if several fit and none equals it."""
+    """Return the column whose title matches a name, with or without a unit; raise `UserError` if several match."""
     found = [title for title in titles if _fold(title) == _fold(name)]
     if not found and unit is not None:
         bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
@@ -144,22 +145,26 @@ def _fold(name: str) -> str:
 
 
 def nearest(name: str, columns: Iterable[str]) -> str | None:
-    """Return the column whose title without its unit is nearest to a name; None if none is near."""
+    """Return the column whose title, without the unit, is most similar to a name; None if no title is similar."""
     bare = {_fold(split_title(column)[0]): column for column in columns}
     return next((bare[match] for match in difflib.get_close_matches(_fold(name), bare, n=1)), None)
 
 
 RATE_TOLERANCE: Final = 0.01
-"""Relative difference allowed between the stated rate and that of the time column."""
+"""Largest relative difference between the rate that the user states and the rate of the time column."""
 _TOO_SLOW: Final = 0.01
-"""A measured rate below this fraction of the plant's default rate shows a wrong unit of time."""
+"""Fraction of the plant's default rate below which a measured rate indicates a wrong unit of time."""
 _UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
 _LONG_UNITS: Final = {"min": 1 / 60, "h": 1 / 3600, "d": 1 / 86400}
-"""How many of each unit make a second."""
+"""Number of units of time per second, by the unit's symbol."""
 
 
 def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
-    """Return the rate [Hz] of a log of at least two rows: the stated one, or the roundest that fits its times."""
+    """Return the control rate of a log of at least two rows, in Hz.
+
+    Without a `stated` rate, the roundest number that fits the sample times is chosen. `UserError` is raised if the rate
+    contradicts the sample times or is not supported by the plant.
+    """
     if stated is not None:
         HERTZ.check(stated, "--frequency")
     if log.time is None:
@@ -199,12 +204,11 @@ def _refuse_wrong_unit(plant: Plant, measured: float, possible: float | None) ->
 
 
 def _fitting(measured: float, wanted: float, units: Mapping[str, float]) -> list[str]:
-    """Return the units of time in which the measured rate equals the wanted one."""
     return [unit for unit, factor in units.items() if abs(measured * factor / wanted - 1) <= RATE_TOLERANCE]
 
 
 def _possible(plant: Plant, measured: float) -> float | None:
-    """Return a rate [Hz] that the plant supports near a measured one: the roundest, else the nearest; None without."""
+    """Return a rate in Hz that is near the measured one and that the plant supports; None if there is none."""
     exact = measured * plant.episode_seconds
     if exact > STEPS.high:
         return None
@@ -227,15 +231,21 @@ def _no_rate(log: Log) -> UserError:
 
 
 _EPISODE_GAP: Final = 10.0
-"""Sample periods to insert between episodes; more than `GAP`, so that samples count as missing."""
+"""Number of sample periods to insert between episodes; more than `GAP`, so that the gap separates them."""
 
 
 def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | None, allow_missing: bool) -> Log:
-    """Return a log with a gap in time wherever an episode begins.
+    """Return the log with a gap in time wherever an episode begins.
 
-    An episode begins where time decreases, where the column `episode` changes, and after a `truncated` row. If
-    `allow_missing`, rows with an empty cell of `episode` are left out, and an episode ends at an empty cell of
-    `truncated`; else both raise `UserError`.
+    An episode begins where time decreases, where the column `episode` changes, and after a row whose `truncated` flag
+    is set.
+
+    Args:
+        log: The log.
+        mapping: Log column of each signal and flag, by its name.
+        frequency: Control rate in Hz, which is used if the log has no sample times.
+        allow_missing: Whether empty cells are allowed. Rows without an episode number are then left out, and an empty
+            `truncated` cell ends an episode. Otherwise both raise `UserError`.
     """
     if log.time is None and (frequency is None or not {EPISODE, TRUNCATED} & mapping.keys()):
         return log
@@ -259,11 +269,11 @@ def separate_episodes(log: Log, mapping: Mapping[str, str], frequency: float | N
 
 
 Missing = Literal["refuse", "drop", "interpolate"]
-"""What to do with empty cells."""
+"""How to treat empty cells: raise an error, leave out the steps, or fill the cells."""
 
 
 def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> Bools:
-    """Return whether each row's assigned cells and the states of the next row are all filled, bool `[T]`."""
+    """Return for each row whether its cells and the states of the next row are filled, in the columns of `mapping`."""
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
     here = np.logical_and.reduce(list(finite.values()))
     seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])
@@ -272,7 +282,10 @@ def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> Bools:
 
 
 def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Log:
-    """Return the log with empty cells of states and actions filled; `pieces` are rows without a gap in time."""
+    """Return the log with empty cells of states interpolated and those of actions filled with the previous action.
+
+    `mapping` is the log column of each signal by its name. `pieces` are ranges of rows without a gap in time.
+    """
     columns, filled, longest = dict(log.columns), 0, 0
     angles = dict(zip(plant.state_names, plant.periodic, strict=True))
     ends, stretches = flagged_ends(log, mapping) + 2, list[slice]()
@@ -306,5 +319,5 @@ def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Ite
 
 
 def flagged_ends(log: Log, mapping: Mapping[str, str]) -> Integers:
-    """Return the rows of the steps that end an episode; an empty cell of `terminated` counts as an end."""
+    """Return the row numbers at which the column `terminated` ends an episode; an empty cell counts as an end."""
     return np.flatnonzero(log.columns[mapping["terminated"]] != 0) if "terminated" in mapping else np.empty(0, np.int64)

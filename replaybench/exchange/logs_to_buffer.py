@@ -1,6 +1,7 @@
-"""Convert a log of a plant to a replay buffer of one member.
+"""Conversion of a log of a plant to the replay buffer of one learner.
 
-Impossible values are refused, because a wrong unit cannot be seen in a buffer's normalised numbers.
+Values outside the plant's bounds raise `UserError`, because a wrong unit cannot be detected later in the normalised
+numbers of a buffer.
 """
 
 import math
@@ -50,13 +51,20 @@ def convert(
     plant_name: str | None = None,
     missing: Missing = "refuse",
 ) -> tuple[Arrays, dict[str, Any], Summary]:
-    """Convert a log to the arrays (see `member_arrays`) and facts of a buffer file, and a summary.
+    """Convert a log to the arrays and metadata of a buffer file, and return them with a summary.
 
-    A row holds the state at its time, and the action, reward and `terminated` of the step to the next row. After the
-    row in which a terminated step ended, a new episode begins. Steps over a gap are left out. If the log has no rewards
-    or no `terminated`, the plant's functions compute them from the recorded x, u and x', with event 0: a log does not
-    show events between samples (on Magman, collisions then cost nothing). Where the model has events, the summary
-    warns.
+    A row of the log contains the state at its time. It also contains the action, reward and termination flag of the
+    step to the next row. After the row in which a terminated step ended, a new episode begins. Steps across a gap in
+    time are left out. If the log has no rewards or no termination flags, the plant's functions compute them from the
+    recorded states and actions. They then assume that nothing happened between samples, because a log does not show
+    events such as collisions. The summary contains a warning if the plant's model has such events.
+
+    Args:
+        columns: Log column of each state, action or flag, by its name. Other columns are found by their titles.
+        frequency: Control rate in Hz; determined from the column of sample times by default.
+        clip_actions: Whether to clip actions beyond the plant's bounds. Otherwise they raise `UserError`.
+        plant_name: Name to store in the file; `plant.name` by default.
+        missing: How to treat empty cells.
     """
     problems = Problems(log.problems)
     mapping = match_columns(log, plant, columns or {}, problems)
@@ -116,11 +124,10 @@ def convert(
 def _find_steps(
     log: Log, plant: Plant, mapping: Mapping[str, str], frequency: float | None, missing: Missing, problems: Problems
 ) -> tuple[Log, float, Bools]:
-    """Find the rows from which a step leads to the next row; add reasons why this fails to the `problems`.
+    """Return the prepared log, its control rate in Hz, and whether a control step starts at each row, bool `[rows]`.
 
-    Returns:
-        The log, with gaps in time between episodes and with empty cells treated as `missing` selects; its control rate
-        [Hz], NaN if it has none; and whether a step starts in each row, bool `[T]`.
+    The prepared log has gaps in time between episodes, and its empty cells are treated as `missing` selects. The rate
+    is NaN if it cannot be determined. Faults of the log are added to `problems`.
     """
     allow_missing = missing != "refuse"
     with problems.collected():
@@ -146,7 +153,6 @@ def _find_steps(
 
 
 def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, problems: Problems) -> Floats:
-    """Return physical states `[T, S]`, angles wrapped; add impossible states in used rows to the problems."""
     recorded = [_finite(log, mapping.get(name), used, problems) for name in plant.state_names]
     state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
     limit = np.array(plant.observation_limit)
@@ -160,7 +166,7 @@ def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, pro
 def _actions(
     log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool, problems: Problems
 ) -> tuple[Floats, int]:
-    """Return physical actions `[T, A]` in bounds, and the number of clipped rows; list impossible ones as problems."""
+    """Return the actions clipped to the plant's bounds, `[rows, A]`, and the number of rows that exceed the bounds."""
     action = np.stack([_finite(log, mapping.get(name), used, problems) for name in plant.action_names], axis=1)
     bounds = np.array([plant.action_low, plant.action_high])
     normalised = plant.normalise_action(action)
@@ -179,7 +185,6 @@ def _actions(
 
 
 def _finite(log: Log, column: str | None, used: Bools, problems: Problems) -> Floats:
-    """Return a column, NaN if there is none; add missing numbers in used rows to the problems."""
     if column is None:
         return np.full(log.rows, np.nan)
     with problems.collected():
@@ -216,7 +221,7 @@ def _terminations(plant: Plant, x_next: Floats) -> Bools:
 
 
 def _events(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:
-    """Yield a warning if events of the plant's model in some steps would change computed rewards or terminations."""
+    """Yield a warning if events between samples, such as collisions, would change computed rewards or terminations."""
     computed = [name for name in OPTIONAL if name not in mapping]
     if not computed or not isinstance(plant, OdePlant):
         return

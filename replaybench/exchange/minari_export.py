@@ -1,4 +1,4 @@
-"""Replay buffers as Minari datasets."""
+"""Export of replay buffers as Minari datasets and as tables of steps."""
 
 from __future__ import annotations
 
@@ -30,14 +30,19 @@ if TYPE_CHECKING:
 Slots = Integers
 
 CARRIED: Final = ("exploration",)
-"""Arrays of a buffer that become the infos of an episode."""
+"""Arrays of a buffer that the dataset stores as infos of each episode."""
 
 
 def whole_episodes(recording: Recording, index: int, limit: int | None) -> Iterator[tuple[int, Slots]]:
-    """Yield the member and the slots `[T]` of each of a recording's whole episodes, in order.
+    """Yield the complete episodes of a learner, each as the learner's index in the file and the steps' buffer indices.
 
-    An episode is whole if it has the steps 0 … T − 1, each begins where the one before ended, and it ended by
-    termination, at the time `limit`, or with its log.
+    An episode is complete if no step is missing, if each step begins in the state in which the previous one ended, and
+    if the episode ended by termination, by the time limit, or with its log.
+
+    Args:
+        recording: The buffer file.
+        index: Index of the learner in `recording.members`.
+        limit: Largest number of steps of an episode; None for no time limit.
     """
     arrays, member = recording.arrays, recording.members[index]
     slots = recording.orders[index]
@@ -56,7 +61,10 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
 
 
 def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list[Any]]:
-    """Return the steps of recordings as columns by name, in physical units, in the order of collection."""
+    """Return the steps of some learners in the order of collection, as columns of a table in physical units.
+
+    `indices` are indices of learners in `recording.members`. The result has the values of each column by its title.
+    """
     plant, arrays = recording.plant, recording.arrays
     seen = seen_states(plant.name, plant.state_names, recording.facts.observe)
     center, scale = (np.array(values, np.float64)[seen] for values in (plant.state_center, plant.state_scale))
@@ -87,7 +95,6 @@ def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list
 
 
 def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return episode and step `[N]` of the experiences in a member's slots."""
     arrays = recording.arrays
     serial, starts = arrays["serial"], arrays.get("episode_starts")
     if all(name in arrays and arrays[name].shape == serial.shape for name in ("episode", "step")):
@@ -101,7 +108,10 @@ def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np
 
 
 def as_episode(recording: Recording, member: int, slots: Slots, limit: int | None) -> Episode:
-    """Return the episode in a member's slots `[T]`; truncated unless it terminated."""
+    """Return the steps at the buffer indices `slots` of one learner as a Minari episode.
+
+    The episode is marked as truncated if its last step did not terminate, or if it has `limit` steps.
+    """
     arrays = recording.arrays
     rows = {name: arrays[name][member, slots] for name in ("observation", "action", "reward", "terminated")}
     terminated = rows["terminated"][:, 0] != 0
@@ -120,7 +130,12 @@ def as_episode(recording: Recording, member: int, slots: Slots, limit: int | Non
 
 @dataclass(frozen=True)
 class Exported:
-    """A written dataset; `low` and `high` are returns of random control and dynamic programming, if known."""
+    """The result of an export to a Minari dataset.
+
+    Attributes:
+        left_out: Number of stored steps that belong to incomplete episodes.
+        low, high: Returns of random control and of dynamic programming; None if they are not known.
+    """
 
     folder: Path
     episodes: int
@@ -138,7 +153,15 @@ def export_buffer(
     root: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Exported:
-    """Write the whole episodes of a buffer file, or of one recording, as a Minari dataset in a folder `root`."""
+    """Write the complete episodes of a buffer file as a Minari dataset.
+
+    Args:
+        dataset_id: Name of the dataset with its version, for example `pendulum/full-v0`.
+        member: Index of the only learner whose experiences are exported; all learners by default.
+        plant_name: Name of the plant, which is needed if the plant is defined in a user's Python file.
+        root: Folder of the Minari datasets; Minari's own folder by default.
+        progress: Function that is called with the number of written episodes and their total number.
+    """
     folder = dataset_folder(dataset_id, root)
     need_minari()
     if folder.exists():
@@ -177,7 +200,10 @@ def export_buffer(
 
 
 def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
-    """Return indices among the recordings that did not fail: all, or that of one `member`."""
+    """Return the indices in `recording.members` of all learners, or of the one with the index `member` in the file.
+
+    If the file does not contain this learner, or if its experiences are not finite, `UserError` is raised.
+    """
     if member is None:
         return list(range(len(recording.members)))
     count = len(recording.members) + recording.failed
@@ -189,9 +215,10 @@ def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
 
 
 def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
-    """Return the episode returns of random control and dynamic programming (μ_r = 0 and 1).
+    """Return the episode returns of random control and of dynamic programming, to normalise scores to 0 and 1.
 
-    None if they are unknown, if an episode is longer than `steps`, or if one is shorter and μ_r is of mean rewards.
+    Both are None if they are not known or do not hold for episodes of the given `lengths`. Episodes must not be longer
+    than `steps`. If the plant scores episodes by mean reward, all episodes must have exactly `steps` steps.
     """
     by_return = recording.plant.episode_metric == "return"
     if steps is None or max(lengths) > steps or (not by_return and lengths != {steps}):
@@ -203,7 +230,7 @@ def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple
 
 
 def _env_spec(recording: Recording, limit: int | None) -> EnvSpec | None:
-    """Return Gymnasium's specification of the plant as it was recorded; None for a plant in a user's file."""
+    """Return the Gymnasium specification of the recorded plant, or None if the plant is not registered."""
     name, plant = recording.facts.plant, recording.plant
     if name not in plant_names() or limit is None:
         return None

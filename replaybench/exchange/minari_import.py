@@ -1,7 +1,8 @@
-"""Convert a Minari dataset to a replay buffer of one member, which holds the episodes in order.
+"""Conversion of a Minari dataset to the replay buffer of one learner, with the episodes in their order.
 
-Observations and actions must be the plant's normalised states and commands, as `export` writes them. Datasets of other
-origin are normalised if the plant is a Gymnasium task. Values beyond the bounds are refused.
+The command `export` writes observations and actions as normalised states and commands of the plant. The conversion
+expects this form. If the plant is a Gymnasium task and another program wrote the dataset, the values are normalised
+first. Values outside the plant's bounds raise `UserError`.
 """
 
 import json
@@ -22,7 +23,7 @@ from replaybench.runtime.quantities import shown_number
 from replaybench.runtime.user_file import called
 
 _NOISE_LIMIT = 9.0
-"""Largest sensor noise in an observation, in standard deviations, as in `PopulationEnv`."""
+"""Largest sensor noise that an observation may contain, in standard deviations; `PopulationEnv` uses the same limit."""
 
 
 def convert_dataset(
@@ -33,7 +34,15 @@ def convert_dataset(
     root: Path | None = None,
     other_plant: bool = False,
 ) -> tuple[Arrays, dict[str, Any], Summary]:
-    """Convert a Minari dataset in a folder `root` to the arrays and facts of a buffer file, and a summary."""
+    """Convert a Minari dataset to the arrays and metadata of a buffer file, and return them with a summary.
+
+    Args:
+        dataset_id: Name of the dataset with its version, for example `pendulum/swing-up-v0`.
+        frequency: Control rate in Hz. It is needed if neither the dataset nor a Gymnasium task determines the rate.
+        plant_name: Name to store in the file; `plant.name` by default.
+        root: Folder of the Minari datasets; Minari's own folder by default.
+        other_plant: Whether to accept a dataset that names another environment than `plant`.
+    """
     metadata, episodes = read_dataset(dataset_folder(dataset_id, root))
     written = metadata.get("replaybench")
     own_facts = written if isinstance(written, dict) else {}

@@ -1,9 +1,10 @@
-"""Offline replay: learn from a stored buffer, then evaluate on the plant.
+"""Offline replay: training from a stored buffer, with evaluation on the plant.
 
-The buffers of a fresh population get the stored experiences in their original order, through the strategy's retention.
-Then training starts, in update phases as long as those after an episode. Learner i replays recording i of the file; if
-there are more learners, the recordings repeat in order. Strategies that sample by the agent's state get the recording's
-observations from the first to the last. A recording larger than memory is streamed from its file instead.
+The stored experiences are first added to empty buffers in their original order, through the retention rule of the
+strategy. Training follows, in update phases as long as those after an episode. Learner i replays recording i of the
+file. If there are more learners than recordings, the recordings repeat in order. Some strategies sample by the agent's
+state; they get the observations of the recording, from the first to the last. For a recording that does not fit into
+memory, batches are read from its file instead.
 """
 
 import math
@@ -36,7 +37,12 @@ from replaybench.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class Changes:
-    """What the user changes: settings of the learner, discount of a control step, and noise in evaluation."""
+    """Deviations of an offline replay from the conditions under which the buffer was recorded.
+
+    Attributes:
+        discount: Discount factor per control step; None keeps that of the recording.
+        noise: Standard deviation of the normalised noise in evaluation; None keeps that of the recording.
+    """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     discount: float | None = None
@@ -44,14 +50,17 @@ class Changes:
 
 
 NO_CHANGES: Final = Changes()
-
-
 EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results: the score `reward` `[learners, K]` of a greedy episode after each number of `updates` `[K]`."""
+    """Results of an offline replay with K evaluations.
+
+    Attributes:
+        updates: Number of updates before each evaluation, `[K]`; the first is 0.
+        reward: Score of the greedy episode in each evaluation, `[learners, K]`.
+    """
 
     updates: Integers
     reward: Floats
@@ -70,9 +79,16 @@ def replay_offline(
     progress: Callable[[int], None],
     changes: Changes = NO_CHANGES,
 ) -> Outcome:
-    """Train a fresh population from a recording and evaluate it on the plant.
+    """Train new learners from a recorded buffer, and evaluate them on the plant.
 
-    A recording without arrays is streamed, without the strategy. Without a capacity, all experiences are kept.
+    Args:
+        recording: The buffer. If its arrays were not read, batches are read from the file, and `strategy` is not used.
+        strategy: Replay strategy, for example `FULL[PER]`.
+        updates: Number of updates of each learner.
+        learners: Number of independent learners.
+        capacity: Capacity of each learner's buffer, unless `strategy` states one; None for all recorded experiences.
+        progress: Function that is called with the number of finished updates after each evaluation.
+        changes: Deviations from the conditions of the recording.
     """
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
@@ -152,7 +168,10 @@ def _filled(
 
 
 def _full_capacity(recording: Recording, segment: int) -> int:
-    """Return the capacity in steps that holds every experience; a short segment takes the space of a whole one."""
+    """Return the capacity in steps that holds all recorded experiences, stored as segments of `segment` steps.
+
+    A shorter segment at the end of an episode takes as much space as a full one.
+    """
     episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
     if segment == 1 or episode is None:
         return max(math.ceil(len(order) / segment) for order in recording.orders) * segment
@@ -166,10 +185,10 @@ def _full_capacity(recording: Recording, segment: int) -> int:
 
 
 def offer(recording: Recording, replay: Replay, agent: Learner) -> None:
-    """Offer the recordings' experiences to the buffers in their original order; a shorter recording ends earlier.
+    """Add the recorded experiences to the learners' buffers, in the order in which they were collected.
 
-    Stored TD errors decide retention and are then reset. Traces along episodes are recomputed. An episode is cut where
-    steps are missing.
+    The stored TD errors are used for retention and reset afterwards, because another learner computed them. Values that
+    depend on the rest of an episode are recomputed. Where steps are missing, the episode is split.
     """
     sources, orders = recording.turns(len(replay.members))
     lengths = np.array([len(order) for order in orders])

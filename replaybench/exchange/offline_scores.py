@@ -1,8 +1,8 @@
-"""Scores of offline learners compared with the recording, and a check for values that its rewards cannot give.
+"""Scores of offline learners, compared with the recording, and a check for extrapolated values.
 
-No experience corrects the values of actions that the recording lacks. If a learner maximises over them, its values grow
-by bootstrapping (Fujimoto et al. 2019, "Off-policy deep reinforcement learning without exploration"). Values within
-the bounds can be wrong, too.
+No experience corrects the values of actions that the recording lacks. If a learner maximises over such actions, its
+values grow by bootstrapping (Fujimoto et al., 2019, "Off-policy deep reinforcement learning without exploration"). The
+check finds values that the recorded rewards cannot give. Values within these bounds can be wrong, too.
 """
 
 import dataclasses
@@ -31,13 +31,14 @@ KIND: Final = "offline scores"
 
 @dataclass(frozen=True)
 class OfflineScores:
-    """Scores of an offline replay.
+    """Scores of an offline replay with K evaluations, and the rewards to compare them with.
 
     Attributes:
-        updates: number of updates before each evaluation `[K]`.
-        reward: score of a greedy episode of each learner, `[learners, K]`.
-        recorded: mean score of each recording; empty if unknown.
-        online: rewards of the runs that filled the buffer, by name; empty if unknown or not comparable.
+        about: Metadata of the file `scores.h5`: learner, strategy, buffer, plant and more.
+        updates: Number of updates before each evaluation, `[K]`.
+        reward: Score of the greedy episode of each learner in each evaluation, `[learners, K]`.
+        recorded: Mean episode score of each recording; empty if it is not known.
+        online: Rewards of the runs that filled the buffer, by a label; empty if unknown or not comparable.
     """
 
     about: Mapping[str, Any]
@@ -49,17 +50,21 @@ class OfflineScores:
 
     @property
     def label(self) -> str:
-        """Names of learner and strategy."""
+        """Learner and strategy as text, for titles and legends."""
         return f"{self.about['learner']}, {self.about['strategy']}"
 
     def levels(self) -> dict[str, Floats]:
-        """Return the rewards to compare with, each `[runs]`, by name."""
+        """Return the known rewards of the online runs and of the recording, as one array per label."""
         recorded = {f"the recording itself: {Path(str(self.about['buffer'])).name}": self.recorded}
         found = {name: np.array(values, np.float64) for name, values in self.online.items()} | recorded
         return {name: values for name, values in found.items() if np.isfinite(values).any()}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return rows of name, reward, and μ_r (a dash if there is none): means over runs with 95 % intervals."""
+        """Return the rows of a table that compares the final score with the recording and the reference controllers.
+
+        Each row has a label, the reward, and the relative reward μ_r (0: random control, 1: dynamic programming). The
+        two rewards are texts: a mean over runs with its 95 % interval, or a dash if there is no value.
+        """
         found = {f"offline: {self.label}, {self.updates[-1]} updates": self.reward[:, -1], **self.levels()}
         known = {LABELS[name]: getattr(self.reference, name.removeprefix("reference_")) for name in LABELS}
         best = self.reference.dp
@@ -72,7 +77,7 @@ class OfflineScores:
         ]
 
     def headlines(self) -> list[str]:
-        """Return a sentence if the learners do not beat random control, and one if they do not beat the recording."""
+        """Return sentences that state whether the learners fail to exceed random control and the recording itself."""
         sentences, final = [], self.reward[:, -1]
         if not beats_random(final, self.reference.random):
             sentences.append(NONE_BEATS_RANDOM)
@@ -81,26 +86,23 @@ class OfflineScores:
         return sentences
 
     def no_score(self) -> str:
-        """Return why there is no μ_r; empty if there is one."""
+        """Return why the relative reward μ_r is not defined; an empty text if it is defined."""
         return no_score(self.reference.dp, self.reference.random)
 
     def write(self, path: Path) -> None:
-        """Write `scores.h5`."""
+        """Write the scores to a file `scores.h5`."""
         about = {**self.about, "online": dict(self.online), "reference": dataclasses.asdict(self.reference)}
         arrays = {"updates": self.updates, "reward_greedy": self.reward, "reward_recorded": self.recorded}
         write_record(path, KIND, about, arrays)
 
 
 def _text(values: Floats, digits: int) -> str:
-    """Format the mean of runs and its interval, or the value of a single run."""
     text = interval(values).text(digits)
     return text.removesuffix(" (no spread)") if values.size == 1 else text
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """The required facts of a file of scores."""
-
     learner: str
     strategy: str
     buffer: str
@@ -110,7 +112,7 @@ class _Facts:
 
 
 def read_scores(path: Path) -> OfflineScores:
-    """Read `scores.h5` of an offline replay."""
+    """Read the file `scores.h5` of an offline replay."""
     header, arrays = read_record(path, KIND)
     needed = [field.name for field in dataclasses.fields(_Facts)]
     if not {*needed} <= header.facts.keys() or "reward_recorded" not in arrays:
@@ -125,23 +127,26 @@ def read_scores(path: Path) -> OfflineScores:
 
 
 _STATES: Final = 1000
-"""Recorded states of each learner whose values are checked."""
+"""Number of recorded states of each learner whose values are checked."""
 _FIELDS: Final = ("observation", "reward", "terminated")
 _SLOW: Final = 0.005
 """Assumed rate of target networks if the learner has no setting for it."""
 _UNLEARNED: Final = 0.9
-"""Learners whose values may hold more than this share of their initial values are not checked."""
+"""Remaining share of the initial values above which learners are not checked; see `unlearned`."""
 _SETTLED: Final = 0.05
-"""Below this share, initial values are ignored."""
+"""Remaining share of the initial values below which the initial values are ignored."""
 _SHARE: Final = 0.05
-"""Largest tolerated share of states whose values exceed the bounds by this share of their distance."""
+"""Fraction of states whose values may be outside the bounds, and margin of the bounds relative to their distance."""
 
 
 class Extrapolation(NamedTuple):
-    """Impossible values of recorded states, in discounted returns of unscaled rewards.
+    """Values of recorded states that the recorded rewards cannot give, as discounted returns of unscaled rewards.
 
-    `learners` of the `of` learners have some; `value` is the one farthest beyond the bounds `low` and `high` of its
-    recording.
+    Attributes:
+        learners: Number of learners with such values.
+        of: Number of all learners.
+        value: The value that is farthest outside the bounds.
+        low, high: Bounds of the return for the recording to which `value` belongs.
     """
 
     learners: int
@@ -151,7 +156,7 @@ class Extrapolation(NamedTuple):
     high: float
 
     def words(self, learner: str, choices: bool = False) -> str:
-        """Return a warning with a remedy; TD3+BC does not support discrete actions (`choices`)."""
+        """Return a warning with a remedy; `choices` is whether actions are discrete, which TD3+BC does not support."""
         remedy = "a smaller --set alpha=… keeps it nearer to the recording"
         if choices:
             remedy = "a recording that tries each choice in more states corrects them"
@@ -164,16 +169,20 @@ class Extrapolation(NamedTuple):
 
 
 def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[float, float]:
-    """Return bounds of discounted returns Σ γᵗ r_t, γ < 1, of episodes that never end or, if `terminates`, may."""
+    """Return the smallest and largest possible discounted return Σ γᵗ r_t with γ < 1, given the recorded rewards.
+
+    `terminates` is whether episodes may terminate. Otherwise episodes are taken as infinitely long.
+    """
     least, greatest, whole = float(reward.min()), float(reward.max()), 1.0 / (1.0 - discount)
     lengths = (1.0, whole) if terminates else (whole, whole)
     return min(least * length for length in lengths), max(greatest * length for length in lengths)
 
 
 def unlearned(agent: Learner, updates: int) -> float:
-    """Return the share of its initial values that an agent's values may still hold.
+    """Return the fraction of the value estimates of untrained networks that may remain after a number of updates.
 
-    Target networks are slowest: with a rate τ and a discount γ the share decays by 1 − τ (1 − γ) in an update.
+    The target networks adapt most slowly. With a target rate τ and a discount factor γ, each update multiplies the
+    fraction by 1 − τ (1 − γ).
     """
     config = getattr(agent, "config", None)
     rates = {"tau": lambda tau: tau, "average": lambda average: 1.0 - average, "copy_every": lambda every: 1.0 / every}
@@ -183,10 +192,11 @@ def unlearned(agent: Learner, updates: int) -> float:
 
 
 def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
-    """Check the values of recorded states against bounds of returns; return None if all are possible or unknown.
+    """Check whether the learners' values of recorded states are possible returns, and describe those that are not.
 
-    Initial values are near 0, which may lie outside the bounds. Values are therefore checked only after enough
-    `updates`, and values between 0 and the bounds are accepted until the initial values have decayed.
+    Values of untrained networks are near 0, which may lie outside the bounds of possible returns. Values are therefore
+    checked only after enough `updates`. Values between 0 and the bounds are accepted until the initial values have
+    decayed. Return None if all values are possible, or if they cannot be checked.
     """
     discount, scale = agent.task.discount, agent.task.reward_scale
     if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # values depend on earlier states
@@ -215,7 +225,7 @@ def extrapolation(recording: Recording, agent: Learner, learners: int, updates: 
 
 
 def _recorded(recording: Recording) -> list[tuple[Floats32, Floats, bool]]:
-    """Return for each recording evenly spread states `[n, S]`, all rewards, and whether an episode terminated."""
+    """Return for each recording some states `[n, S]`, all rewards, and whether any episode terminated."""
     found = []
     for member, order in zip(recording.members, recording.orders, strict=True):
         observation, reward, terminated = (recording.arrays[name][member] for name in _FIELDS)

@@ -1,4 +1,4 @@
-"""Export of stored policies."""
+"""Export of stored policies as C source, PyTorch programs and ONNX models."""
 
 import dataclasses
 import importlib.util
@@ -25,7 +25,13 @@ from replaybench.runtime.version import VERSION
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """The facts in a policy file about the cell or the buffer that the policy was learned from."""
+    """The conditions under which the policy in a policy file was learned.
+
+    Attributes:
+        observe: Names of the observed states; empty if all are observed.
+        noise: Standard deviation of the normalised sensor and actuator noise.
+        first_member: Seed number of the first of the learners in the file.
+    """
 
     plant: Name = ""
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -37,7 +43,11 @@ class Origin:
 
 
 def best_member(path: Path) -> tuple[int, str]:
-    """Return the member with the best last greedy episode, by `scores.h5` next to a policy file, and the reason."""
+    """Return the index of the learner with the highest reward in its last greedy episode, and the reason as text.
+
+    The rewards are read from `scores.h5` in the folder of the policy file `path`. Without greedy episodes, the first
+    learner is chosen.
+    """
     scores = path.with_name("scores.h5")
     if scores.is_file():
         kind = "offline scores" if "buffer" in read_policy(path)[0] else "scores"
@@ -50,7 +60,7 @@ def best_member(path: Path) -> tuple[int, str]:
 
 
 def origin_of(path: Path, policy: Policy) -> Origin:
-    """Return the origin of a policy."""
+    """Return the conditions under which a policy was learned, from the metadata of its file."""
     table = policy.facts.get("cell", policy.facts)
     table = table if isinstance(table, dict) else {}
     known = {field.name: table[field.name] for field in dataclasses.fields(Origin) if table.get(field.name) is not None}
@@ -65,7 +75,14 @@ _KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "
 def export_policy(
     path: Path, member: int | None, form: ExportForm | None, output: Path | None, plant: str | None, learner: str | None
 ) -> None:
-    """Write a member's greedy policy as C source, PyTorch program or ONNX model, and print its size and cost."""
+    """Export the greedy policy of one learner, and print the size of the policy and its cost per control step.
+
+    Args:
+        member: Index of the learner; None selects the learner with the best last greedy episode.
+        form: C source, PyTorch program or ONNX model. The default follows the suffix of `output`, or is C.
+        output: File to write; by default the name of the policy file with the suffix of the form.
+        plant, learner: Names, which are needed if plant or learner are defined in a user's Python file.
+    """
     form = form or "c" if output is None else _form_of(output, form)
     if form == "onnx" and importlib.util.find_spec("onnx") is None:
         raise UserError("ONNX models need onnx; pip install 'replaybench[onnx]'")

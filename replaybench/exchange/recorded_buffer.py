@@ -1,4 +1,4 @@
-"""Recordings: checked buffer files with their plant, in the order of time."""
+"""Reading of buffer files for offline replay, export and advice, with a check of the file against its plant."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -26,10 +26,10 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> Arrays:
-    """Return the arrays of a buffer of segments with a slot for each step, in the order of the segments.
+    """Convert the arrays of a buffer of trajectory segments to those of a buffer of single steps.
 
-    Columns `fields` `[M, N, steps, width]` become `[M, n, width]` with the largest number n of steps of a member.
-    Values of whole segments, such as priorities, are left out.
+    Each of the `fields` `[M, N, steps, width]`, with N segments of each member, becomes an array `[M, n, width]`. Here
+    n is the largest number of steps of a member. Values of whole segments, such as priorities, are left out.
     """
     members, slots = arrays["serial"].shape
     used = np.arange(slots) < arrays["count"][:, None]
@@ -57,10 +57,16 @@ _PART_ROWS: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Recording:
-    """A checked buffer file and its plant.
+    """A checked buffer file, which holds the recorded experiences of one or several learners, and its plant.
 
-    `members` are the recordings that did not fail, `orders` their slots in the order of offers; `failed` counts the
-    others. `changed`: the plant differs from that of the file. Without `arrays` the recording can only be streamed.
+    Attributes:
+        frequency: Control rate in Hz.
+        noise: Standard deviation of the normalised sensor and actuator noise; 0 if it is not known.
+        arrays: Arrays of the file by name; empty if batches are to be read from the file during training.
+        members: Indices of the learners whose experiences are finite. Others are not used.
+        orders: Buffer indices of each learner in `members`, in the order in which the experiences were collected.
+        failed: Number of requested learners that are not used.
+        changed: Whether the definition of the plant has changed since the file was written.
     """
 
     path: Path
@@ -76,32 +82,32 @@ class Recording:
     changed: bool
 
     def sources(self, learners: int) -> list[int]:
-        """Return the recording of each learner; if there are fewer, they repeat in order."""
+        """Return the index in the file of the recording that each new learner replays; recordings repeat in order."""
         return [self.members[m % len(self.members)] for m in range(learners)]
 
     def turns(self, learners: int) -> tuple[list[int], list[Integers]]:
-        """Return the recording of each learner, and its slots in the order of offers."""
+        """Return each new learner's recording: its index in the file, and buffer indices in the order of collection."""
         return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
     def observation(self, learners: int, share: float) -> Floats32:
-        """Return each learner's observation `[learners, S]` at a fraction of its recording."""
+        """Return each learner's recorded observation `[learners, S]` at the fraction `share` < 1 of its recording."""
         sources, orders = self.turns(learners)
         result: Floats32 = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
         return result
 
     def task(self) -> Task:
-        """Return the control problem of the learner that filled the buffer."""
+        """Return the control task (sizes, discount, reward scale) for which the buffer was recorded."""
         cell = self.facts.cell
         return make_task(self.plant, self.frequency, cell.discount if cell else "fixed", self.facts.observe)
 
     def settings(self, learner: str) -> dict[str, Any]:
-        """Return the settings with which `learner` filled the buffer; empty for another learner or a log."""
+        """Return the settings with which the named learner filled the buffer, or no settings for another learner."""
         cell = self.facts.cell
         own, other = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
         return dict(cell.settings) if cell and own == other else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
-        """Raise `UserError` if the file lacks one of the `fields` (width by name) that a learner needs."""
+        """Raise `UserError` unless the file holds the extra `fields` (width by name) that the named learner replays."""
         for name, width in fields.items():
             if self.facts.fields.get(name) != width:
                 raise UserError(
@@ -119,7 +125,14 @@ class Recording:
 def read_recording(
     path: Path, plant_name: str | None = None, whole: bool = True, member: int | None = None
 ) -> Recording:
-    """Read a buffer file, one member or all, without arrays unless `whole`. A plant in a user's file must be named."""
+    """Read a buffer file, and check it against its plant.
+
+    Args:
+        plant_name: Name of the plant. It is needed if the plant is defined in a user's Python file, because opening a
+            buffer file never executes code that it names.
+        whole: Whether to read the arrays into memory.
+        member: Index of the only learner whose experiences are used; all learners by default.
+    """
     if path.suffix.lower() in SUFFIXES:
         raise UserError(
             f"{path} is a log; make a buffer of it first: replaybench import {shlex.quote(str(path))} --plant …"
@@ -184,14 +197,15 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
 
 
 def parts(stored: int) -> Iterator[slice]:
-    """Split `stored` rows into slices of at most `_PART_ROWS`, each read at once."""
+    """Split the rows of an array into slices that are small enough to be read at once."""
     return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
 
 
 def curves(recording: Recording) -> tuple[Floats, Integers]:
-    """Return rewards and lengths of whole episodes `[recordings, E]`; E is the smallest number in a recording.
+    """Return the scores and the numbers of steps of the first E complete episodes of every learner, `[learners, E]`.
 
-    E = 0 if the file lacks the episode numbers of steps, or some collected experiences.
+    A score is the return or the mean reward of an episode, as the plant defines it. E is the smallest number of
+    complete episodes of a learner. E is 0 if the file lacks episode numbers or some collected experiences.
     """
     arrays, episodes = recording.arrays, []
     for m, order in zip(recording.members, recording.orders, strict=True):
@@ -209,9 +223,10 @@ def curves(recording: Recording) -> tuple[Floats, Integers]:
 
 
 def recorded_rewards(recording: Recording) -> Floats:
-    """Return the mean score of each recording's episodes; empty if it is not known.
+    """Return the mean episode score of each learner in a buffer file, or an empty array if it cannot be computed.
 
-    Rewards per step are always known, returns of episodes only if all collected experiences are stored.
+    If the plant scores episodes by mean reward, the result always exists. If the plant scores episodes by return, all
+    collected experiences must be in memory.
     """
     whole = curves(recording)[0] if recording.arrays else np.empty((1, 0))
     if whole.size:

@@ -1,4 +1,4 @@
-"""Recorded steps as a replay buffer of one member, with a summary."""
+"""Conversion of recorded control steps to the replay buffer of one learner, and a summary of the recorded data."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,21 +21,21 @@ from replaybench.runtime.version import VERSION
 
 STATE_BINS: Final = 21
 ACTION_BINS: Final = 11
-"""Number of bins; odd, so that zero lies within a bin."""
+"""Number of histogram bins per action; an odd number, so that zero lies within a bin."""
 MISMATCH: Final = 0.5
 """Largest model error per step without a warning, as a fraction of the data's change per step."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One state or action of the recording, in physical units.
+    """Statistics of one recorded state or action, in physical units.
 
     Attributes:
-        visited: fraction of the bins over the plant's range that hold data.
-        unvisited: ranges of the other bins.
+        visited: Fraction of the histogram bins over the plant's range that contain data.
+        unvisited: Ranges of the empty bins. Adjacent empty bins form one range.
         moved: RMS change from one sample to the next; None for actions.
-        mismatch: RMS error of the plant's model over one step; None for actions, and without a model.
-        levels: the values of an action with few distinct ones; empty for others and for states.
+        mismatch: RMS one-step prediction error of the plant's model; None for actions and for plants without a model.
+        levels: Distinct values of a continuous action that has fewer than `ACTION_BINS` of them; else empty.
     """
 
     name: str
@@ -49,18 +49,19 @@ class Dimension:
     levels: tuple[float, ...] = ()
 
     def gaps(self) -> str:
-        """Return the unvisited ranges as text."""
+        """Format the unvisited ranges as text."""
         return ", ".join(f"{_short(low)} … {_short(high)}" for low, high in self.unvisited)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a recording.
+    """A summary of recorded control steps.
 
     Attributes:
-        inferred: whether the sampling frequency [Hz] was read from the time column.
-        reward_from: the column of the rewards, None if the plant computed them.
-        plane: fraction of the bins over the plane of both states that hold data; None unless there are two states.
+        inferred: Whether the rate was determined from the time column.
+        reward_from: Name of the column of rewards; None if the plant's reward function computed them.
+        plane: Fraction of the bins of a two-dimensional histogram of the states that contain data; None unless the
+            plant has two states.
     """
 
     log: str
@@ -80,7 +81,11 @@ class Summary:
 
 
 def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats | None) -> tuple[Dimension, ...]:
-    """Describe recorded states, their successors, and the model's successors (None without a model), `[N, S]`."""
+    """Compute range, coverage, change and model error of every state over N recorded steps, in physical units.
+
+    `x` and `x_next` are the states before and after each step, `[N, S]`. `predicted` are the predictions of `x_next` by
+    the plant's model, or None for a plant without a model.
+    """
     moved = _rms(plant, x_next - x)
     mismatch = [None] * len(moved) if predicted is None else _rms(plant, x_next - predicted)
     everything = _angles_in_range(plant, np.concatenate([x, x_next])).T
@@ -92,7 +97,7 @@ def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats 
 
 
 def action_dimensions(plant: Plant, u: Floats) -> tuple[Dimension, ...]:
-    """Describe the actions `[N, A]` [physical units] of N transitions."""
+    """Compute range and coverage of every action, from the actions `u` of N steps in physical units, `[N, A]`."""
     bins = plant.action_choices or (ACTION_BINS,) * u.shape[1]
     described = zip(plant.action_names, plant.action_units, u.T, plant.action_low, plant.action_high, bins, strict=True)
     dimensions = tuple(_dimension(*each) for each in described)
@@ -102,14 +107,16 @@ def action_dimensions(plant: Plant, u: Floats) -> tuple[Dimension, ...]:
 
 
 def _dimension(name: str, unit: str, values: Floats, low: float, high: float, bins: int, **more: Any) -> Dimension:
-    """Describe values: their range, and which of the equal bins over [low, high] hold some."""
     counts, edges = np.histogram(values, bins, (low, high))
     extent = float(values.min()), float(values.max())
     return Dimension(name, unit, *extent, float((counts > 0).mean()), unvisited(counts, edges), **more)
 
 
 def plane_coverage(plant: Plant, x: Floats) -> float | None:
-    """Return the fraction of the bins over the plane of two states that states `[N, 2]` visit; None for other S."""
+    """Return the fraction of the plane of two states that recorded states visit; None for other numbers of states.
+
+    The plane of the plant's state ranges is divided into bins. `x` has N states in physical units, `[N, 2]`.
+    """
     if x.shape[1] != 2:
         return None
     ranges = tuple(zip(*state_range(plant), strict=True))
@@ -118,13 +125,16 @@ def plane_coverage(plant: Plant, x: Floats) -> float | None:
 
 
 def around(angle: Floats, low: float) -> Floats:
-    """Return angles [rad] shifted by whole turns into [low, low + 2π)."""
+    """Shift angles in rad by whole turns into the interval [low, low + 2π)."""
     shift = low + np.pi
     return np.maximum(shift + wrap(angle - shift), low)
 
 
 def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], plane: float | None) -> Iterator[str]:
-    """Yield the warnings of a summary, one line each."""
+    """Yield warnings about large model errors, and about states and actions that the data do not cover.
+
+    `plane` is the visited fraction of the plane of two states; None for plants with another number of states.
+    """
     for state in states:
         if state.mismatch is None or state.moved is None:
             continue
@@ -152,7 +162,7 @@ def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], pl
 
 
 def summary_table(summary: Summary) -> Table:
-    """Return the summary as a table, without its warnings."""
+    """Return a summary of recorded data as a table to print, without the warnings."""
     source = " (from the time column)" if summary.inferred else ""
     title = (
         f"{summary.log} → {summary.plant}: {summary.rows} rows, {summary.transitions} transitions in "
@@ -175,7 +185,6 @@ def summary_table(summary: Summary) -> Table:
 
 
 def _angles_in_range(plant: Plant, x: Floats) -> Floats:
-    """Return states `[N, S]`, their angles shifted by whole turns into the plant's range."""
     lows, columns = state_range(plant)[0], zip(x.T, plant.periodic, strict=True)
     return np.stack(
         [around(column, low) if angle else column for (column, angle), low in zip(columns, lows, strict=True)], 1
@@ -199,7 +208,10 @@ def _levels(values: Floats) -> tuple[float, ...]:
 
 
 def unvisited(counts: Integers, edges: Floats) -> tuple[tuple[float, float], ...]:
-    """Return the ranges of neighbouring empty bins: `counts` `[B]`, `edges` `[B + 1]`."""
+    """Return the ranges of the empty bins of a histogram with B bins, with adjacent empty bins joined.
+
+    `counts` has the number of values in each bin, `[B]`, and `edges` has the edges of the bins, `[B + 1]`.
+    """
     runs = [[bin for bin, _ in run] for empty, run in groupby(enumerate(counts == 0), lambda item: item[1]) if empty]
     return tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)
 
@@ -208,11 +220,12 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: Integers) -> Arrays:
-    """Return the arrays of a buffer file of one member.
+    """Return the arrays of a buffer file that holds N recorded steps of one learner.
 
     Args:
-        values: every step field, `[N]` or `[N, width]`, normalised, reward unscaled, in the order of recording.
-        episode: number of each step's episode `[N]`, from 0 and not decreasing.
+        values: Normalised observations, actions and next observations `[N, width]`, and unscaled rewards and
+            termination flags `[N]`, by field name, in the order of recording.
+        episode: Number of the episode of each step, `[N]`. The numbers begin at 0 and do not decrease.
     """
     count = len(episode)
     fields = step_fields(len(plant.state_names), len(plant.action_names))
@@ -235,7 +248,11 @@ def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: Int
 def recording_facts(
     plant: Plant, plant_name: str | None, frequency: float, noise: float | None, origin: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the facts of a buffer file of recorded steps; `origin` names the source."""
+    """Return the metadata of a buffer file of recorded steps.
+
+    `frequency` is in Hz. `noise` is the standard deviation of the normalised sensor and actuator noise, or None if the
+    noise is not known. `origin` has further entries that name the source, for example the file name of a log.
+    """
     return {
         "source": "import",
         "plant": plant_name or plant.name,
@@ -255,7 +272,16 @@ def summarise(
     plant: Plant, x: Floats, u: Floats, x_next: Floats, reward: Floats, frequency: float, notes: Iterable[str],
     **about: Any,
 ) -> Summary:  # fmt: skip
-    """Summarise N recorded steps: x, x_next `[N, S]` and u `[N, A]` in physical units, reward `[N]`."""
+    """Summarise N recorded steps, and compare them with the plant's equations if it has any.
+
+    Args:
+        x, x_next: States before and after each step, in physical units, `[N, S]`.
+        u: Actions in physical units, `[N, A]`.
+        reward: Reward of each step, `[N]`.
+        frequency: Control rate in Hz.
+        notes: Warnings to put before those of this function.
+        **about: Values of the other attributes of `Summary`.
+    """
     predicted = simulate(plant, x, u, 1 / frequency)[0] if isinstance(plant, OdePlant) else None
     states, actions = state_dimensions(plant, x, x_next, predicted), action_dimensions(plant, u)
     unchecked = f"{plant.name} has no equations here: that its steps look like these is not checked"

@@ -1,41 +1,47 @@
-// One thread block is one member. The same source is compiled for a GPU (NVRTC, nvcc) and for the host (g++).
+// Macros and small functions for code that computes one member (one independent learner) with one thread block. The same
+// source is compiled for a GPU (by NVRTC or nvcc) and for the host (by g++).
 //
 // Phases
-//   PHASE(thread) { ... } runs its body once for each of the THREADS (a multiple of 32) threads of the block and ends
-//   with a barrier. On the GPU the threads run side by side; on the host they are a loop, so that everything is tested
-//   without a GPU. Rules:
-//   - A phase never reads what another thread writes in the same phase, and never writes what another one reads.
-//   - Code outside of phases is run by every thread on the GPU and once on the host: it must be the same for all
-//     threads (loops, branches on shared values), must not write to shared or global memory, and must not read what the
-//     phase behind it writes: a warp may be in that phase already.
-//   - `continue` ends a thread's part of the phase; `break` and `return` out of a phase are forbidden (the barrier).
-//   - ONCE { ... } is a phase of one thread.
-//   - A phase inside a phase is forbidden: functions that contain phases say so ("Phases: n").
-//   - Numbers that a thread keeps from one phase to a later one are a PerThread<T>: `kept(thread)`.
-//   - lane_sum adds numbers of neighbouring threads without a barrier; every thread of the phase must call it.
+//   PHASE(thread) { ... } runs its body once for each of the THREADS threads of the block, and ends with a barrier.
+//   THREADS is a multiple of 32. On the GPU the threads run in parallel. On the host they run in a loop, so that all
+//   code can be tested without a GPU. Rules:
+//   - In a phase, a thread must not read what another thread writes, and must not write what another thread reads.
+//   - Code outside of phases runs in every thread on the GPU, and once on the host. It must be the same for all threads
+//     (loops, branches on shared values). It must not write to shared or global memory. It must not read what the next
+//     phase writes, because another warp may already be in that phase.
+//   - `continue` ends the work of a thread in the phase. `break` and `return` would skip the barrier and are forbidden.
+//   - ONCE { ... } is a phase in which one thread runs.
+//   - A phase must not contain a phase. The comment of a function that contains phases gives their number ("Phases: n").
+//   - A variable that keeps its value for each thread between phases has the type PerThread<T>: `kept(thread)`.
+//   - lane_sum adds numbers of neighbouring threads without a barrier. Every thread of the phase must call lane_sum.
 //
 // Interface of a learner: template <class Shape> struct DDPG | TD3 | SAC | DQN
-//   Shape    constants and types that the host writes into the source: OBSERVATION, ACTION, BATCH, hidden widths as
-//            Widths<50, 50>, and what changes the code (see each learner's page).
-//   HOT, COLD  floats of a member: networks, then target networks, in shared memory; Adam's two moments of each parameter,
-//            shared or global (two blocks of the paper's DDPG fit a multiprocessor if global), 8-byte aligned.
-//            device/learners.py copies parameters from and to this layout. Padding is zero and stays zero.
-//   SCRATCH  floats of shared work space, 16-byte aligned. Nothing in it survives a call.
-//   EXPLORES, NOISE  OUTSIDE (DDPG, TD3: the caller adds noise to the greedy action) and 0; or the random numbers that
-//            `explore` takes a step: NORMALS (SAC), ACTION of them; UNIFORMS (DQN), two.
-//   SMOOTH   normals that a sample of a batch takes: 0, ACTION (TD3), 2 * ACTION (SAC: first those for the next observation).
-//   OUTPUTS  numbers that `act` writes.
-//   act(hot, observation, output, scratch)   Phases: one a layer. observation [OBSERVATION] and output are shared.
-//   greedy(output, action [ACTION])   One thread: the greedy action, in [-1, 1], of what `act` wrote.
-//   explore(output, noise [NOISE], random, action)   One thread: the action to try; `random`: probability of a random
-//            choice (DQN). Only where EXPLORES != OUTSIDE.
-//   update(hot, cold, batch, settings, step, scratch)   One update; `step` counts updates from 1.
+//   Shape    Constants and types that the host writes into the source: OBSERVATION, ACTION, BATCH, widths of hidden layers
+//            as Widths<50, 50>, and options that change the code (see the header of each learner).
+//   HOT      Number of floats for networks and target networks of a member, in shared memory. device/learners.py copies
+//            the parameters from and to this layout. Padding is zero and stays zero.
+//   COLD     Number of floats for Adam's two moments of each parameter, in shared or global memory, 8-byte aligned. In
+//            global memory, two blocks of the DDPG of de Bruin et al. (2018) fit on a multiprocessor.
+//   SCRATCH  Number of floats of work space in shared memory, 16-byte aligned. Its content is lost after a call.
+//   EXPLORES Type of exploration. OUTSIDE (DDPG, TD3): the caller adds noise to the greedy action. NORMALS (SAC) and
+//            UNIFORMS (DQN): type of the random numbers that `explore` needs.
+//   NOISE    Number of random numbers that `explore` needs in a step: 0 (OUTSIDE), ACTION (SAC) or 2 (DQN).
+//   SMOOTH   Number of standard normal numbers that an update needs for each sample of a batch: 0, ACTION (TD3) or
+//            2 * ACTION (SAC, where those for the next observation come first).
+//   OUTPUTS  Number of floats that `act` writes.
+//   act(hot, observation, output, scratch)   Compute the policy network. observation [OBSERVATION] and output are in
+//            shared memory. Phases: one per layer.
+//   greedy(output, action [ACTION])   Write the greedy action in [-1, 1], given the output of `act`. One thread.
+//   explore(output, noise [NOISE], random, action)   Write the action to apply. `random` is the probability of a random
+//            choice (DQN). Not defined for OUTSIDE. One thread.
+//   update(hot, cold, batch, settings, step, scratch)   Do one update; `step` is its number, from 1.
 //
-// Batch<Shape> (shared, 16-byte aligned): arrays [column][STRIDE], where STRIDE >= BATCH is a multiple of 4 floats whose
-//   quarter is odd, so that 16-byte loads of eight rows meet different banks. In: observations, action, reward (scaled),
-//   discount (gamma, 0 where the episode terminated), loss weights of critic and actor, noise (SMOOTH rows). Out: td_error
-//   (delta before the update for DDPG and DQN, mean |delta| of both critics for TD3 and SAC). Samples from BATCH to STRIDE
-//   are padding and must be zero: clear the batch once, and write only to the first BATCH of each row.
+// Batch<Shape> contains arrays [column][STRIDE] in shared memory, 16-byte aligned. STRIDE >= BATCH is a multiple of 4
+//   floats, and STRIDE / 4 is odd, so that 16-byte loads of eight rows access different banks. Inputs are observations,
+//   action, scaled reward, discount (gamma, or 0 where the episode terminated), loss weights of critic and actor, and noise
+//   (SMOOTH rows). The output is td_error: delta before the update for DDPG and DQN, mean |delta| of both critics for TD3
+//   and SAC. Samples from BATCH to STRIDE are padding and must be zero. Clear the batch once, and then write only to the
+//   first BATCH samples of each row.
 #pragma once
 
 #ifndef THREADS
@@ -57,7 +63,7 @@
 #define CONSTANT static constexpr
 #define FOLDED constexpr
 #define ONCE for (int once_ = 1; once_; once_ = 0)
-#ifdef REVERSED  // a phase must not depend on the order of its threads: tests run both
+#ifdef REVERSED  // a phase must not depend on the order of its threads, so that tests run both orders
 #define PHASE(thread) for (int thread = THREADS - 1; thread >= 0; --thread)
 #else
 #define PHASE(thread) for (int thread = 0; thread < THREADS; ++thread)
@@ -68,7 +74,7 @@ struct alignas(16) float4 {
 using std::ceil, std::exp, std::expm1, std::fabs, std::log, std::sqrt, std::tanh;
 #endif
 
-// A number of each thread that survives from phase to phase: a register on the GPU.
+// A variable that keeps its value for each thread between phases; a register on the GPU.
 template <class T> struct PerThread {
 #ifdef __CUDACC__
     T value;
@@ -84,8 +90,9 @@ enum class Exploration { OUTSIDE, NORMALS, UNIFORMS };
 DEVICE float plus(float a, float b) { return a + b; }
 DEVICE float4 plus(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-// Sum term(k) (float or float4), 0 <= k < count, over LANES neighbouring threads (a power of two up to 32). Only the
-// first of them (thread % LANES == 0) receives it. On the GPU partial sums meet in registers; the host adds in that order.
+// Return the sum of term(k) (float or float4) for 0 <= k < count, computed by LANES neighbouring threads (a power of two
+// up to 32). Only the first of these threads (thread % LANES == 0) receives the sum. The GPU adds partial sums in registers.
+// The host adds them in the same order.
 #ifdef __CUDACC__
 DEVICE float lane_below(float x, int away, int lanes) { return __shfl_down_sync(0xffffffffu, x, away, lanes); }
 DEVICE float4 lane_below(float4 x, int away, int lanes) {
@@ -111,7 +118,7 @@ template <int LANES, class Term> DEVICE auto lane_sum(int thread, int count, Ter
 #endif
 }
 
-// How many of get(0) <= ... <= get(count - 1) are less than `wanted`.
+// Return how many of the sorted values get(0) <= ... <= get(count - 1) are less than `wanted`.
 template <class Get, class T> DEVICE int lower_bound(int count, T wanted, Get get) {
     int low = 0;
     while (low < count) {
@@ -121,8 +128,8 @@ template <class Get, class T> DEVICE int lower_bound(int count, T wanted, Get ge
     }
     return low;
 }
-// The same by LANES neighbouring threads, because each look into global memory takes long; SEARCHES of them share the waiting.
-// As with lane_sum, every thread of the phase must call it, and the first one receives the numbers.
+// The same for SEARCHES values at once, computed by LANES neighbouring threads. This hides the latency of global memory.
+// Every thread of the phase must call this function, and the first of the LANES threads receives the numbers.
 template <int LANES, int SEARCHES, class T, class Get>
 DEVICE void lane_lower_bounds(int thread, const int (&counts)[SEARCHES], const T (&wanted)[SEARCHES], Get get,
                               int (&found)[SEARCHES]) {
@@ -166,7 +173,7 @@ template <int LANES, class T, class Get> DEVICE int lane_lower_bound(int thread,
 DEVICE float4& quad(float* row) { return *reinterpret_cast<float4*>(row); }
 DEVICE float4 quad(const float* row) { return *reinterpret_cast<const float4*>(row); }
 
-// The functions below work on four samples. add: sum += factor * x; select: x where h > 0, else 0.
+// Functions of four samples each. add: sum += factor * x. select: x where h > 0, else 0.
 DEVICE void add(float4& sum, float factor, float4 x) {
     sum.x += factor * x.x, sum.y += factor * x.y, sum.z += factor * x.z, sum.w += factor * x.w;
 }
@@ -180,13 +187,13 @@ DEVICE float4 relu(float4 x) {  // NaN stays
 DEVICE float4 all4(float x) { return {x, x, x, x}; }
 DEVICE float dot(float4 a, float4 b, float sum) { return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
 
-// Bounds that keep NaN, unlike fminf and fmaxf: a failed member must be detected.
+// Clipping and minimum that return NaN for NaN, unlike fminf and fmaxf, so that a failed member is detected.
 DEVICE float bounded(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 DEVICE float lesser(float a, float b) { return b >= a ? a : b; }
 
 template <int... W> struct Widths {
     CONSTANT int COUNT = sizeof...(W);
-    // The width of hidden layer `layer`, counted from 0.
+    // Width of hidden layer `layer`, counted from 0.
     static FOLDED int of(int layer) {
         const int all[] = {W..., 0};
         return all[layer];

@@ -1,11 +1,13 @@
-// DDPG as in controllers/algorithms/ddpg.py (de Bruin et al. 2018, section 3.2), one member a block.
+// DDPG as in controllers/algorithms/ddpg.py (de Bruin et al., 2018, section 3.2), one member per block.
 //
-// Shape: OBSERVATION, ACTION, BATCH, ACTION_LAYER, CLIP (whether gradients are clipped); types Actor, Critic (Widths).
-// Hot: actor, critic, target actor, target critic. Settings: see below.
+// Shape has the constants OBSERVATION, ACTION, BATCH, ACTION_LAYER (layer of the critic to which the action is appended) and
+// CLIP (whether gradients are clipped), and the types Actor and Critic (Widths of hidden layers). HOT contains actor, critic,
+// target actor and target critic.
 //
-// Phases. Everything that does not depend on each other runs side by side: both networks on the observation, the target
-// actor, and then the target critic together with the backward pass of the critic, which needs no loss (see networks.cuh). With
-// the paper's widths an update has 13 phases: 6 up to the TD error, critic, 5 to the action's gradient, actor.
+// Phases. Independent computations run in the same phases. First these are actor and critic on the observation, and the
+// target actor. Then these are the target critic and the backward pass of the critic, which does not need the loss (see
+// networks.cuh). With the widths of the paper, an update has 13 phases: 6 up to the TD error, 1 to update the critic, 5 for
+// the gradient with respect to the action, and 1 to update the actor.
 #pragma once
 #include "networks.cuh"
 
@@ -17,11 +19,11 @@ template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
     CONSTANT Exploration EXPLORES = Exploration::OUTSIDE;
     CONSTANT int NOISE = 0, SMOOTH = 0, NA = Actor::HIDDEN, NC = Critic::HIDDEN;
 
-    // Hot and cold.
+    // Sizes of HOT and COLD, and offsets in HOT.
     CONSTANT int CRITIC = Actor::floats(), TRAINED = CRITIC + Critic::floats();
     CONSTANT int ACTOR_TARGET = TRAINED, CRITIC_TARGET = TRAINED + CRITIC, HOT = 2 * TRAINED, COLD = 2 * TRAINED;
 
-    // Scratch, in rows of STRIDE: the target critic above the action's layer takes the place of the target actor.
+    // Work space, in rows of STRIDE. The target critic from the layer of the action on overwrites the target actor.
     CONSTANT int TARGETS = 0, UPPER = Critic::rows() - Critic::row(JOIN);
     CONSTANT int TARGET_LOWER = TARGETS + (UPPER > Actor::rows() ? UPPER : Actor::rows());
     CONSTANT int CRITIC_TAPE = TARGET_LOWER + Critic::row(JOIN), CRITIC_ERRORS = CRITIC_TAPE + Critic::rows();
@@ -32,7 +34,8 @@ template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
     CONSTANT int PARTIAL = rounded_up(ACTOR_SEED + Actor::last(), 4);
     CONSTANT int SCRATCH = PARTIAL + (Shape::CLIP ? 2 * THREADS : 0);
 
-    // The target critic's layers from JOIN on follow the target actor; its output follows the critic's, for the TD error.
+    // The layers of the target critic from JOIN on follow the target actor. The output of the target critic follows that of
+    // the critic, because it is needed for the TD error.
     static FOLDED int later(int a, int b) { return a > b ? a : b; }
     CONSTANT int JOINS_AT = later(NA + 1, JOIN), LOSS_AT = later(JOINS_AT + NC - JOIN, NC + 1);
     static FOLDED int target_layer(int now) {
@@ -89,7 +92,7 @@ template <class Shape> struct DDPG : Squashed<Shape, Shape::ACTION> {
         });
         fit<Shape::CLIP != 0>(critic_errors, hot + CRITIC_TARGET, cold + 2 * CRITIC, settings.critic, now + 1, settings.tau,
                               partial);
-        // The updated critic's errors take the place of its hidden values.
+        // The errors of the updated critic overwrite its hidden values.
         const Backward<Critic, B> value_errors{critic_of_pi, critic_seed, nullptr, nullptr, tape};
         ascend<Shape::CLIP != 0, A == 1>(value_errors, actor_errors, batch.actor_weight, d_pi, hot + ACTOR_TARGET, cold,
                                          settings.actor, now, settings.tau, partial);

@@ -1,7 +1,7 @@
-// DQN as in controllers/algorithms/dqn.py (Mnih et al. 2015; de Bruin et al. 2018, section 6.3), one member a block.
+// DQN as in controllers/algorithms/dqn.py (Mnih et al., 2015; de Bruin et al., 2018, section 6.3), one member per block.
 //
-// Shape: OBSERVATION, ACTION, BATCH, CHOICES, DOUBLE (0 or 1); types Critic (Widths), Levels (Widths: values of each action).
-// Hot: network, target network.
+// Shape has the constants OBSERVATION, ACTION, BATCH, CHOICES and DOUBLE (0 or 1), and the types Critic (Widths of hidden
+// layers) and Levels (Widths: number of values of each action). HOT contains the network and the target network.
 #pragma once
 #include "networks.cuh"
 
@@ -14,11 +14,11 @@ template <class Shape> struct DQN {
     CONSTANT int H = Critic::HIDDEN;
     static_assert(K > 1, "a choice has an alternative");
 
-    // Hot and cold.
+    // Sizes of HOT and COLD.
     CONSTANT int TRAINED = Critic::floats(), HOT = 2 * TRAINED, COLD = 2 * TRAINED;
 
-    // Scratch, in rows of STRIDE; errors take the place of the target network's tape, and its loss gradient that of its
-    // values.
+    // Work space, in rows of STRIDE. Errors overwrite the hidden values of the target network, and the loss gradient
+    // overwrites its outputs.
     CONSTANT int TAPE = 0, OTHER = TAPE + Critic::rows(), JUDGE = OTHER + Critic::rows();
     CONSTANT int Q = JUDGE + (Shape::DOUBLE ? Critic::rows() : 0), Q_T = Q + K, Q_JUDGE = Q_T + K;
     CONSTANT int ONES = Q_JUDGE + (Shape::DOUBLE ? K : 0), ROWS = ONES + 1;
@@ -28,12 +28,12 @@ template <class Shape> struct DQN {
         act_with<Critic>(hot, observation, scratch, output);
     }
     static METHOD void greedy(const float* output, float* action) {
-        float failed = 0.0f;  // a value that is not a number makes the action one, too
+        float failed = 0.0f;  // if a value is NaN, the action is NaN, too
         for (int k = 0; k < K; ++k) failed = output[k] != output[k] ? output[k] : failed;
         take(largest(output, 1), action);
         for (int a = 0; a < A; ++a) action[a] = failed != failed ? failed : action[a];
     }
-    // noise: a random choice if it is less than `random`; and which one.
+    // Choose randomly if noise[0] is less than `random`; noise[1] determines the random choice.
     static METHOD void explore(const float* output, const float* noise, float random, float* action) {
         if (noise[0] < random) take(lesser(int(noise[1] * K), K - 1), action);
         else greedy(output, action);
@@ -81,7 +81,7 @@ template <class Shape> struct DQN {
 private:
     static METHOD int lesser(int a, int b) { return a < b ? a : b; }
 
-    // The action of a choice; the last dimension changes fastest.
+    // Write the action with the index `choice`; the last dimension of the action changes fastest.
     static METHOD void take(int choice, float* action) {
         for (int a = A - 1; a >= 0; --a) {
             const int levels = Shape::Levels::of(a), level = choice % levels;
@@ -90,7 +90,7 @@ private:
         }
     }
 
-    // Index of the largest of K values; the first NaN, if there is one.
+    // Return the index of the largest of K values, or that of the first NaN if there is one.
     static METHOD int largest(const float* values, int stride) {
         int best = 0;
         for (int k = 1; k < K; ++k) {
@@ -100,7 +100,7 @@ private:
         return best;
     }
 
-    // The choice nearest to a stored action, see runtime/elementwise.py.
+    // Return the index of the choice that is nearest to a stored action; see runtime/elementwise.py.
     static METHOD int choice_of(const Samples& batch, int s) {
         int index = 0;
         for (int a = 0; a < A; ++a) {

@@ -1,14 +1,15 @@
-// Fully connected networks of one member: forward and backward pass, weight gradients with Adam behind them.
+// Fully connected networks of one member: forward pass, backward pass, and weight gradients with Adam steps.
 //
-// Speed. Reading shared memory binds these small layers, not arithmetic. A thread therefore computes one or more units
-// for four samples at once: one 16-byte load serves 4 multiply-adds of each. Weight gradients are tiles of 4 inputs x 1
-// or 2 units, whose Adam step and target follow in registers: gradients are never stored.
+// Speed. Loads from shared memory limit the speed of these small layers, not arithmetic. A thread therefore computes one
+// or more units for four samples at once, so that one 16-byte load serves 4 multiply-adds of each unit. Weight gradients
+// are computed in tiles of 4 inputs x 1 or 2 units. The Adam step and the update of the target network follow in
+// registers, so that gradients are never stored.
 //
-// Memory. A layer is a matrix [inputs + 1][columns], its last row the bias. `columns` is the number of units made odd,
-// so that the backward pass, whose neighbouring threads have neighbouring rows, meets different banks. Activations and
-// errors are [unit][STRIDE]. A network with one output needs no error of its last hidden layer: that is the output's
-// weight where the unit is active, times the loss gradient of the sample (Seeded, Unit). Its backward pass can thus run
-// before the loss is known.
+// Memory. A layer is a matrix [inputs + 1][columns], whose last row is the bias. `columns` is the number of units, made odd
+// to avoid bank conflicts in the backward pass. Activations and errors (gradients with respect to pre-activations) are
+// [unit][STRIDE]. If a network has one output, the errors of its last hidden layer are not stored. Such an error is the
+// weight of the output where the unit is active, times the loss gradient of the sample (Form::SEEDED, Form::UNIT). The
+// backward pass of such a network can therefore run before the loss is known.
 #pragma once
 #include "block.cuh"
 
@@ -16,7 +17,7 @@ template <int V> struct Int {
     CONSTANT int value = V;
 };
 
-// Call f(Int<FIRST>{}) ... f(Int<END - 1>{}), for loops over layers and steps whose sizes are compile-time constants.
+// Call f(Int<FIRST>{}) ... f(Int<END - 1>{}): a loop over layers or steps whose sizes are compile-time constants.
 template <int FIRST, int END, class F> DEVICE void unrolled(F&& f) {
     if constexpr (FIRST < END) {
         f(Int<FIRST>{});
@@ -24,7 +25,7 @@ template <int FIRST, int END, class F> DEVICE void unrolled(F&& f) {
     }
 }
 
-// Spread the tasks of a phase over threads: each begins at the warp at which the one before ended.
+// Distribute the tasks of a phase over the threads. Each task begins at the warp at which the previous task ended.
 struct Shares {
     int thread, taken = 0;
     METHOD explicit Shares(int thread) : thread(thread) {}
@@ -36,7 +37,7 @@ struct Shares {
     }
 };
 
-// Sizes of a network; JOINED numbers (the action) join the input of layer JOIN after its other inputs; -1: none do.
+// Sizes of a network. JOINED numbers (the action of a critic) are appended to the inputs of layer JOIN; -1 for no layer.
 template <int INPUTS, int JOINED, int JOIN, int OUTPUTS_, class Hidden> struct Network {
     CONSTANT int HIDDEN = Hidden::COUNT, OUTPUTS = OUTPUTS_, JOINS = JOIN;
     static_assert(HIDDEN > 0, "networks without hidden layers run on the CPU only");
@@ -50,7 +51,7 @@ template <int INPUTS, int JOINED, int JOIN, int OUTPUTS_, class Hidden> struct N
         return floats;
     }
     static FOLDED int floats() { return rounded_up(offset(HIDDEN + 1), 4); }
-    // First row of a hidden layer on a tape of all of them.
+    // First row of a hidden layer in an array with the values of all hidden layers (a tape).
     static FOLDED int row(int layer) {
         int rows = 0;
         for (int l = 0; l < layer; ++l) rows += Hidden::of(l);
@@ -60,17 +61,18 @@ template <int INPUTS, int JOINED, int JOIN, int OUTPUTS_, class Hidden> struct N
     static FOLDED int last() { return Hidden::of(HIDDEN - 1); }
 };
 
-// Units (of 4, 2, 1) that a thread computes: as many as leave three quarters of the threads with a share of `items`.
-// More units save loads of shared memory; fewer shorten the phase of a layer that cannot occupy the block.
+// Return the number of units (4, 2 or 1) that a thread computes: as many as leave work for three quarters of the threads.
+// More units need fewer loads from shared memory. Fewer units shorten the phase of a layer that cannot occupy the block.
 FOLDED int units_of_thread(int units, int items, int most) {
     for (int u = most; u > 1; u /= 2)
         if (u <= units && (units + u - 1) / u * items >= THREADS * 3 / 4) return u;
     return 1;
 }
 
-// Sums of weight * value, for UNITS units and all samples; terms(s, add) calls add(k, values of four samples) for each term,
-// store(unit, s, sum) receives the result. Sixteen threads have sixteen successive units, the next sixteen the same units
-// and the next four samples: a warp reads sixteen successive weights and two quads of each input, without conflicts.
+// Compute sums of weight * value for UNITS units and all samples. terms(s, add) must call add(k, values of four samples) for
+// each term k, and store(unit, s, sum) receives the result. Sixteen threads compute sixteen successive units. The next
+// sixteen threads compute the same units for the next four samples. A warp therefore reads sixteen successive weights and
+// two groups of four samples of each input, without bank conflicts.
 template <int TOGETHER, int B, int UNITS, int UNIT_STEP, int TERM_STEP, int BIAS, class Terms, class Store>
 DEVICE void products(Shares& shares, const float* weights, Terms terms, Store store) {
     constexpr int QUADS = (B + 3) / 4, U = units_of_thread(UNITS, QUADS * TOGETHER, 4), PART = (UNITS + U - 1) / U;
@@ -78,7 +80,7 @@ DEVICE void products(Shares& shares, const float* weights, Terms terms, Store st
         const int unit = item / 16 / QUADS * 16 + item % 16, s = item / 16 % QUADS * 4;
         if (unit >= PART) return;
         const float* const w = weights + unit * UNIT_STEP;
-        int at[U];  // a unit too many reads the first one's weights, and is not stored
+        int at[U];  // a unit beyond the last one reads the weights of the first one, and is not stored
         float4 sum[U];
 #pragma unroll
         for (int j = 0; j < U; ++j) {
@@ -95,7 +97,7 @@ DEVICE void products(Shares& shares, const float* weights, Terms terms, Store st
     });
 }
 
-// The same for a few outputs: sixteen threads share a sum of TERMS.
+// The same for layers with few outputs: sixteen threads compute each sum of TERMS terms.
 template <int B, int TERMS, int OUTPUT_STEP, int TERM_STEP, class Value, class Then>
 DEVICE void few_products(Shares& shares, const float* weights, int outputs, Value value, Then&& then) {
     const int sums = outputs * ((B + 3) / 4);
@@ -110,8 +112,9 @@ DEVICE void few_products(Shares& shares, const float* weights, int outputs, Valu
     });
 }
 
-// A forward pass of a batch. Inputs are [row][STRIDE]: `x`, what joins it, and ones for the bias. Hidden values of layers
-// below JOINS lie on the tape `lower`, the others' on `upper`, at the same rows; both may be one.
+// A forward pass of a batch. Inputs are arrays [row][STRIDE]: `x`, the appended numbers `joined`, and ones for the bias. The
+// values of hidden layers below JOINS are in the array `lower`, those of other layers in `upper`, at the rows Net::row. Both
+// arrays may be the same.
 template <class Net, int B> struct Forward {
     CONSTANT int STRIDE = sample_stride(B), H = Net::HIDDEN;
     float* weights;
@@ -124,8 +127,8 @@ template <class Net, int B> struct Forward {
         return k < Net::inputs(L) ? joined + (k - Net::own(L)) * STRIDE : ones;
     }
 
-    // Layer L, if there is one: relu(W x + b), or the outputs: then(output, s, values of four samples). TOGETHER layers like it
-    // share the phase.
+    // Compute layer L, if it exists: relu(W x + b). For the last layer, call then(output, s, values of four samples)
+    // instead. TOGETHER is the number of similar layers in the same phase.
     template <int L, int TOGETHER = 1, class Then> METHOD void step(Shares& shares, Then&& then) const {
         if constexpr (L >= 0 && L <= H) {
             constexpr int COLUMNS = Net::columns(L), OWN = Net::own(L), INPUTS = Net::inputs(L);
@@ -152,7 +155,7 @@ template <class Net, int B> struct Forward {
     template <int L> METHOD void step(Shares& shares) const {
         if constexpr (L < H) step<L>(shares, 0);
     }
-    // All layers. Phases: HIDDEN + 1; first(shares) runs within the first.
+    // Compute all layers; first(shares) is called in the first phase. Phases: HIDDEN + 1.
     template <class First, class Then> METHOD void all(First&& first, Then&& then) const {
         unrolled<0, H + 1>([&](auto layer) {
             PHASE(thread) {
@@ -164,7 +167,7 @@ template <class Net, int B> struct Forward {
     }
 };
 
-// All layers for a single observation. Eight threads share a sum. Phases: one a layer.
+// Compute all layers for a single observation. Eight threads compute each sum. Phases: one per layer.
 template <class Net> DEVICE void act_with(const float* weights, const float* observation, float* tape, float* out) {
     unrolled<0, Net::HIDDEN + 1>([&](auto layer) {
         constexpr int L = decltype(layer)::value, UNITS = Net::units(L), COLUMNS = Net::columns(L), INPUTS = Net::inputs(L);
@@ -183,9 +186,9 @@ template <class Net> DEVICE void act_with(const float* weights, const float* obs
     });
 }
 
-// Errors of a layer's units. `scaled` times factor(unit) is the error; operator() lacks the loss gradient `scale` [STRIDE] of
-// each sample, but for STORED. SEEDED: of the last hidden layer, whose values `rows` are, before one output with the weights
-// `seed`; UNIT: of that output.
+// Errors of the units of a layer. The error is scaled(unit, s) * factor(unit). operator() returns the error divided by the
+// loss gradient `scale` [STRIDE] of the sample, except for STORED. SEEDED: the last hidden layer, whose values are `rows`,
+// before a single output with the weights `seed`. UNIT: the single output.
 enum class Form { STORED, SCALED, SEEDED, UNIT };
 template <Form FORM, int STRIDE> struct Errors {
     const float *rows, *seed, *scale;
@@ -206,9 +209,10 @@ template <Form FORM, int STRIDE> struct Errors {
     }
 };
 
-// The backward pass of a forward pass. `seed`: a copy of the only output's weights, because gradients of hidden layers need
-// them while the output's are updated; `scale`: its loss gradients; `head`: several outputs' errors; `errors`: those of
-// hidden layers, at the rows of their values, whose place they may take (of a single output without the last layer's).
+// The backward pass of a forward pass. `seed` is a copy of the weights of a single output, which the hidden layers need
+// while the output's weights are updated. `scale` has the loss gradients of a single output, and `head` has the errors of
+// several outputs. `errors` has the errors of the hidden layers (without the last one if there is a single output), at the
+// rows of their values, which they may overwrite.
 template <class Net, int B> struct Backward {
     CONSTANT int STRIDE = sample_stride(B), H = Net::HIDDEN;
     CONSTANT bool SINGLE = Net::OUTPUTS == 1;
@@ -222,13 +226,14 @@ template <class Net, int B> struct Backward {
         const float* const own = FORM == Form::SEEDED ? pass.hidden(L) : errors + Net::row(L) * STRIDE;
         return Errors<FORM, STRIDE>{L == H ? head : own, seed, scale};
     }
-    // Copy the seeds: needed before the first step, if there is one output.
+    // Copy the weights of a single output to `seed`. This is necessary before the first step.
     METHOD void begin(Shares& shares) const {
         const float* const w = pass.weights + Net::offset(H);
         float* const to = const_cast<float*>(seed);
         if constexpr (SINGLE) shares(Net::last(), [=](int k) { to[k] = w[k * Net::columns(H)]; });
     }
-    // Step K = 0 ... STEPS - 1: errors of the next lower hidden layer. TOGETHER layers like it share the phase.
+    // Compute the errors of the next lower hidden layer, for step K = 0 ... STEPS - 1. TOGETHER is the number of similar
+    // layers in the same phase.
     template <int K, int TOGETHER = 1> METHOD void step(Shares& shares) const {
         if constexpr (K >= 0 && K < STEPS) {
             constexpr int L = STEPS - K;
@@ -247,7 +252,7 @@ template <class Net, int B> struct Backward {
                 });
         }
     }
-    // All steps. Phases: STEPS
+    // Do all steps. Phases: STEPS.
     METHOD void all() const {
         unrolled<0, STEPS>([&](auto k) {
             PHASE(thread) {
@@ -257,7 +262,8 @@ template <class Net, int B> struct Backward {
         });
     }
 
-    // Weight gradients of all layers, in tiles; each number goes to apply(place, is_bias, gradient, apply.fetch(place)).
+    // Compute the weight gradients of all layers in tiles, and call apply(place, is_bias, gradient, apply.fetch(place)) with
+    // each number.
     template <class Apply> METHOD void gradients(Shares& shares, Apply apply) const {
         unrolled<0, H + 1>([&](auto layer) { gradient<decltype(layer)::value>(shares, of<decltype(layer)::value>(), apply); });
     }
@@ -271,7 +277,7 @@ private:
             const float* rows[4];
             int at[U];
             float sum[4][U];
-            typename Apply::Kept kept[4][U];  // asked for before the sums, as it comes from far
+            typename Apply::Kept kept[4][U];  // loaded before the sums are computed, to hide the latency of global memory
 #pragma unroll
             for (int j = 0; j < U; ++j) at[j] = unit + j * PART < UNITS ? unit + j * PART : unit;
 #pragma unroll
@@ -309,13 +315,14 @@ private:
     }
 };
 
-// Settings of a network's optimiser, as networks/adam.py has them: take = 1 - keep; log_beta are natural logarithms.
-// `penalty` is L2 in the gradient of weights, before clipping; `l2` in that of all, after it; `decay` is decoupled.
+// Settings of the optimiser of a network, as in controllers/networks/adam.py. keep1 and keep2 are beta1 and beta2, take1 and
+// take2 are 1 - beta1 and 1 - beta2, and log_beta1 and log_beta2 are natural logarithms. `penalty` is L2 regularisation of
+// the weights in the gradient before clipping. `l2` is that of weights and biases after clipping. `decay` is decoupled.
 struct AdamSettings {
     float rate, epsilon, keep1, take1, keep2, take2, log_beta1, log_beta2, penalty, l2, decay, clip;
 };
 
-// What changes from step to step; one thread computes it, in shared memory.
+// Numbers that change from step to step; one thread computes them, in shared memory.
 struct AdamStep {
     float size, epsilon, shrink, factor;
 };
@@ -329,7 +336,7 @@ struct alignas(8) Moments {
     float first, second;
 };
 
-// Adam for the parameters p of a network, with their moments, and tracking of its target network (tau = 0: none).
+// Adam step of the parameters p of a network with their moments, and update of its target network (none for tau = 0).
 struct Adam {
     using Kept = Moments;
     float *p, *target;
@@ -343,7 +350,7 @@ struct Adam {
         const float before = p[place];
         const float g = (gradient + (bias ? 0.0f : s.penalty) * before) * now.factor + s.l2 * before;
         const float m1 = s.keep1 * kept.first + s.take1 * g, m2 = s.keep2 * kept.second + s.take2 * g * g;
-        // As on the CPU, moments of dead units end at zero; written so that NaN stays.
+        // As on the CPU, moments of dead units become exactly zero. The comparisons keep NaN.
         kept.first = fabs(m1) < 1e-30f ? 0.0f : m1;
         kept.second = m2 < 1e-30f ? 0.0f : m2;
         const float after = now.shrink * before - now.size * (kept.first / (sqrt(kept.second) + now.epsilon));
@@ -353,7 +360,7 @@ struct Adam {
     }
 };
 
-// Sum of squares of a gradient, for clipping by its norm.
+// Sum of squares of a gradient, for clipping by the norm.
 struct Squares {
     struct Kept {};
     const float* p;
@@ -366,7 +373,7 @@ struct Squares {
     }
 };
 
-// One Adam step of a network. Phases: 1, or 3 where gradients are clipped (partial: THREADS doubles of work space).
+// Do one Adam step of a network. Phases: 1, or 3 with clipped gradients, for which `partial` needs THREADS doubles.
 template <bool CLIP = false, class Net, int B>
 DEVICE void fit(const Backward<Net, B>& errors, float* target, float* moments, const AdamSettings& settings, AdamStep* now,
                 float tau, double* partial = nullptr) {
@@ -391,8 +398,9 @@ DEVICE void fit(const Backward<Net, B>& errors, float* target, float* moments, c
     }
 }
 
-// Gradient of a critic's value to the action `pass.joined`: then(number, s, four samples). `errors` may take the place of the
-// hidden values; the value goes to q, unless that is null. Phases: 2 HIDDEN - JOINS, or 1 if JOINS is HIDDEN.
+// Compute the gradient of a critic's value with respect to the action `pass.joined`, and call then(number, s, four samples).
+// `errors` may overwrite the hidden values. The value is written to q, unless q is null. Phases: 2 HIDDEN - JOINS, or 1 if
+// JOINS is HIDDEN.
 template <class Net, int B, class Then>
 DEVICE void action_gradient(const Backward<Net, B>& errors, int actions, float* q, Then&& then) {
     constexpr int H = Net::HIDDEN, J = Net::JOINS, FORWARD = J == H ? 0 : H, LAST = J == H ? 0 : 2 * H - 1 - J;
@@ -413,8 +421,9 @@ DEVICE void action_gradient(const Backward<Net, B>& errors, int actions, float* 
     });
 }
 
-// One step of a deterministic actor up the value of its critic at `critic.pass.joined`, the actor's actions. The errors of its
-// outputs go to `d_pi`; READY: those of its hidden layers are known. Phases: action_gradient, STEPS unless READY, fit
+// Do one step of a deterministic actor that increases the critic's value of the actor's actions `critic.pass.joined`. The
+// errors of the actor's outputs are written to `d_pi`. READY: the errors of its hidden layers are already known. Phases:
+// those of action_gradient, STEPS unless READY, and those of fit.
 template <bool CLIP, bool READY, class Critic, class Actor, int B>
 DEVICE void ascend(const Backward<Critic, B>& critic, const Backward<Actor, B>& actor, const float* weight, float* d_pi,
                    float* target, float* moments, const AdamSettings& settings, AdamStep* now, float tau,
@@ -431,8 +440,8 @@ DEVICE void ascend(const Backward<Critic, B>& critic, const Backward<Actor, B>& 
     fit<CLIP>(actor, target, moments, settings, now, tau, partial);
 }
 
-// Return tanh(x), at most 1.82 ulp from the exact value: controllers/networks/mlp.py explains it. The approximations
-// behind a compiler's fast tanh are a thousand times worse.
+// Return tanh(x) with an error of at most 1.82 ulp; controllers/networks/mlp.py explains the formula. The errors of a
+// compiler's fast tanh are a thousand times larger.
 DEVICE float tanh_exact(float x) {
     const float size = fabs(x), z = size > 9.02f ? 9.02f : size, a = 0.5f * z, u = a * a;
     const float q = ((28.0f / 135135 * u + 3150.0f / 135135) * u + 62370.0f / 135135) * u + 1.0f;
@@ -444,14 +453,14 @@ DEVICE float tanh_exact(float x) {
 }
 DEVICE float4 tanh_exact(float4 x) { return {tanh_exact(x.x), tanh_exact(x.y), tanh_exact(x.z), tanh_exact(x.w)}; }
 
-// Settings of all learners, of which each reads its own; the host fills them.
+// Settings of all types of learners. The host fills them, and a learner reads those that it needs.
 struct LearnerSettings {
     AdamSettings actor, critic, temperature;
     float tau, smoothing, smoothing_clip, huber, target_entropy;
     int policy_delay, copy_every, automatic;
 };
 
-// A policy whose first outputs become actions by tanh.
+// A policy whose actions are tanh of its first outputs.
 template <class Shape, int OUTPUTS_> struct Squashed {
     CONSTANT int OUTPUTS = OUTPUTS_;
     using Actor = Network<Shape::OBSERVATION, 0, -1, OUTPUTS, typename Shape::Actor>;

@@ -1,11 +1,13 @@
-// An exact order of a member's slots by key, the largest key first, for one thread block.
+// An exact rank order of a member's buffer slots by a key (such as |TD error|), largest key first, for one thread block.
 //
-// A sorted run in global memory does not change until the next merge. What has changed since is in shared memory: sorted
-// items that were added, and the sorted positions of run entries that are dead. The entry at a rank is found by two nested
-// searches. A batch of changes moves added items and dead positions within registers; `merge` makes a new run.
+// Global memory holds a sorted array, the run, which does not change until the next merge. Shared memory holds the changes
+// since the last merge: sorted items that were added, and the sorted positions of run entries that were removed ("dead").
+// Two nested searches find the entry at a rank. A batch of changes moves the added items and the dead positions through
+// registers. `merge` writes a new run.
 //
-// An entry is ~(bits of the key) << 32 | tie, all distinct: ascending entries are descending keys. The tie is the slot,
-// or with BY_AGE the negated serial number, so that of equal keys the newest comes first. A NaN key counts as +inf.
+// An entry is ~(bits of the key) << 32 | tie. All entries are distinct, and ascending entries have descending keys. The tie
+// is the slot or, with BY_AGE, the negated serial number, so that the newest of equal keys comes first. A NaN key counts as
+// +inf.
 #pragma once
 #include "block.cuh"
 
@@ -18,35 +20,35 @@ DEVICE unsigned key_bits(float key) {
 }
 DEVICE Entry entry_of(unsigned bits, unsigned tie) { return (Entry)~bits << 32 | tie; }
 
-// A member's arrays in global memory, each of `capacity` elements; `run_slots` with BY_AGE only.
+// Arrays of a member in global memory, each of `capacity` elements; `run_slots` is only used with BY_AGE.
 struct OrderMemory {
     Entry* run[2];
     unsigned* run_slots[2];
-    unsigned* bits;          // of each slot's key; ABSENT if it is not in the order
-    const unsigned* serial;  // of each slot's experience
-    int* head;               // which of the two runs is valid, and its length
+    unsigned* bits;          // bits of the key of each slot; ABSENT if the slot is not in the order
+    const unsigned* serial;  // serial number of the experience in each slot
+    int* head;               // index (0 or 1) of the valid run, and its length
 };
 
-// MOST: changes at a time; ROOM: added items, and dead entries, between two merges.
+// MOST: largest number of changes at a time. ROOM: largest number of added items, and of dead entries, between two merges.
 template <bool BY_AGE, int MOST, int ROOM> struct Order {
     static_assert(MOST <= THREADS && ROOM >= 2 * MOST && ROOM % THREADS == 0);
     CONSTANT int EACH = ROOM / THREADS, LANES = 16, CHUNK = 32, AHEAD = 8;
     struct Item {
         Entry entry;
-        unsigned at, slot;  // at: number of entries of the run before it
+        unsigned at, slot;  // at: number of entries of the run before this item
     };
     struct Change {
-        Entry entry;                          // the new one
-        unsigned at, slot, removed, died;     // removed: place among the added items; died: position in the run
+        Entry entry;                          // new entry
+        unsigned at, slot, removed, died;     // removed, died: place of the old entry among the added items, or in the run
     };
     struct Shared {
         Item items[ROOM];
         unsigned dead[ROOM];
         Change changes[MOST];
-        int gone[THREADS + 1], come[THREADS + 1];  // before each chunk of a merge
+        int gone[THREADS + 1], come[THREADS + 1];  // number of dead entries and added items before each chunk of a merge
         int added, died;
     };
-    struct Kept {  // what a thread moves, and where to; negative: nowhere
+    struct Kept {  // items and dead positions that a thread moves, and their new places; negative: removed
         Item items[EACH];
         unsigned dead[EACH];
         int item_to[EACH], dead_to[EACH], new_item_to, new_dead_to;
@@ -60,11 +62,11 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
         ONCE shared.added = shared.died = 0;
     }
 
-    // The slot at a rank in [0, size), to the first of LANES threads.
+    // Return the slot at a rank in [0, size). Only the first of LANES threads receives the slot.
     METHOD unsigned select(int thread, int rank) const {
         const auto place_of = [&](int j) { return j + alive_before(shared.items[j].at); };
         const int low = lane_lower_bound<LANES>(thread, shared.added, rank + 1, place_of);  // added items before it
-        int place = rank - low;  // among the living entries of the run
+        int place = rank - low;  // place among the remaining entries of the run
         place += lane_lower_bound<LANES>(thread, shared.died, place + 1, [&](int j) { return (int)shared.dead[j] - j; });
         if (thread % LANES) return ABSENT;
         if (low > 0 && place_of(low - 1) == rank) return shared.items[low - 1].slot;
@@ -73,8 +75,9 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
         else return (unsigned)memory.run[valid][place];
     }
 
-    // Move slot_of(c), 0 <= c < count, to bits_of(c): from absence, or into absence (ABSENT). Slots differ; ABSENT as slot
-    // is no change. With BY_AGE, serial_of(c) is the serial number that the caller writes afterwards. Phases: 3, and those of merge.
+    // Give the slots slot_of(c), 0 <= c < count, the key bits bits_of(c). A slot that is not in the order is added, and
+    // ABSENT as key bits removes a slot. The slots must differ; ABSENT as slot means no change. With BY_AGE, serial_of(c) is
+    // the serial number that the caller writes afterwards. Phases: 3, and those of merge.
     template <class SlotOf, class BitsOf, class SerialOf>
     METHOD void change(int count, SlotOf slot_of, BitsOf bits_of, SerialOf serial_of) {
         if (shared.added + count > ROOM || shared.died + count > ROOM) merge();
@@ -144,8 +147,8 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
         }
     }
 
-    // Write the living entries of the run and the added ones into the other run. Most chunks of the run are merely shifted:
-    // nothing in them died, and nothing comes between. Phases: 2, and 2 for each THREADS chunks.
+    // Write the remaining entries of the run and the added items, sorted, into the other run. Most chunks of the run are only
+    // shifted, because no entry in them died and no item is added within them. Phases: 2, and 2 for each THREADS chunks.
     METHOD void merge() {
         const int from = memory.head[0], length = memory.head[1], added = shared.added, died = shared.died;
         if (added == 0 && died == 0) return;
@@ -162,7 +165,7 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
             PHASE(thread) {
                 const int end = start + THREADS * CHUNK < length ? start + THREADS * CHUNK : length;
                 for (int first = start + thread; first < end; first += AHEAD * THREADS) {
-                    Entry entries[AHEAD];  // all are asked for before the first is written
+                    Entry entries[AHEAD];  // all are loaded before the first is written
                     unsigned slots[AHEAD];
 #pragma unroll
                     for (int k = 0; k < AHEAD; ++k) {
@@ -200,7 +203,8 @@ template <bool BY_AGE, int MOST, int ROOM> struct Order {
     }
 
 private:
-    // Where an item, or a dead position, that is at `place` lies after the changes; negative if the item `own` is removed.
+    // Return the place after the changes of an added item (or dead position) that is now at `place`; negative if the changes
+    // remove the item, which has the index `own` (-1 for a new item).
     METHOD int place_of_item(int count, int place, Entry entry, int own) const {
         int to = place;
         for (int c = 0; c < count; ++c) {

@@ -1,9 +1,10 @@
-// A plant given by equations, of one member: Runge-Kutta steps, noise, masks, limits; as envs/ode/rk4.py and
-// envs/interface/signals.py have them, in float64. One thread computes it.
+// A plant with equations, for one member: Runge-Kutta steps, noise, observed states and limits, as in envs/ode/rk4.py and
+// envs/interface/signals.py. One thread computes them in float64.
 //
-// Plant (constants that the host writes into the source): STATES, ACTIONS, PARAMETERS, OBSERVED, SATURATES, CHOICES (whether
-// actions are choices). The equations are four functions with the C ABI, compiled from a plant's Python functions: linked
-// in on a GPU, called by pointers on the host.
+// The type Plant contains constants that the host writes into the source: STATES, ACTIONS, PARAMETERS, OBSERVED (number of
+// observed states), SATURATES (whether observations are clipped) and CHOICES (whether actions are discrete). The equations
+// are four C functions, compiled from the Python functions of the plant. They are linked on a GPU, and called by pointers on
+// the host.
 #pragma once
 #include "random.cuh"
 
@@ -26,12 +27,12 @@ template <class Plant> struct PlantSettings {
     int choices[Plant::ACTIONS], observed[Plant::OBSERVED], substeps, steps, returns;
 };
 
-// An episode of a member; `failed` after an action that is no number.
+// State of an episode. `failed` is set after an action that is NaN.
 template <class Plant> struct Episode {
     double state[Plant::STATES], total, reward;
     float observation[Plant::OBSERVED], sensor_noise[Plant::OBSERVED], actuator_noise[Plant::ACTIONS];
     int active, length, failed, terminated;
-    unsigned sensed, acted;  // random numbers that were used
+    unsigned sensed, acted;  // counters of the random numbers used for sensor and actuator noise
 
     METHOD double score(const PlantSettings<Plant>& settings) const {
         return settings.returns ? total : total / (length > 1 ? length : 1);
@@ -52,7 +53,7 @@ template <class Plant> struct Simulation {
         sense();
     }
 
-    // Advance by one sample under the commanded `action`: writes reward, observation and whether the episode goes on.
+    // Advance by one control step under the commanded `action`. Write the reward, the observation and `active`.
     METHOD void step(const float* action) const {
         double u[Plant::ACTIONS];
         for (int a = 0; a < Plant::ACTIONS; ++a) episode.failed |= action[a] != action[a];

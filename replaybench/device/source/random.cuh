@@ -1,5 +1,5 @@
-// Random numbers by counting: Philox4x32-10 (Salmon et al. 2011). A number depends on the root seed, the member, its
-// purpose, and two numbers that count within the purpose. It does not depend on other members, nor on what was drawn before.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., 2011). A number depends on the root seed, the member, the
+// purpose, and two counters within the purpose. It does not depend on other members or on numbers that were drawn before.
 #pragma once
 #include "block.cuh"
 
@@ -23,7 +23,7 @@ DEVICE Bits philox(Bits counter, unsigned key0, unsigned key1) {
     return counter;
 }
 
-// The random numbers of one member; `seed` is the root seed of the study.
+// Random number generator of one member; `seed` is the root seed of the study.
 struct Random {
     unsigned long long seed;
     unsigned member;
@@ -31,18 +31,18 @@ struct Random {
     METHOD Bits bits(Purpose purpose, unsigned index, unsigned sub = 0) const {
         return philox({sub, index, member, (unsigned)purpose}, (unsigned)seed, (unsigned)(seed >> 32));
     }
-    // Uniform in [0, 1), of 53 bits.
+    // Return a uniform number in [0, 1) with 53 random bits.
     METHOD double uniform(Purpose purpose, unsigned index, unsigned sub = 0) const {
         const Bits drawn = bits(purpose, index, sub);
         return (double)((((unsigned long long)drawn.x << 32) | drawn.y) >> 11) * 0x1p-53;
     }
-    // A whole number in [0, count), count > 0. The bias is below count / 2^64.
+    // Return an integer in [0, count), for count > 0. The bias is below count / 2^64.
     METHOD unsigned below(unsigned count, Purpose purpose, unsigned index, unsigned sub = 0) const {
         const Bits drawn = bits(purpose, index, sub);
         const unsigned long long low = (unsigned long long)drawn.y * count;
         return (unsigned)(((unsigned long long)drawn.x * count + (low >> 32)) >> 32);
     }
-    // A standard normal number (Box and Muller), at most 6.7 in size.
+    // Return a standard normal number by the method of Box and Muller; its absolute value is at most 6.7.
     METHOD float normal(Purpose purpose, unsigned index, unsigned sub = 0) const {
         const Bits drawn = bits(purpose, index, sub);
         const float radius = sqrtf(-2.0f * logf(((float)drawn.x + 1.0f) * 0x1p-32f));

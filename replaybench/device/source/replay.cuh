@@ -1,8 +1,8 @@
-// A member's replay buffer, with the laws of replaybench/replay/strategies: retention, sampling and weighting.
+// The replay buffer of a member, with the retention, sampling and weighting rules of replaybench/replay/strategies.
 //
-// Rules (constants that the host writes into the source): WIDTH of a row, EXPLORATION_AT (its column), BATCH, ROOM (see
-// order.cuh), RETENTION, SAMPLING, WEIGHTING, DROPS. Only what they need is compiled. Memory lies at the byte offsets that
-// the host has computed, behind a member's base address.
+// The type Rules contains constants that the host writes into the source: WIDTH (number of floats in a row), EXPLORATION_AT
+// (column of the exploration magnitude), BATCH, ROOM (see order.cuh), RETENTION, SAMPLING, WEIGHTING, DROPS. Only the code
+// that these rules need is compiled. The host computes the byte offsets of all arrays from the base address of a member.
 #pragma once
 #include "order.cuh"
 #include "random.cuh"
@@ -20,8 +20,8 @@ struct OrderPlaces {
 
 struct ReplaySettings {
     double drop, sampling_alpha, epsilon, beta_first, beta_last;
-    const double *sampling_sums, *retention_sums;  // of r^-alpha up to k = 0 ... capacity
-    const int* retention_edges;                    // of `segments` + 1 ranks
+    const double *sampling_sums, *retention_sums;  // sums of r^-alpha over ranks r <= k, for k = 0 ... capacity
+    const int* retention_edges;                    // [segments + 1] ranks at which segments of equal probability begin
     long long rows, serial, replays;
     OrderPlaces td, exploration;
     long long sums[LEVELS];
@@ -34,18 +34,18 @@ struct ReplayState {
     float largest;
 };
 
-// Long functions of one thread are called, not inlined: that halves the time to compile.
+// Long functions of one thread are called instead of inlined, which halves the compile time.
 #ifdef __CUDACC__
 #define CALLED static __device__ __noinline__
 #else
 #define CALLED static
 #endif
 
-// The largest k <= count whose sum of r^-alpha up to k is at most `mass`: see replay/orders/rank_law.py.
+// Return the largest k <= count for which the sum of r^-alpha over r <= k is at most `mass`; see replay/orders/rank_law.py.
 CALLED int ranks_below(const double* sums, int count, double mass) {
     return lower_bound(count, true, [=](int k) { return sums[k + 1] > mass; });
 }
-// The rank (from 0) at which the cumulative probability reaches `share`.
+// Return the rank (from 0) at which the cumulative probability reaches `share`.
 CALLED int rank_at(const double* sums, int count, double share) {
     const int rank = ranks_below(sums, count, share * sums[count]);
     return rank < count ? rank : count - 1;
@@ -59,7 +59,7 @@ CALLED void binomial_tails(int n, double p, int most, double* reached) {
     const double mean = n * p;
     int last = (int)((most > mean ? most : mean) + 10.0 * sqrt(mean)) + 60;
     last = last < n ? last : n;
-    // Logarithms are summed forward to the last term; the terms are then summed backward, the smallest first.
+    // Logarithms are summed forward to the last term. The terms are then summed backward, with the smallest first.
     double log_term = n * log1p(-p);
     for (int k = 0; k < last; ++k) log_term += log((n - k) * p / ((k + 1) * (1.0 - p)));
     double tail = 0.0;
@@ -76,7 +76,7 @@ template <class Rules> struct Replay {
     CONSTANT bool BY_TD = Rules::RETENTION == Retention::TDE || Rules::SAMPLING == Sampling::PER;
     CONSTANT bool BY_EXPLORATION = Rules::RETENTION == Retention::EXPL;
     CONSTANT bool PRIORITIES = Rules::SAMPLING == Sampling::PERPROP, COUNTS = Rules::WEIGHTING == Weighting::FIS;
-    CONSTANT bool WAITS = BY_TD && !RANKED;  // nobody asks for ranks before the next update
+    CONSTANT bool WAITS = BY_TD && !RANKED;  // ranks are not needed before the next update
     using ByTD = Order<Rules::RETENTION == Retention::TDE, B, Rules::ROOM>;
     using ByExploration = Order<true, 1, Rules::ROOM>;
     struct Nothing {};
@@ -91,7 +91,7 @@ template <class Rules> struct Replay {
         unsigned idx[B], live[B], slot;
         unsigned waiting[WAITS ? B : 1];  // new experiences that are not in the order yet
         int waiters;
-        int rank;  // at which the experience to be overwritten is, or -1
+        int rank;  // rank of the experience to overwrite, or -1
         int edges[Rules::SAMPLING == Sampling::PER ? B + 1 : 1], edges_for, lifetime;
         float weight[B], priority[PRIORITIES ? B : 1];
         int count[COUNTS ? B : 1];
@@ -117,24 +117,24 @@ template <class Rules> struct Replay {
         return {shared.exploration, order(settings.exploration, state.exploration_head)};
     }
 
-    // At the start of a launch: what lies in shared memory begins empty. Phases: 3
+    // Initialise the part of the buffer in shared memory, at the start of a launch. Phases: 3.
     METHOD void begin() const {
         ONCE shared.edges_for = shared.lifetime = -1, shared.waiters = 0;
         if constexpr (BY_TD) td().begin();
         if constexpr (BY_EXPLORATION) exploration().begin();
     }
 
-    // At the end of a launch: bring what lies in shared memory into global memory. Phases: 4
+    // Write the part of the buffer in shared memory to global memory, at the end of a launch. Phases: 4.
     METHOD void end() const {
         if constexpr (WAITS) admit();
         if constexpr (BY_TD) td().merge();
         if constexpr (BY_EXPLORATION) exploration().merge();
     }
 
-    // Before `store`: decide where the next experience goes. One thread.
+    // Choose the slot of the next experience; to be called before `store`. One thread.
     METHOD void choose() const { shared.slot = choose_slot(); }
 
-    // Store that experience, a row [WIDTH] in shared memory.
+    // Store an experience in the chosen slot; `row` [WIDTH] is in shared memory.
     METHOD void store(const float* row) const {
         if constexpr (RANKED) {
             PHASE(thread) {
@@ -174,8 +174,8 @@ template <class Rules> struct Replay {
             if (stored) sum_up(1, mine);
     }
 
-    // Draw a batch: `shared.idx`, `probability` and `weight`. `updates_end`: updates at the end of this phase; `progress` of
-    // the run, 0 to 1.
+    // Sample a batch: write `idx`, `probability` and `weight` to shared memory. `progress` is the fraction of the run, 0 to
+    // 1. `updates_end` is the number of updates at the end of the update phase.
     METHOD void draw(float progress, unsigned updates_end) const {
         const int count = state.count;
         if constexpr (WAITS) admit();
@@ -186,7 +186,7 @@ template <class Rules> struct Replay {
                     if (thread <= B) shared.edges[thread] = ranks_below(sums, count, sums[count] * thread / B);
                 }
                 ONCE {
-                    for (int b = 1; b < B; ++b) {  // each segment has a rank
+                    for (int b = 1; b < B; ++b) {  // each segment has at least one rank
                         const int least = shared.edges[b - 1] + 1, most = count - B + b;
                         const int edge = shared.edges[b] > least ? shared.edges[b] : least;
                         shared.edges[b] = edge < most ? edge : most;
@@ -219,12 +219,12 @@ template <class Rules> struct Replay {
         weigh(progress, updates_end);
     }
 
-    // Use the TD errors [B] of the batch that was drawn last.
+    // Update the priorities by the TD errors [B] of the last sampled batch.
     METHOD void annotate(const float* td_error) const {
         if constexpr (BY_TD || PRIORITIES) {
             PHASE(thread) {
                 if (thread >= B) continue;
-                bool last = true;  // of several draws of a slot the last one counts
+                bool last = true;  // if a slot was drawn several times, the last one counts
                 for (int b = thread + 1; b < B; ++b) last &= shared.idx[b] != shared.idx[thread];
                 shared.live[thread] = last ? shared.idx[thread] : ABSENT;
                 if constexpr (PRIORITIES)
@@ -252,7 +252,7 @@ template <class Rules> struct Replay {
     }
 
 private:
-    // Bring those that wait into the order, as never replayed.
+    // Add the waiting experiences to the rank order with an infinite key, because they were never replayed.
     METHOD void admit() const {
         const int count = shared.waiters;
         if (count == 0) return;
@@ -260,7 +260,8 @@ private:
         ONCE shared.waiters = 0;
     }
 
-    // The slot of a new experience, ABSENT for none; or `shared.rank`, for retention by rank in a full buffer.
+    // Return the slot of a new experience, or ABSENT if it is not stored. For retention by rank in a full buffer, write
+    // the rank of the experience to overwrite to `shared.rank` and return ABSENT.
     METHOD unsigned choose_slot() const {
         shared.rank = -1;
         const unsigned number = state.collected + 1;
@@ -281,7 +282,7 @@ private:
                                                : rank_at(settings.retention_sums, capacity, share);
             shared.rank = (int)capacity - 1 - rank;
         }
-        return ABSENT;  // FULL has room for the whole run
+        return ABSENT;  // a FULL buffer never overwrites, because its capacity is that of the whole run
     }
 
     METHOD int rank_of(int b, int count, double share, double* probability) const {
@@ -296,7 +297,8 @@ private:
         return low + (int)(share * width);
     }
 
-    // Priorities on the lowest level, sums of FAN nodes below on each other one; padding is zero.
+    // Return a node of the tree of priorities. The lowest level has the priorities, and each other node is the sum of FAN
+    // nodes of the level below. Padding is zero.
     METHOD double sum_at(int level, int node) const {
         return level ? at<double>(settings.sums[level])[node] : leaf()[node];
     }
@@ -305,7 +307,7 @@ private:
         const double total = sum_at(level, 0);
         double left = share * total;
         for (; level > 0; --level) {
-            double parts[FAN];  // all are asked for before the first is looked at
+            double parts[FAN];  // all are loaded before the first is used
 #pragma unroll
             for (int child = 0; child < FAN; ++child) parts[child] = sum_at(level - 1, node * FAN + child);
             int chosen = -1;
@@ -313,7 +315,7 @@ private:
 #pragma unroll
             for (int child = 0; child < FAN; ++child) {
                 if (found || parts[child] <= 0.0) continue;
-                chosen = child;  // rounding may lead beyond the last one that has a share
+                chosen = child;  // by rounding, `left` may exceed the sum of all children
                 found = left < parts[child];
                 if (!found) left -= parts[child];
             }
@@ -322,7 +324,7 @@ private:
         *probability = leaf()[node] / total;
         return node;
     }
-    // Recompute the sums above changed slots: sums do not drift. Phases: levels
+    // Recompute the sums above changed slots from their children, so that rounding errors do not accumulate. Phases: levels.
     template <class SlotOf> METHOD void sum_up(int count, SlotOf slot_of) const {
         for (int level = 1, span = FAN; level <= settings.levels; ++level, span *= FAN) {
             PHASE(thread) {
@@ -368,7 +370,8 @@ private:
         }
     }
 
-    // The lifetime and the expected replays of an experience under FIFO[Uniform]: see FIS in strategies/weighting.py.
+    // Compute the expected lifetime and number of replays of an experience under FIFO[Uniform], and the probabilities of at
+    // least K replays; see FIS in replay/strategies/weighting.py.
     METHOD void expect(unsigned updates_end) const {
         const double capacity = settings.capacity, updates = state.updates + 1.0;
         const double offers = state.offers - state.offers_before, later = updates_end - (double)state.updates_before;

@@ -1,27 +1,28 @@
-// The persistent loop of one member: act, step, store; then sample, update, annotate. As experiments/loop.py and cell.py.
+// The training loop of one member, as in experiments/loop.py and cell.py: act, step, store; then sample, update, annotate.
 //
-// The host defines Shape and Learner (the learner's page), Rules (replay.cuh), and Plant (plant.cuh), and then includes this
-// file. A launch runs some rounds of every member. Between launches a member is one piece of global memory: its networks,
-// moments, counters, and buffer; copied, it continues bit for bit.
+// The host defines Shape and Learner (see the header of the learner), Rules (replay.cuh) and Plant (plant.cuh), and then
+// includes this file. A launch runs some rounds (training episodes or iterations) of every member. Between launches, the
+// state of a member is one block of global memory with its networks, moments, counters and buffer. A copy of this block is a
+// checkpoint from which training continues bit for bit.
 #pragma once
 #include "plant.cuh"
 #include "replay.cuh"
 
-// The same for all members; the host fills it.
+// Settings of all members, which the host fills.
 struct RunSettings {
     LearnerSettings learner;
     PlantSettings<Plant> plant;
     ReplaySettings replay;
     unsigned long long seed;
-    long long stride, run_at, hot_at, cold_at, replay_at;  // bytes: of a member, and of its parts
+    long long stride, run_at, hot_at, cold_at, replay_at;  // size of a member and offsets of its parts, in bytes
     double updates_per_phase, horizon;
-    // Exploration: a scale that falls linearly, of a noise process or the probability of a random choice.
+    // Exploration. The scale, which decays linearly, is that of a noise process or the probability of a random choice.
     double first_scale, last_scale, diffusion, friction, noise_bound, action_bound, decay_episodes;
     float discount, reward_scale;
     int update_every, greedy_every, warmup_rounds, first_member;
 };
 
-// A member's counters that are neither the plant's nor the buffer's.
+// State of a member except networks and buffer: episodes, exploration process and counters.
 struct RunState {
     Episode<Plant> training, evaluation;
     double process[Plant::ACTIONS], scores, lengths, ended;
@@ -75,7 +76,8 @@ struct Member {
         }
     }
 
-    // Run round `round`; write its score, length, and where due the greedy score.
+    // Run one round: write the mean score and length of the episodes that ended and, unless `greedy` is null, run a greedy
+    // episode and write its score.
     METHOD void advance(int round, double* score, double* length, double* greedy) const {
         const int every = settings.update_every, steps = settings.plant.steps;
         ONCE shared.run.scores = shared.run.lengths = shared.run.ended = 0.0;
@@ -88,7 +90,7 @@ struct Member {
             if (every ? done % every == 0 : !goes_on) learn(every ? (int)(done / every) - 1 : round, round);
         }
         ONCE {
-            *score = shared.run.scores / shared.run.ended;  // no number if none has ended
+            *score = shared.run.scores / shared.run.ended;  // NaN if no episode has ended
             *length = shared.run.lengths / shared.run.ended;
         }
         if (greedy == nullptr) return;
@@ -104,12 +106,13 @@ struct Member {
     }
 
 private:
-    // A thread's share of a copy of 4-byte words, zeros without `from`.
+    // Copy this thread's part of an array of 4-byte words; without `from`, write zeros.
     static METHOD void copy(int thread, void* to, const void* from, int bytes) {
         for (int i = thread; i < bytes / 4; i += THREADS) ((int*)to)[i] = from ? ((const int*)from)[i] : 0;
     }
 
-    // Begin an episode unless one goes on. All threads ask within the phase that answers: see the rules of block.cuh.
+    // Begin an episode unless one is active. `active` is read within the phase that writes it, by the same thread; see the
+    // rules in block.cuh.
     METHOD void begin(int round) const {
         ONCE {
             if (shared.run.training.active) continue;
@@ -149,7 +152,7 @@ private:
         buffer().store(shared.row);
     }
 
-    // Write the greedy action and the one to try, which in warm-up is uniformly random. One thread.
+    // Write the greedy action and the action to apply, which is uniformly random during warm-up. One thread.
     template <class L = Learner> METHOD void explore(bool warming_up) const {
         const double decay = settings.decay_episodes > 1 ? settings.decay_episodes - 1 : 1;
         const double share = shared.run.begun < decay ? shared.run.begun / decay : 1.0;
@@ -158,7 +161,7 @@ private:
         Learner::greedy(shared.output, shared.greedy);
         if constexpr (L::EXPLORES == Exploration::OUTSIDE) {
             for (int a = 0; a < Plant::ACTIONS; ++a) {
-                double& u = shared.run.process[a];  // goes on in warm-up, which an episode may outlast
+                double& u = shared.run.process[a];  // also updated in warm-up, because an episode may last longer
                 u += settings.diffusion * random.normal(Purpose::EXPLORATION, now, a) - settings.friction * u;
                 const double limit = settings.noise_bound, bound = settings.action_bound;
                 const double tried = shared.greedy[a] + scale * (u < -limit ? -limit : u > limit ? limit : u);
@@ -175,7 +178,7 @@ private:
             shared.action[a] = (float)(2.0 * random.uniform(Purpose::WARMUP, now, a) - 1.0);
     }
 
-    // The updates of a phase, counted from 0. Fractions of an update are carried over.
+    // Do the updates of an update phase; `phase` is its number, from 0. Fractions of an update are carried over.
     METHOD void learn(int phase, int round) const {
         const int due = (int)((phase + 1) * settings.updates_per_phase) - (int)(phase * settings.updates_per_phase);
         if (round < settings.warmup_rounds) return;
@@ -194,7 +197,7 @@ private:
         }
     }
 
-    // Copy the drawn rows into the batch, and draw the random numbers of the update.
+    // Copy the sampled rows into the batch, and draw the random numbers of the update.
     METHOD void fetch() const {
         constexpr int S = Plant::OBSERVED, A = Plant::ACTIONS, COLUMNS = 2 * S + A + 2, B = Shape::BATCH;
         PHASE(thread) {
@@ -218,7 +221,7 @@ private:
     }
 };
 
-// Run rounds first ... first + count - 1 of a member; scores of a round are [rounds] behind each member's row.
+// Run rounds first ... first + count - 1 of a member. The arrays of scores are [members][count].
 DEVICE void run_member(const RunSettings& settings, RunShared& shared, char* memory, int member, int first, int count,
                        double* scores, double* lengths, double* greedy) {
     char* const base = memory + (long long)member * settings.stride;
@@ -234,7 +237,7 @@ DEVICE void run_member(const RunSettings& settings, RunShared& shared, char* mem
 }
 
 #ifdef __CUDACC__
-#ifndef BLOCKS  // of a multiprocessor at a time, which bounds registers
+#ifndef BLOCKS  // number of blocks per multiprocessor, which limits the number of registers
 #define BLOCKS (THREADS <= 256 && sizeof(RunShared) <= 113 * 1024 ? 2 : 1)
 #endif
 extern "C" __global__ void size_of_shared(int* bytes) { *bytes = sizeof(RunShared); }

@@ -1,8 +1,9 @@
-// SAC as in controllers/algorithms/sac.py (Haarnoja et al. 2018b, Algorithm 1), one member a block.
+// SAC as in controllers/algorithms/sac.py (Haarnoja et al., 2018b, Algorithm 1), one member per block.
 //
-// Shape: OBSERVATION, ACTION, BATCH; types Actor, Critic (Widths). Hot: actor (means, then log standard deviations),
-// critics 1 and 2, log temperature, then both critics' target networks. batch.noise holds standard normals: ACTION rows
-// for the next observation, then ACTION rows for the observation.
+// Shape has the constants OBSERVATION, ACTION and BATCH, and the types Actor and Critic (Widths of hidden layers). HOT
+// contains actor (its outputs are means, then log standard deviations), critics 1 and 2, log temperature, and the target
+// networks of both critics. batch.noise has standard normal numbers: ACTION rows for the next observation, and then ACTION
+// rows for the observation.
 #pragma once
 #include "twins.cuh"
 
@@ -15,11 +16,11 @@ template <class Shape> struct SAC : Squashed<Shape, 2 * Shape::ACTION> {
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
     using Both = Twins<Actor, Critic, B>;
 
-    // Hot and cold.
+    // Sizes of HOT and COLD, and offsets in HOT.
     CONSTANT int CRITICS = Actor::floats(), TEMPERATURE = CRITICS + 2 * Critic::floats(), TRAINED = TEMPERATURE + 4;
     CONSTANT int HOT = TRAINED + 2 * Critic::floats(), COLD = 2 * TRAINED;
 
-    // Scratch: rows of both critics and these, then single numbers.
+    // Work space: the rows of Twins, further rows, and then single numbers.
     CONSTANT int HEAD = Both::ROWS, PI = HEAD + 2 * A, LOG_PROB = PI + A, D_ACTION = LOG_PROB + 1;
     CONSTANT int D_HEAD = D_ACTION + 2 * A, ROWS = D_HEAD + 2 * A;
     CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 12, SCRATCH = rounded_up(SEED + Critic::last(), 4);
@@ -94,7 +95,7 @@ template <class Shape> struct SAC : Squashed<Shape, 2 * Shape::ACTION> {
 private:
     static METHOD float log_std_of(float output) { return bounded(output, -20.0f, 2.0f); }
 
-    // Write a = tanh(mean + sigma * noise) and log pi(a) of every sample. Phases: 1.
+    // Write the action a = tanh(mean + sigma * noise) and log pi(a) of every sample. Phases: 1.
     static METHOD void sample(const float* head, const float* noise, float* pi, float* log_prob) {
         PHASE(thread) {
             Shares shares(thread);

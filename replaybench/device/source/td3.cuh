@@ -1,7 +1,7 @@
-// TD3 as in controllers/algorithms/td3.py (Fujimoto et al. 2018, Algorithm 1), one member a block.
+// TD3 as in controllers/algorithms/td3.py (Fujimoto et al., 2018, Algorithm 1), one member per block.
 //
-// Shape: OBSERVATION, ACTION, BATCH; types Actor, Critic (Widths). Hot: actor, critics 1 and 2, target networks in this
-// order. batch.noise holds standard normals, ACTION rows.
+// Shape has the constants OBSERVATION, ACTION and BATCH, and the types Actor and Critic (Widths of hidden layers). HOT
+// contains actor, critics 1 and 2, and then their target networks. batch.noise has ACTION rows of standard normal numbers.
 #pragma once
 #include "twins.cuh"
 
@@ -14,10 +14,10 @@ template <class Shape> struct TD3 : Squashed<Shape, Shape::ACTION> {
     using Critic = Network<Shape::OBSERVATION, A, 0, 1, typename Shape::Critic>;
     using Both = Twins<Actor, Critic, B>;
 
-    // Hot and cold.
+    // Sizes of HOT and COLD, and offsets in HOT.
     CONSTANT int CRITICS = Actor::floats(), TRAINED = CRITICS + 2 * Critic::floats(), HOT = 2 * TRAINED, COLD = HOT;
 
-    // Scratch: rows of both critics and these, then single numbers.
+    // Work space: the rows of Twins, further rows, and then single numbers.
     CONSTANT int PI = Both::ROWS, D_PI = PI + A, ROWS = D_PI + A;
     CONSTANT int STEPS_AT = ROWS * STRIDE, SEED = STEPS_AT + 8, ACTOR_SEED = SEED + Critic::last();
     CONSTANT int SCRATCH = rounded_up(ACTOR_SEED + Actor::last(), 4);

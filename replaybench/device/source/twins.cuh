@@ -1,8 +1,9 @@
-// Twin critics (controllers/losses/twin_critics.py) for TD3 and SAC: both learn the same targets, the lesser one is used.
+// Twin critics for TD3 and SAC, as in controllers/losses/twin_critics.py. Both have the same targets, which use the lesser
+// of the two target values.
 //
-// One critic after the other uses the same work space, so that large batches fit into shared memory:
-//   first   tape of the actor, or errors of a critic while no actor's tape is needed
-//   second  tape of a critic (its errors take its place where no weights are learned), or errors of the actor
+// The critics use the same work space one after the other, so that large batches fit into shared memory:
+//   FIRST   hidden values of the actor, or errors of a critic while the values of the actor are not needed
+//   SECOND  hidden values of a critic (its errors overwrite them where no weights are updated), or errors of the actor
 #pragma once
 #include "networks.cuh"
 
@@ -12,7 +13,7 @@ template <class Actor, class Critic, int B> struct Twins {
     static FOLDED int larger(int a, int b) { return a > b ? a : b; }
     static FOLDED int actor_errors() { return Actor::OUTPUTS == 1 ? Actor::row(Actor::HIDDEN - 1) : Actor::rows(); }
 
-    // Work space: rows of STRIDE, then single numbers.
+    // Work space: first rows of STRIDE floats, then single numbers.
     CONSTANT int FIRST = 0, SECOND = larger(Actor::rows(), Critic::row(H - 1));
     CONSTANT int Q = SECOND + larger(Critic::rows(), actor_errors()), Y = Q + 2, D_Q = Y + 1, ONES = D_Q + 1;
     CONSTANT int ROWS = ONES + 1;
@@ -28,14 +29,14 @@ template <class Actor, class Critic, int B> struct Twins {
         return {weights, x, action, row(ONES), row(SECOND), row(SECOND)};
     }
 
-    // In the first phase of an update: what later phases read. Samples of padding have no loss.
+    // Write what later phases read; to be called in the first phase of an update. Padding samples have no loss.
     METHOD void prepare(Shares& shares) const {
         shares(STRIDE, [&](int s) { row(ONES)[s] = 1.0f, row(D_Q)[s] = 0.0f; });
     }
 
-    // Write the values of both critics, one behind the other, to Q and Q + 1. Phases: 2 HIDDEN + 1 (4 with one hidden layer).
+    // Write the values of both critics to the rows Q and Q + 1. Phases: 2 HIDDEN + 1 (4 with one hidden layer).
     METHOD void values(float* critics, const float* x, const float* action) const {
-        constexpr int SECOND_AT = H > 1 ? H : 2;  // the first critic's output and the other's first layer run together
+        constexpr int SECOND_AT = H > 1 ? H : 2;  // the output of one critic and the first layer of the other run together
         const auto one = critic(critics, x, action), other = critic(critics + Critic::floats(), x, action);
         unrolled<0, SECOND_AT + H + 1>([&](auto at) {
             constexpr int NOW = decltype(at)::value;
@@ -47,8 +48,8 @@ template <class Actor, class Critic, int B> struct Twins {
         });
     }
 
-    // One step of both critics on coefficient * mean_b w_b (y_b - Q(s_b, a_b))^2, y = reward + discount * successor(sample).
-    // Phases: each 2 HIDDEN (3 with one hidden layer).
+    // Do one Adam step of both critics on the loss coefficient * mean_b w_b (y_b - Q(s_b, a_b))^2, with the targets
+    // y = reward + discount * successor(sample). Phases: 2 HIDDEN per critic (3 with one hidden layer).
     template <class Samples, class Successor>
     METHOD void fit(float coefficient, float* critics, float* targets, float* moments, const AdamSettings& settings,
                     AdamStep* now, float tau, Samples& batch, Successor successor) const {

@@ -1,1 +1,1 @@
-"""Advice on retention and sampling for a plant."""
+"""Advice on which replay strategy and buffer capacity to use for a plant."""

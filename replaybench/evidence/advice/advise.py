@@ -1,4 +1,4 @@
-"""Advice for a plant: a first run, traits, short probes, and a proposal as text or JSON."""
+"""The command `advise`: measures a plant, tries some replay strategies on it, and proposes one as text or JSON."""
 
 import contextlib
 import dataclasses
@@ -32,11 +32,11 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.user_file import imports_only
 
 _FIRST: Final = 6
-"""Number of strategies in the table if none was tried."""
+"""Number of strategies to print if none was tried."""
 
 
 def show(advices: proposal.Advice | Sequence[proposal.Advice], form: str, console: Console) -> None:
-    """Print advice as text or as JSON: an object, or a list for a run folder."""
+    """Print one or several proposals as text, or as a JSON object or list if `form` is "json"."""
     if form == "json":
         record = as_record(advices) if isinstance(advices, proposal.Advice) else [as_record(each) for each in advices]
         print(json.dumps(record, ensure_ascii=False, indent=1))
@@ -95,7 +95,6 @@ def _print_advice(console: Console, advice: proposal.Advice) -> None:
 
 
 def _table(advice: proposal.Advice) -> Table:
-    """Return a table of the strategies that were tried; if none was, of those with most votes of rules."""
     if not advice.probes:
         table = Table("strategy", Column("votes", justify="right"), title="by rules alone", box=box.SIMPLE_HEAD)
         for each in advice.ranked[:_FIRST]:
@@ -123,7 +122,7 @@ def _table(advice: proposal.Advice) -> Table:
 
 
 def as_record(advice: proposal.Advice) -> dict[str, Any]:
-    """Return advice as values for JSON; unknown and infinite values are None."""
+    """Convert advice to a dictionary for JSON, in which unknown and infinite values are None."""
 
     def finite(value: Any) -> Any:
         return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -174,7 +173,12 @@ _ROOM: Final = 10_000
 
 
 def advise(question: Question, folder: Path, workers: int, console: Console) -> proposal.Advice:
-    """Run probes in a folder and advise by their results; finished runs in it are reused."""
+    """Train with several replay strategies, and propose the strategy and the capacity that work best.
+
+    The first run uses FULL[Uniform], whose learning curve gives a capacity by the 90 % rule (de Bruin et al., 2018,
+    section 9.1). Then the strategies with most votes of the rules are tried. Finished runs in `folder` are reused.
+    `workers` is the number of worker processes.
+    """
     plant = make_plant(question.plant)
     settings = question.study([FULL], question.episodes or LEAST_EPISODES, _ROOM).cells()[0].settings
     batch = int(settings["batch_size"]) * int(settings.get("segment", 1))
@@ -222,10 +226,15 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
 def advise_from(
     path: Path, plant: str | None, memory: int, frequency: float | None, noise: float | None
 ) -> list[proposal.Advice]:
-    """Advise by the results of a run folder, for each plant, learner, noise and rate with runs of FULL[Uniform].
+    """Propose strategies from the results of a study, for each plant, learner, noise and rate with FULL[Uniform].
 
     Args:
-        plant: the only plant to advise on; a plant in a Python file is loaded only if it is named here.
+        path: Run folder of the study.
+        plant: Name of the only plant to advise on; all plants if None. A plant in a user's Python file is only loaded
+            if it is named here.
+        memory: Largest number of experiences in a buffer; 0 for no limit.
+        frequency: The only control rate in Hz to advise on; all rates if None.
+        noise: The only noise to advise on; all if None.
     """
     folder = RunFolder(path)
     if not folder.results.is_file():
@@ -278,10 +287,10 @@ def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capacity | None:
-    """Apply the 90 % rule to the curve of FULL[Uniform].
+    """Apply the 90 % rule (de Bruin et al., 2018, section 9.1) to the learning curve of FULL[Uniform].
 
-    Return None if the number of `collected` experiences is unknown, or if nothing was learned: all runs collapsed or,
-    without μ_r, do not significantly improve.
+    Return None if the number of `collected` experiences is not known, or if nothing was learned. The latter means that
+    all runs collapsed (final μ_r below 0.2) or, if μ_r is not defined, that rewards do not improve significantly.
     """
     if collected is None:
         return None
@@ -299,7 +308,10 @@ def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> proposal.Capa
 
 
 def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, int | None]]:
-    """Return the tried strategies that rules cover: retention, sampling, name and capacity."""
+    """Return retention, sampling, name and capacity of those strategies in `names` that the rules cover.
+
+    The capacity is `room` for strategies that do not state one, and None for FULL.
+    """
     covered = []
     for name in names:
         with contextlib.suppress(UserError), imports_only():  # unknown, or in a user's file, which must not run here
@@ -320,7 +332,6 @@ def _conclude(
     capacity: proposal.Capacity | None,
     tried: Sequence[tuple[str, str, str, int | None]],
 ) -> proposal.Advice:
-    """Compare the tried strategies; propose one that fits into the memory, or none if none beats random control."""
     here = condition(data, question)
     scores, known, unit = proposal.scores_of(here)
     by_parts = {(each.retention, each.sampling): each for each in rules.candidates(traits)}
@@ -367,30 +378,32 @@ def _conclude(
 
 
 def room_of(asked: int, collected: int, batch: int, memory: int) -> int:
-    """Return a capacity at which a run with `collected` experiences overwrites some.
+    """Return a buffer capacity at which some experiences of a run are overwritten.
 
-    It is the `asked` capacity or half of the run, at most the memory and at least a batch.
+    This is the capacity `asked` by the 90 % rule or, if a run has fewer experiences, half of the run. The result is at
+    most `memory` (0 for no limit) and at least one batch. `collected` is the number of experiences of a run.
     """
     room = asked if asked < collected else proposal.rounded(collected // 2)
     return max(batch, min(room, memory or room))
 
 
 def _most(collected: xr.DataArray | None) -> float:
-    """Return the largest number of experiences of a run, which FULL keeps; ∞ if unknown."""
+    """Return the largest number of experiences that a run collected; ∞ if it is not known."""
     return float("inf") if collected is None else float(collected.sum("episode").max())
 
 
 _START = 20
-"""The mean reward of the first of this number of parts of a recording is the start of its learning curve."""
+"""Number of equal parts of a recording; the mean reward of the first is the start of the learning curve."""
 
 
 def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> proposal.Advice:
-    """Advise by a buffer file.
+    """Propose a strategy and a capacity from a buffer file by the rules of advice alone, without new runs.
 
     Args:
-        plant: replaces the plant that the file names; a plant in a Python file is loaded only if it is named here.
-        memory: largest number of experiences that may be kept; no limit if 0.
-        noise: standard deviation of sensor and actuator noise, normalised; the file's value if None.
+        plant: Name of the plant. It is needed if the plant is in a user's Python file, because opening a file never
+            executes code that it names.
+        memory: Largest number of experiences in a buffer; 0 for no limit.
+        noise: Standard deviation of the normalised sensor and actuator noise; the value in the file if None.
     """
     recording = read_recording(path, plant)
     batch = (recording.facts.batch_size or 1) * recording.facts.unit.steps
@@ -436,7 +449,6 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
 
 
 def _decay(recording: Recording) -> float | None:
-    """Return the ratio of first to last amplitude of exploration, by the learner's settings or the stored actions."""
     arrays = recording.arrays
     if recording.facts.cell is not None and "episode" in arrays:
         return rules.decay_of(recording.facts.cell.settings, int(arrays["episode"].max()) + 1)
@@ -454,7 +466,6 @@ def _buffer_cautions(
     recording: Recording, noise: float | None, episodes: int, collected: int, room: int, asked: int | None,
     traits: rules.Traits,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield sentences about what remains unknown from the file, its curve and its plant."""
     if recording.changed:
         yield f"{recording.plant.name} has changed since this buffer was filled"
     if recording.failed:

@@ -1,4 +1,4 @@
-"""The runs for advice: ordinary cells in neighbouring run folders, reused when the command runs again."""
+"""Training runs on which advice is based; finished runs are reused when the command is called again."""
 
 import dataclasses
 import tomllib
@@ -31,15 +31,15 @@ _TRIAL_EPISODES: Final = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A plant and a learner to advise on, and the budget.
+    """A request for advice: a plant, a learner, and a budget of computing time and memory.
 
     Attributes:
-        plant, learner, frequency, noise, seeds, root_seed: as in a study.
-        settings: changed settings of the learner.
-        episodes: length of the runs; as many as the budget allows if 0.
-        probes: largest number of strategies to try in addition to FULL[Uniform]; as many as the budget allows if 0.
-        memory: largest number of experiences that may be kept, 0 for no limit.
-        minutes: budget of wall-clock time.
+        frequency: Control rate in Hz.
+        noise: Standard deviation of the normalised sensor and actuator noise.
+        episodes: Number of training episodes per run; 0 for as many as the budget allows.
+        probes: Largest number of strategies to try in addition to FULL[Uniform]; 0 for as many as the budget allows.
+        memory: Largest number of experiences in a buffer; 0 for no limit.
+        minutes: Budget of wall-clock time in minutes.
     """
 
     plant: str
@@ -55,7 +55,7 @@ class Question:
     minutes: float
 
     def study(self, strategies: Sequence[str], episodes: int, capacity: int) -> Study:
-        """Return the study of some strategies."""
+        """Return a study that compares the given strategies in runs with a number of episodes and a buffer capacity."""
         return Study(
             name="advice", plants=(self.plant,), learners=(self.learner,), strategies=tuple(strategies),
             noise=(self.noise,), frequency=(self.frequency,), seeds=self.seeds, block=self.seeds, episodes=episodes,
@@ -64,7 +64,7 @@ class Question:
         )  # fmt: skip
 
     def _settings(self, episodes: int) -> dict[str, Any]:
-        """Return the learner's settings; exploration decays over the first third of the run, unless it was set."""
+        """Return the learner's settings, with exploration that decays in the first third of the run unless set."""
         trial = Study(
             name="advice", plants=(self.plant,), learners=(self.learner,), strategies=("FULL[Uniform]",),
             seeds=1, episodes=episodes, learner={self.learner: self.settings} if self.settings else {},
@@ -79,14 +79,17 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The length of all runs, and the number of strategies to try in addition to FULL[Uniform]."""
+    """The number of episodes of every run, and the number of strategies to try in addition to FULL[Uniform]."""
 
     episodes: int
     probes: int
 
 
 def planned(question: Question, folder: Path, workers: int) -> Budget:
-    """Return the budget that `advice.toml` in the folder stores; on the first call, decide and store it."""
+    """Choose the number of episodes and of strategies that fit the budget, and store the choice in `advice.toml`.
+
+    If the folder already contains the file, return the stored choice. A budget that is too small raises `UserError`.
+    """
     path = folder / "advice.toml"
     asked = {key: value for key, value in dataclasses.asdict(question).items() if value is not None}
     if path.is_file():
@@ -120,7 +123,7 @@ def _tables(**tables: Mapping[str, Any]) -> str:
 
 
 def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Dataset:
-    """Run a study into a folder, with finished cells copied from neighbouring folders; return its results."""
+    """Run a study and return its results; finished parts are copied from neighbouring run folders."""
     take_over(study, folder)
     outcome = run_sweep(study, folder, workers, None, checkpoint_seconds=60.0, console=console)
     if outcome.status:
@@ -129,14 +132,15 @@ def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Datase
 
 
 def condition(data: xr.Dataset, asked: Question) -> xr.Dataset:
-    """Return the results of the plant, learner, noise and rate of a question."""
+    """Select the results for the plant, learner, noise and control rate of a request."""
     return data.sel(plant=asked.plant, learner=asked.learner, noise=asked.noise, frequency=asked.frequency)
 
 
 def experiences(here: xr.Dataset, plant: Plant | None) -> xr.DataArray | None:
-    """Return the number of experiences of each episode or iteration of a condition, NaN where there was none.
+    """Return the number of experiences that each training episode or iteration collected; NaN where it was not run.
 
-    The plant decides the length of iterations; without a plant, return None for them.
+    If runs are counted in iterations (fixed numbers of steps between update phases), the plant determines their length.
+    Without a plant, return None in this case.
     """
     steps = here["episode_steps"]
     if not in_iterations(here):

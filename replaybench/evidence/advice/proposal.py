@@ -1,4 +1,4 @@
-"""Propose a strategy from probes, with reasons, and a capacity by the 90 % rule (de Bruin et al. 2018, section 9.1)."""
+"""Proposal of a strategy from trial runs, and of a capacity by the 90 % rule (de Bruin et al., 2018, section 9.1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,26 +16,28 @@ from replaybench.runtime.arrays import Floats
 
 SHARE: Final = 0.9
 LEAST_EPISODES: Final = 20
-"""With fewer episodes there is no learning curve."""
+"""Smallest number of episodes of a learning curve."""
 _SMOOTHED: Final = 0.05
-"""Share of a run over which curves are averaged."""
+"""Window of the moving mean of learning curves, as a fraction of the run."""
 _STILL: Final = 0.02
-"""A curve has converged if its last rise is below this share of final − start."""
+"""Rise in the last tenth of a learning curve below which it has converged, as a fraction of final − start."""
 _PARTS: Final = 4
-"""Something was learned if the last of this number of parts is significantly better than the first."""
+"""Number of equal parts of a learning curve, of which the first and the last are compared."""
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """The capacity that the 90 % rule derives from a learning curve.
+    """The buffer capacity by the 90 % rule (de Bruin et al., 2018, section 9.1), and the learning curve behind it.
 
     Attributes:
-        steps: experiences collected when the curve has risen by 90 % of the way from start to final performance.
-        stored: experiences of the whole run.
-        start, final: rewards at 0 % and at 100 %.
-        rise: rise from the last but one tenth of the run to the last, as a share of final − start.
-        rising: whether the rise is significantly above 0; then `steps` is a lower bound.
-        converged: whether the rise is significantly below 2 %.
+        steps: Number of experiences collected until the curve has risen by 90 % of the difference final − start. This
+            is the capacity.
+        stored: Number of experiences of the whole run.
+        start: Reward at the beginning of the curve.
+        final: Mean reward of the last tenth of the curve.
+        rise: Difference between the last tenth of the curve and the tenth before, as a fraction of final − start.
+        rising: Whether the rise is significantly above 0. If so, `steps` is a lower bound.
+        converged: Whether the rise is significantly below 2 %.
     """
 
     steps: int
@@ -48,20 +50,24 @@ class Capacity:
 
     @property
     def state(self) -> str:
-        """Describe whether the curve still rises."""
+        """Text that describes whether the learning curve still rises."""
         if self.converged:
             return "no longer rising"
         return "still rising" if self.rising else "not known to have converged"
 
 
 def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | None:
-    """Apply the 90 % rule to training rewards `[S, E]` of FULL[Uniform] and the lengths of episodes `[S, E]`.
+    """Derive a buffer capacity from a learning curve by the 90 % rule (de Bruin et al., 2018, section 9.1).
 
-    The paper divides curves by the final performance, which needs rewards that begin near 0. Here 90 % is nine tenths
-    of the way from the random controller's reward, `start`, to the final reward. Failed seeds are left out.
+    The rule asks for the number of experiences that were collected until 90 % of the final performance was reached. The
+    paper divides curves by the final performance, which needs rewards that begin near 0. Here, 90 % means nine tenths
+    of the difference between `start` and the final reward. Seeds whose runs failed are left out. Return None for fewer
+    than 20 episodes, or if the final reward is not above `start`.
 
-    Returns:
-        None if the final performance is not above the start, or for fewer than 20 episodes.
+    Args:
+        rewards: Reward of each training episode with FULL[Uniform], `[seeds, episodes]`.
+        steps: Length of each episode, `[seeds, episodes]`.
+        start: Reward before learning, for example that of random control.
     """
     whole = np.isfinite(rewards).all(axis=1)
     rewards, steps = rewards[whole], steps[whole]
@@ -89,7 +95,10 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
 
 
 def improves(rewards: Floats) -> bool:
-    """Return whether the last quarter of curves `[S, E]` is significantly better than the first (Mann-Whitney)."""
+    """Return whether the last quarter of learning curves has significantly higher rewards than the first quarter.
+
+    The test is that of Mann and Whitney. `rewards` has shape `[seeds, episodes]`.
+    """
     quarter = max(1, rewards.shape[1] // _PARTS)
     whole = rewards[np.isfinite(rewards).all(axis=1)]
     first, last = whole[:, :quarter].ravel(), whole[:, -quarter:].ravel()
@@ -97,14 +106,14 @@ def improves(rewards: Floats) -> bool:
 
 
 def moving_mean(curve: Floats, window: int) -> Floats:
-    """Return the mean of the last `window` values of a curve `[E]` at each place, of fewer at its beginning."""
+    """Return the mean over the last `window` values at each point of a curve, or over fewer at its beginning."""
     # A running sum would lose the digits of all values after one huge reward.
     begins = np.maximum(0, np.arange(1, len(curve) + 1) - window)
     return np.array([curve[begin : end + 1].mean() for end, begin in enumerate(begins)])
 
 
 def rounded(steps: int) -> int:
-    """Round a number of experiences up to two significant digits."""
+    """Round a number of experiences up to two significant digits, and to at least 1."""
     if steps < 10:
         return max(1, steps)
     unit = int(10 ** (len(str(steps)) - 2))
@@ -112,20 +121,21 @@ def rounded(steps: int) -> int:
 
 
 NEAR: Final = 0.01
-"""Scores that are below the best by at most this count as equal; the rules decide between them."""
+"""Largest difference to the best score at which scores count as equal, so that the rules of advice decide."""
 _FEW: Final = 8
 _NAMED: Final = 3
 
 
 class Probe(NamedTuple):
-    """A strategy that was tried, or could be.
+    """A replay strategy with the scores of its trial runs, if there are any.
 
     Attributes:
-        name: notation, with the capacity.
-        scores: final scores `[seed]`, NaN where a run failed or was not done; empty if not tried.
-        beyond: paired differences from FULL[Uniform]; None for FULL[Uniform] itself.
-        chance: p value of the sign-flip test of these differences, corrected (Holm 1979).
-        missing: number of seeds whose runs were not done, because the sweep was stopped.
+        name: Notation of the strategy with its capacity, for example `FIFO(1000)[PER]`.
+        capacity: Capacity of the buffer; None if it holds the whole run or is not known.
+        scores: Final score of each seed; NaN where a run failed or was not done. Empty if the strategy was not tried.
+        beyond: Differences from FULL[Uniform], paired by seed; None for FULL[Uniform] itself.
+        chance: p value of a paired sign-flip test of these differences, corrected for several tests (Holm, 1979).
+        missing: Number of seeds whose runs were not done, because the study was stopped.
     """
 
     candidate: Candidate
@@ -149,19 +159,20 @@ class Probe(NamedTuple):
 
 @dataclass(frozen=True)
 class Advice:
-    """A proposal and its reasons.
+    """A proposed replay strategy for a plant, with the reasons for the proposal.
 
     Attributes:
-        plant, frequency, noise, learner, episodes, seeds: the conditions; noise is None if it is not known.
-        unit: unit of scores.
-        known: scores of the reference controllers, by name.
-        capacity: from the learning curve of FULL[Uniform] or of a recording; None if nothing was learned.
-        probes: all strategies that were tried, the best first.
-        ranked: candidates if nothing was tried, most votes first.
-        chosen: the proposal; None if no learner beats random control.
-        changes: what would change the proposal, in sentences.
-        cautions: limits of the advice, in sentences.
-        headline, causes: the reason and its likely causes, in order, if nothing is proposed.
+        noise: Standard deviation of the normalised sensor and actuator noise; None if it is not known.
+        unit: Text that explains the scale of the scores.
+        capacity: Capacity by the 90 % rule; None if there is no learning curve or nothing was learned.
+        probes: All strategies that were tried, with the best score first.
+        chosen: The proposal; None if no strategy beats random control.
+        changes: Sentences about what would change the proposal.
+        cautions: Sentences about the limits of the advice.
+        ranked: Strategies with most votes first, if nothing was tried.
+        known: Scores of the reference controllers by name.
+        headline: Reason why nothing is proposed; empty if there is a proposal.
+        causes: Likely causes of that reason, the likeliest first.
     """
 
     plant: str
@@ -184,11 +195,16 @@ class Advice:
 
 
 def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], str]:
-    """Return final scores of one plant, learner, noise and rate, those of reference controllers, and their unit.
+    """Return the final scores of all strategies for one plant, learner, noise and control rate.
 
-    Scores `[seed]` are by strategy that was run; all have the same seeds, NaN where a run failed or was not done.
-    Without μ_r, 1 is the best single run and 0 the random controller; if its reward is unknown, 0 is the worst single
-    run. If no run beats the random controller, scores are differences from its reward.
+    Scores are relative rewards μ_r (0: random control, 1: dynamic programming) where these are defined. Otherwise 0 is
+    random control and 1 is the best single run. If the reward of random control is not known, 0 is the worst single
+    run. If no run beats random control, scores are differences from its reward.
+
+    Returns:
+        scores: Score of each seed by strategy; NaN where a run failed or was not done.
+        known: Scores of the reference controllers by name.
+        unit: Text that explains the scale of the scores.
     """
     data = here.expand_dims(["noise", "frequency", "learner"]).transpose("noise", "frequency", "learner", ...)
     final = final_scores(data).isel(noise=0, frequency=0, learner=0)
@@ -214,7 +230,11 @@ def scores_of(here: xr.Dataset) -> tuple[dict[str, Floats], dict[str, float], st
 def probes_of(
     scores: dict[str, Floats], missing: Mapping[str, int], tried: Sequence[tuple[Candidate, str, int | None]]
 ) -> list[Probe]:
-    """Compare the tried strategies with FULL[Uniform], seed by seed; sort by score. `missing` counts seeds not run."""
+    """Compare strategies with FULL[Uniform], seed by seed, and return them with the best mean score first.
+
+    `scores` has the score of each seed by strategy, and `missing` the number of seeds that were not run. `tried` lists
+    the strategies to compare, each with its notation and capacity.
+    """
     full = scores["FULL[Uniform]"]
     probes = []
     for candidate, name, capacity in tried:
@@ -226,7 +246,10 @@ def probes_of(
 
 
 def choose(probes: Sequence[Probe]) -> Probe:
-    """Return the best probe; among probes with equal scores (`NEAR`), the one with most votes."""
+    """Return the strategy with most votes of rules among those whose scores are within 0.01 of the best.
+
+    `probes` must be sorted, with the best score first.
+    """
     near = [probe for probe in probes if probe.mean >= probes[0].mean - NEAR]
     return max(near, key=lambda probe: (probe.candidate.votes, probe.mean))
 
@@ -234,7 +257,11 @@ def choose(probes: Sequence[Probe]) -> Probe:
 def changes_of(
     traits: Traits, probes: Sequence[Probe], affordable: Sequence[Probe], chosen: Probe, capacity: Capacity | None
 ) -> list[str]:
-    """Return sentences about what would change the proposal; `affordable` are the probes that fit into the memory."""
+    """Return sentences about what would change the proposal.
+
+    `probes` are all strategies that were tried, and `affordable` those whose buffers fit into the allowed memory. Both
+    begin with the best score.
+    """
     changes = []
     rivals = [probe for probe in affordable if probe.name != chosen.name]
     if rivals:
@@ -254,7 +281,7 @@ def changes_of(
 
 
 def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
-    """Return sentences about the values of traits at which rules about a strategy begin or cease to hold."""
+    """Return sentences about the measured traits at which rules for or against a strategy begin or cease to hold."""
     parts, sentences = {chosen.retention, chosen.sampling}, []
     for rule in rules():
         value = rule.value(traits)
@@ -268,7 +295,7 @@ def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
 
 
 def capacity_change(capacity: Capacity | None) -> list[str]:
-    """Return a sentence about how longer runs may change the capacity, or an empty list if the curve has converged."""
+    """Return a sentence about how longer runs may change the capacity; no sentence if the curve has converged."""
     if capacity is None or capacity.converged:
         return []
     verb = "would raise the capacity above" if capacity.rising else "may ask for another capacity than"
@@ -279,7 +306,7 @@ def capacity_change(capacity: Capacity | None) -> list[str]:
 
 
 def _next(chosen: Probe, rival: Probe) -> list[str]:
-    """Compare the proposal with the best other probe; return a sentence about what would change the choice."""
+    """Return a sentence that compares the proposal with the next best strategy; an empty list if no seed has both."""
     between = paired([chosen.scores], [rival.scores])
     if not between.n:
         return []
@@ -302,7 +329,7 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
 def cautions_of(
     capacity: Capacity | None, chosen: Probe | None, seeds: int, episodes: int, traits: Traits, counted: bool = True
 ) -> Iterator[str]:
-    """Yield sentences about limits of the advice; `counted` is whether the number of experiences is known."""
+    """Yield sentences about the limits of the advice; `counted` is whether the lengths of runs in steps are known."""
     if not counted:
         yield "only the plant's file gives the number of experiences of an iteration; name it with --plant"
     elif capacity is None and episodes < LEAST_EPISODES:
@@ -323,7 +350,10 @@ def cautions_of(
 
 
 def about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> Iterator[str]:
-    """Yield sentences about strategies left out because no experience was overwritten, and about capacities."""
+    """Yield sentences about capacities that were too small or too large.
+
+    A capacity was too large if the buffer never overwrote an experience; `never` lists the strategies of such buffers.
+    """
     if never:
         yield (
             f"not judged, because their capacity holds the whole run, as FULL does: {', '.join(never)}; "

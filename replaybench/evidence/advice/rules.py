@@ -1,4 +1,4 @@
-"""Measure traits of a plant, and read the rules of advice that depend on them."""
+"""Measured traits of a plant, such as its noise, and the rules of advice that depend on them."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -21,20 +21,21 @@ _STEPS: Final = 4000
 _RENEWED: Final = 0.2
 _TRIED: Final = 256
 _LARGEST: Final = 1e9
-"""Amplitudes of exploration above this are ignored."""
+"""Amplitude of exploration above which a setting is ignored."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Traits that rules use; None if a trait could not be measured.
+    """Measured properties of a control problem, on which the rules of advice depend; None for an unknown property.
 
     Attributes:
-        noise: standard deviation of sensor and actuator noise, normalised.
-        authority: root mean square change of a normalised state by one random action, the largest of all states.
-        decay: ratio of the first amplitude of exploration to the last; 1 without decay.
-        symmetry: how far, at most, mirrored states and actions are from mirrored next states and equal rewards.
-        memory: ratio of the allowed number of experiences to the capacity by the 90 % rule; infinite if either is
-            missing.
+        noise: Standard deviation of the normalised sensor and actuator noise.
+        authority: Root mean square change of a normalised state by one random action, for the state that changes most.
+        decay: Ratio of the first to the last amplitude of exploration; 1 without decay.
+        symmetry: Largest deviation of the plant from mirror symmetry. In a symmetric plant, mirrored states and actions
+            lead to mirrored next states and equal rewards.
+        memory: Ratio of the allowed number of experiences to the capacity by the 90 % rule (de Bruin et al., 2018,
+            section 9.1); infinite if either is missing.
     """
 
     noise: float
@@ -47,7 +48,11 @@ class Traits:
 def traits_of(
     plant: Plant | None, frequency: float, noise: float, decay: float | None, memory: int, asked: int | None
 ) -> Traits:
-    """Return the traits of a plant, for a limit `memory` (0 for none) and a capacity `asked` by the 90 % rule."""
+    """Return the traits of a plant at a control rate in Hz, two of which (authority and symmetry) are measured.
+
+    `noise` and `decay` are stored unchanged. `memory` is the largest number of experiences in a buffer, or 0 for no
+    limit. `asked` is the capacity by the 90 % rule (de Bruin et al., 2018, section 9.1).
+    """
     return Traits(
         noise=noise,
         authority=None if plant is None else authority_of(plant, frequency),
@@ -58,9 +63,10 @@ def traits_of(
 
 
 def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
-    """Return how far one action moves the plant, at states of random episodes.
+    """Return how much one random action changes the plant's normalised states, at the states of random episodes.
 
-    For plants with equations, compare steps with a random action and with the zero action; for others, use regression.
+    The result is a root mean square, for the state that changes most. For plants with equations, steps with a random
+    action are compared with steps with the zero action. For other plants, the effect is estimated by regression.
     """
     states, actions, after = _random_steps(plant, frequency, root_seed)
     if not isinstance(plant, OdePlant):
@@ -73,7 +79,6 @@ def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
 
 
 def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Floats, Floats, Floats]:
-    """Return normalised states, actions and next states, each `[N, …]`, of random episodes."""
     env = PopulationEnv(plant, _MEMBERS, frequency=frequency, seed=root_seed)
     rng = np.random.Generator(np.random.PCG64(root_seed))
     steps = []
@@ -96,9 +101,11 @@ def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Float
 
 
 def authority(states: Floats, actions: Floats, changes: Floats) -> float:
-    """Return how far actions `[N, A]` move normalised states `[N, S]`, by regression of their changes `[N, S]`.
+    """Estimate by linear regression how much actions change the states, from N recorded steps.
 
-    Regressors are states, actions and their products. The result uses the terms that contain actions.
+    The regressors are states, actions, and products of a state and an action. The result is the root mean square of the
+    terms that contain actions, for the state that changes most. The arguments are normalised states `[N, S]`,
+    normalised actions `[N, A]`, and the changes of the normalised states in each step `[N, S]`.
     """
     products = (states[:, :, None] * actions[:, None, :]).reshape(len(states), -1)
     free = np.column_stack([np.ones(len(states)), states])
@@ -108,12 +115,15 @@ def authority(states: Floats, actions: Floats, changes: Floats) -> float:
 
 
 def _largest(moved: Floats) -> float:
-    """Return the largest root mean square of changes `[N, S]` over the states."""
     return float(np.sqrt((moved**2).mean(axis=0)).max())
 
 
 def symmetry_of(plant: Plant, frequency: float) -> float | None:
-    """Return the deviation of the plant from mirror symmetry about its initial state; None without equations."""
+    """Return the largest deviation of a plant from mirror symmetry about its initial state; None without equations.
+
+    Random states and actions are mirrored. The result is the larger of two deviations: that of the next states from
+    mirrored next states, and that of the rewards from equal rewards, relative to their range.
+    """
     if not isinstance(plant, OdePlant):
         return None
     env = PopulationEnv(plant, 1, frequency=frequency)
@@ -135,7 +145,7 @@ def symmetry_of(plant: Plant, frequency: float) -> float | None:
 
 
 def decay_of(settings: Mapping[str, Any], episodes: int) -> float:
-    """Return the ratio of first to last amplitude of exploration in a run, from a learner's settings."""
+    """Return the ratio of the first to the last amplitude of exploration in a run with the given learner settings."""
     exploration = settings.get("exploration")
     if not isinstance(exploration, Mapping):
         return 1.0
@@ -156,17 +166,16 @@ SAMPLINGS: Final = ("Uniform", "PER", "PER+IS")
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One recommendation.
+    """A recommendation for or against retention and sampling rules, which depends on one trait of the plant.
 
     Attributes:
-        id: its name.
-        trait: field of `Traits`.
-        least, most: inclusive range of the trait in which the rule holds.
-        for_, against: retentions and samplings that the rule favours, and those that it advises against.
-        because: the reason.
-        section: section of the paper.
-        claims: ids of the paper's claims that support the rule.
-        evidence: names of contrasts in evidence.json.
+        trait: Name of the attribute of `Traits`.
+        least, most: Range of the trait in which the rule holds, both ends included.
+        for_: Retention and sampling rules that are recommended.
+        against: Retention and sampling rules that are advised against.
+        section: Section of de Bruin et al. (2018).
+        claims: Ids of the claims of that paper that support the rule.
+        evidence: Keys of stored results in `evidence.json`.
     """
 
     id: str
@@ -181,23 +190,23 @@ class Rule:
     evidence: tuple[str, ...]
 
     def value(self, traits: Traits) -> float | None:
-        """Return the value of its trait."""
+        """Return the value of the trait on which the rule depends."""
         return vars(traits)[self.trait]  # type: ignore[no-any-return]
 
     def holds(self, traits: Traits) -> bool:
-        """Return whether its trait is known and within its bounds."""
+        """Return whether the trait of the rule is known and lies within the range in which the rule holds."""
         value = self.value(traits)
         return value is not None and self.least <= value <= self.most
 
     def ends(self) -> str:
-        """Describe the range in which the rule holds."""
+        """Describe the range in which the rule holds, for example "at least 0.03"."""
         if self.least > float("-inf"):
             return f"at least {self.least:g}"
         return f"at most {self.most:g}"
 
 
 class Candidate(NamedTuple):
-    """A strategy with the rules that favour it and those that advise against it."""
+    """A replay strategy with the rules of advice for and against it."""
 
     retention: str
     sampling: str
@@ -206,15 +215,15 @@ class Candidate(NamedTuple):
 
     @property
     def votes(self) -> int:
-        """Number of rules for the strategy minus the number against it."""
+        """Number of rules for the strategy minus the number of rules against it."""
         return len(self.for_) - len(self.against)
 
     def rules(self) -> list[tuple[bool, Rule]]:
-        """Return each rule, after a flag: True if the rule favours the strategy."""
+        """Return the rules for the strategy, each paired with True, and the rules against it, paired with False."""
         return [(favours, rule) for favours in (True, False) for rule in (self.for_ if favours else self.against)]
 
     def strategy(self, capacity: int | None = None) -> str:
-        """Return the strategy's notation, with a capacity if one is given."""
+        """Return the notation of the strategy, for example `FIFO(1000)[PER]` with a capacity of 1000."""
         if capacity is None or self.retention == "FULL":
             return f"{self.retention}[{self.sampling}]"
         inner = f"capacity={capacity}" if self.retention in ("TDE", "Expl") else f"{capacity}"
@@ -222,7 +231,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(traits: Traits) -> list[Candidate]:
-    """Return all strategies that rules cover, sorted by votes, and at equal votes in the paper's order."""
+    """Return all strategies that rules cover, sorted by votes (rules for a strategy minus rules against it)."""
     holding = [rule for rule in rules() if rule.holds(traits)]
     strategies = []
     for retention in RETENTIONS:
@@ -236,7 +245,7 @@ def candidates(traits: Traits) -> list[Candidate]:
 
 @functools.cache
 def rules() -> Sequence[Rule]:
-    """Read the rules from `rules.toml`."""
+    """Read the rules of advice from `rules.toml`."""
     path = FOLDER / "rules.toml"
     tables: list[dict[str, Any]] = read_toml(path)["rule"]
     named = [{("for_" if key == "for" else key): value for key, value in table.items()} for table in tables]
@@ -245,6 +254,6 @@ def rules() -> Sequence[Rule]:
 
 @functools.cache
 def stored_evidence() -> dict[str, dict[str, Any]]:
-    """Return contrasts of stored results by name: effect, number of seeds, and file."""
+    """Read the stored results that support rules: effect, interval, number of seeds and file of each, by name."""
     contrasts: dict[str, dict[str, Any]] = read_json(FOLDER / "evidence.json")
     return contrasts
