@@ -260,7 +260,11 @@ def advice(
     noise: float | None = None, frequency: float | None = None, memory: int = 0, learner: str = "DDPG",
     minutes: float = 10.0, **options: Any,
 ) -> list[Advice]:  # fmt: skip
-    """Return advice on retention and sampling from a run folder, a buffer file, or new runs that `options` describe."""
+    """Return advice on retention and sampling for a plant.
+
+    The advice is based on `run`, a run folder or a buffer file. If `run` is None, new runs are made in `folder`, and
+    `options` are further settings of these runs (see `Question`).
+    """
     from replaybench.evidence.advice.advise import advise, advise_from, advise_on_buffer
     from replaybench.evidence.advice.probes import Question
     from replaybench.experiments.sweep import cores
@@ -288,7 +292,7 @@ def print_results(console: Console, data: xr.Dataset) -> None:
 
 
 def print_solution(console: Console, solution: Solution) -> None:
-    """Print a table about a solution of dynamic programming."""
+    """Print the grid, the discount and the convergence of a solution of dynamic programming as a table."""
     table = plain_table(("plant", "Hz", "nodes", "actions", "γ", "sweeps", "last ‖Δθ‖∞"), title="Fuzzy Q-iteration")
     nodes, actions = " × ".join(map(str, solution.grid.nodes)), f"{len(solution.actions)}"
     last = f"{solution.discount:.4g}", f"{solution.sweeps}", f"{solution.convergence[-1]:.3g}"

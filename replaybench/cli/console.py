@@ -39,7 +39,10 @@ class _Escaped:
 
 @contextlib.contextmanager
 def printing(form: str) -> Iterator[Console]:
-    """Yield a console for output in format `form`, where only tables go to stdout unless the format is text."""
+    """Yield a console that prints in the format "text", "json", "csv" or "md".
+
+    In the format "text", everything is printed to stdout. In the others, only tables are, and other lines go to stderr.
+    """
     if form == "text":
         yield make_console()
         return

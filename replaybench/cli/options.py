@@ -34,10 +34,7 @@ Form = Literal["text", "json", "csv", "md"]
 
 
 def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
-    """Replace short options in the words of a command line by long ones.
-
-    A value may follow a short option without a space, as in `-j4`.
-    """
+    """Replace short options in a command line by long ones, also where a value follows directly, as in `-j4`."""
     valid = signature_of(command).parameters
     replaced = []
     for word in words:
@@ -54,10 +51,10 @@ _DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
 
 
 def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str, str]:
-    """Return the parameters of the plant that a command line names, by the options that set them.
+    """Return a dictionary from options such as `--inertia` to parameters of the plant that a command line names.
 
-    The result is empty if the `words` name no plant. A parameter with the name of one of the command's options is left
-    out, but `--parameters NAME=VALUE` can set it.
+    The dictionary is empty if the `words` name no plant. A parameter with the name of one of the command's options is
+    left out, but `--parameters NAME=VALUE` can set it.
     """
     if words[:1] not in (["baseline"], ["import"]):
         return {}
@@ -91,7 +88,11 @@ def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[s
 
 
 class CellOptions(TypedDict, total=False):
-    """Options that choose a cell of a run folder, where `seed` also chooses a member of the cell."""
+    """The options of commands that choose one cell of a run folder.
+
+    A cell is one combination of plant, learner, strategy, noise level and control rate, with a block of seeds. The
+    option `seed` chooses one seed of the cell.
+    """
 
     strategy: str | None
     noise: Noise | None
@@ -100,10 +101,7 @@ class CellOptions(TypedDict, total=False):
 
 
 def signature_of(command: Callable[..., int]) -> inspect.Signature:
-    """Return the signature of a command with evaluated annotations.
-
-    An unpacked `TypedDict` is replaced by one parameter for each of its keys.
-    """
+    """Return the signature of a command, in which the keys of an unpacked `TypedDict` are parameters of their own."""
     hints = typing.get_type_hints(command, include_extras=True)
     parameters = []
     for name, each in inspect.signature(command).parameters.items():
@@ -122,7 +120,7 @@ def is_positional(parameter: inspect.Parameter) -> bool:
 
 
 def kinds_and_bounds(hint: Any) -> tuple[list[Any], list[Within]]:
-    """Return the types that a value with an annotation may have, and the bounds of its numbers."""
+    """Return the types that the value of an annotated parameter may have, and the bounds of its numbers."""
     kinds, bounds = list[Any](), list[Within]()
     for kind in typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,):
         bounded = typing.get_origin(kind) is typing.Annotated
@@ -284,7 +282,7 @@ def _deferred(command: Callable[..., int]) -> type[Any]:
 
 
 def _readable_hints(signature: inspect.Signature) -> dict[str, Any]:
-    """Return the annotations of a command with placeholders for values in help, without defaults of None."""
+    """Return the annotations of a command with the placeholders that its help shows for values."""
     hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     for name, parameter in signature.parameters.items():
         short = [short for short, option in SHORT.items() if option == f"--{name}"]

@@ -124,8 +124,8 @@ def inspect(
     For a buffer, the composition of its experiences is printed, too.
 
     Args:
-        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc); or run folder, the whole
-            folder or the cell that options choose.
+        file: Buffer, checkpoint, scores or solution (.h5), policy (.safetensors), results (.nc), or run folder. Options
+            can choose a cell of a run folder, whose buffer or scores are then printed.
         verify: Check structure and values as well as checksums.
         member: Member of a buffer whose composition is printed, from 0; all members together if not given.
         figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
@@ -160,8 +160,8 @@ def import_log(
     """Turn recorded trajectories into a buffer file for `replay`.
 
     Args:
-        log: CSV or other text with a header row, LabVIEW .lvm, NPZ, MATLAB .mat or .parquet, columns in physical SI
-            units; or minari:DATASET_ID.
+        log: File with columns in physical SI units, as CSV or other text with a header row, LabVIEW .lvm, NPZ, MATLAB
+            .mat or .parquet; or a Minari dataset, as minari:DATASET_ID.
         plant: Plant name or path/to/file.py:ClassName.
         columns: Names of columns, as NAME=COLUMN for the plant's states and actions, reward, terminated, truncated and
             episode; columns with exactly these names need not be given.

@@ -147,7 +147,7 @@ def _run_study(
     console: Console, study: Study, folder: Path, workers: int | None, cluster: str | None, dry_run: bool,
     no_measure: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Run a study with further options of `run_sweep`, or print what it needs, and return the exit status."""
+    """Run a study, or print what the study needs if `dry_run`, and return the exit status of the command."""
     from replaybench.cli.commands import print_results
     from replaybench.experiments.sweep import Figures, cores, run_sweep
     from replaybench.reports.cell_table import show_plan
@@ -274,7 +274,7 @@ def table(
     Args:
         run: Run folder, or a results file (.nc).
         baseline: Value to compare the others with, e.g. a strategy; the study's first if not given.
-        compare: Axis along which cells are compared; if not given, strategies, or the first axis that varies.
+        compare: What is compared; if not given, strategies or, if there is only one, the first other axis that varies.
         output: File (.csv, .json, .md, .parquet) to which scores are also written, with one row for each cell.
         format: Text or Markdown tables; or JSON or CSV of the scores with all digits, as in --output, or of the
             comparison with --baseline or --compare.
@@ -361,8 +361,9 @@ def advise(
 ) -> int:
     """Propose retention and sampling for a plant, after runs with FULL[Uniform] and some other strategies.
 
-    The same command again continues and reuses finished runs. With a run folder, nothing is run, and its results
-    decide. With a buffer file, such as one from `import`, nothing is run or compared, and only rules decide.
+    The same command again continues a stopped run and reuses finished ones. With a run folder, nothing is run, and the
+    proposal depends on its results. With a buffer file, such as one from `import`, nothing is run, and the proposal
+    depends on rules.
 
     Args:
         run: Run folder of a sweep with FULL[Uniform] and other strategies, or a buffer file, instead of a plant.

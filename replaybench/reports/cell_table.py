@@ -76,7 +76,7 @@ def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
 
 
 def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
-    """Return the progress of a cell as text, its final reward, and its number of failed runs (−1 if unknown)."""
+    """Return the progress of a cell as text, its final reward, and its number of failed runs, −1 if unknown."""
     scores = folder.cell(cell.id) / "scores.h5"
     if not scores.is_file():
         return reached(folder, cell) or "waiting", np.nan, -1

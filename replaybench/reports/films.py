@@ -168,11 +168,7 @@ def show(
 
 
 def check_output(output: Path | None) -> None:
-    """Raise an error, before anything is computed, if a film cannot be written or a window cannot be opened.
-
-    Raises:
-        UserError: The suffix is not .gif or .mp4, a library for MP4 is missing, or there is no display.
-    """
+    """Raise `UserError`, before anything is computed, if a film cannot be written or a window cannot be opened."""
     if output is None:
         from matplotlib import pyplot
 

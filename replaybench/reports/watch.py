@@ -83,7 +83,11 @@ def header(history: RunHistory) -> Text:
 
 
 def cell_rows(history: RunHistory, rows: int) -> FittedTable:
-    """Return a table of at most `rows` cells of a sweep, in the order running, waiting, complete."""
+    """Return a table with the progress of at most `rows` cells of a sweep.
+
+    A cell is one combination of plant, learner, strategy, noise level and control rate. Running cells come first, then
+    waiting cells, then complete cells.
+    """
     cells = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
     caption = f"… and {len(cells) - rows} further cells" if len(cells) > rows else ""
     table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, caption=caption)
@@ -99,7 +103,7 @@ def cell_rows(history: RunHistory, rows: int) -> FittedTable:
 
 
 def _curve(history: RunHistory, known: CellHistory) -> tuple[str, str]:
-    """Return a learning curve drawn with block characters, and its last μ_r, or reward without μ_r, as text."""
+    """Return a learning curve drawn with block characters, and its last value (μ_r or reward) as text."""
     cell, points = known.cell, known.points
     if not points:
         return "", ""

@@ -74,7 +74,8 @@ def draw_figures(
     print are written to `captions.txt`, whose path is returned too.
 
     Args:
-        cells: Cells of the study, whose policies are drawn. If empty, no policies are drawn.
+        cells: Combinations of plant, learner, strategy, noise and rate of the study. Their policies are drawn. If
+            empty, no policies are drawn.
         output: Folder to write into; the folder `figures` of the run folder if None.
         in_steps: Whether learning curves are drawn over environment steps instead of episodes.
         others: Learning curves of other programs to draw next to those of the sweep.
@@ -142,7 +143,9 @@ def remove_figures(folder: RunFolder) -> None:
 
 
 class OfflineSeries(NamedTuple):
-    """The data from which the figure of an offline replay is drawn, in μ_r if μ_r is defined, else in rewards.
+    """The results of training offline from a stored buffer, as they are drawn.
+
+    Rewards are normalised to μ_r (0: random control, 1: dynamic programming) if μ_r is defined.
 
     Attributes:
         runs: Rewards of the learners that did not fail; float64, shape `[N, K]` for N learners and K evaluations.
@@ -159,7 +162,7 @@ class OfflineSeries(NamedTuple):
 
 
 def offline_series(scores: OfflineScores) -> OfflineSeries:
-    """Return the data from which the figure and the report of an offline replay are drawn."""
+    """Return the results of training offline from a stored buffer, as the figure and the report show them."""
     reference = scores.reference
 
     def scale(reward: Any) -> Floats:
@@ -178,12 +181,12 @@ def offline_series(scores: OfflineScores) -> OfflineSeries:
 
 @style()
 def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
-    """Draw the figure of an offline replay into a folder, and return the path of its PNG file in a list."""
+    """Draw the figure of training offline from a stored buffer, and return the path of its PNG file in a list."""
     return [save(offline_figure(scores), folder, "offline")]
 
 
 def offline_figure(scores: OfflineScores) -> Figure:
-    """Draw the rewards of learners that were trained offline from a stored buffer."""
+    """Draw the rewards of learners that were trained offline from a stored buffer, over the number of updates."""
     reference, (series, runs, curve, levels, references) = scores.reference, offline_series(scores)
     label = f"offline: {series.label}"
     caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}.\n"
@@ -255,7 +258,7 @@ def show_figures(
 
 
 def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:
-    """Return the results of the finished cells of a killed sweep, with references from the cache or computed anew."""
+    """Return the results of the finished cells of a killed sweep, after reading or computing its reference rewards."""
     if not cells:
         raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
     console.print("no results.nc (the sweep was killed?): finished cells are drawn", highlight=False)
@@ -271,7 +274,7 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
 
 
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
-    """Return the cells whose policies are drawn, and print the reason if there are none."""
+    """Return the cells of a study whose policies are drawn, and print the reason if there are none."""
     if not folder.study.is_file():
         console.print("the run folder has no study.toml: policies are not drawn", highlight=False)
         return ()

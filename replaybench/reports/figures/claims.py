@@ -44,7 +44,7 @@ _LETTERS: Final = 72
 
 
 def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figure:
-    """Draw the measured effects of the published claims that were run, with verdicts, in a panel for each paper."""
+    """Draw the measured effects of published claims with their verdicts, in a panel for each paper."""
     run = [(family.paper, [verdict for verdict in verdicts if verdict.effect.n]) for family, verdicts in families]
     papers = [(paper, verdicts) for paper, verdicts in run if verdicts]
     if not papers:
@@ -158,16 +158,16 @@ def show_claims(
 
 
 def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:
-    """Return the verdict on each claim of one paper, and the effect of each claim that the runs measured.
+    """Return the verdict on each claim of one paper, and the effect that the runs measured for each claim.
 
-    The effect is None if the claim was not run.
+    The effect is None if the runs do not contain what the claim compares.
     """
     findings = [find(claim, runs) for claim in family.claim]
     return judge(family.claim, [None if finding is None else finding.effect for finding in findings]), findings
 
 
 def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
-    """Return a table of the claims of one paper that were run with their effects, or of all claims if `everything`."""
+    """Return a table of one paper's claims, which lists all of them or, with results, those that were run."""
     shown = [pair for pair in pairs if everything or pair[1] is not None]
     caption = (
         "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CROWDED: Final = 6
-"""Largest number of series in a figure with bands. With more, some series are grey or have no band."""
+"""Largest number of learning curves in a figure that are all coloured and have bands."""
 EPISODE_LABELS: Final = ("training episode", "training iteration")
 FLOOR: Final = -0.5
 """Lower limit of μ_r in a view of curves, unless a curve ends lower. Early episodes may lie far below the view."""
@@ -62,7 +62,7 @@ def smoothing_window(episodes: int) -> int:
 
 
 def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Curve:
-    """Return the mean learning curve of runs, with the 95 % percentile interval of a bootstrap over runs as its band.
+    """Return the mean learning curve of several runs, with a 95 % band by a percentile bootstrap over runs.
 
     Args:
         rewards: Reward of each run and episode; shape `[N, E]`.
@@ -86,10 +86,11 @@ def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Cur
 def series_curves(
     runs: Iterable[tuple[Series, Floats]], window: int, most: int | None = None
 ) -> list[tuple[Series, Curve]]:
-    """Return the learning curve of each series (a learner with a strategy), without failed runs.
+    """Return the learning curve of each learner with a strategy, without failed runs.
 
     Args:
-        runs: Series with the rewards of their runs, shape `[N, E]`. Series whose runs all failed are left out.
+        runs: Learners and strategies with the rewards of their runs and episodes, of shape `[N, E]`. Those whose runs
+            all failed are left out.
         window: Number of episodes in the moving average.
         most: Largest number of points in a curve; no limit if None.
     """
@@ -98,7 +99,10 @@ def series_curves(
 
 
 def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
-    """Return the lowest and highest μ_r in a view of curves, which omits only values below −0.5 in early episodes."""
+    """Return the range of the normalised score μ_r in a figure of learning curves.
+
+    The range contains all values of the curves, except values below −0.5 in early episodes.
+    """
     late = min(mean[-max(2, len(mean) // 5) :].min() for mean in means)
     low = min(late, max(FLOOR, min(mean.min() for mean in means)))
     return float(low), float(max(mean.max() for mean in means))
@@ -144,7 +148,9 @@ class OtherCurve:
 
 
 def read_others(entries: Sequence[str]) -> tuple[OtherCurve, ...]:
-    """Read curves of other programs, given as LABEL=FILE, where files with the same label are runs of one curve.
+    """Read the learning curves of other programs from entries of the form LABEL=FILE.
+
+    Files with the same label are runs of one curve.
 
     Raises:
         UserError: An entry has another form, or a file is missing or holds no curve.
@@ -216,7 +222,7 @@ def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) 
     """Return the levels at which lines of reference controllers are drawn, with the label of each line.
 
     Args:
-        levels: Reward or μ_r of each reference controller, by name.
+        levels: Reward or normalised score of each reference controller, by name.
         width: Length of the axis, in the unit of the levels.
         part: Share of the axis within which levels coincide. Such levels share one line, whose label names all of them.
     """

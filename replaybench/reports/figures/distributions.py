@@ -35,11 +35,11 @@ _PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "no
 
 
 def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy") -> str:
-    """Return the title of a figure, which states what ends significantly higher or lower than the baseline.
+    """Return a title that names the strategies which end significantly higher or lower than the baseline.
 
     Args:
-        rows: Comparisons of cells with the baseline.
-        axis: Axis of the study on which the compared cells differ.
+        rows: Paired comparisons with the baseline.
+        axis: What is compared, for example "strategy" or "noise".
     """
     counts: dict[str, Counter[int]] = {}
     for row in rows:

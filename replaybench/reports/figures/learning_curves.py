@@ -72,9 +72,9 @@ _GREEDY: Final[dict[str, Any]] = {"marker": "o", "markersize": 2.8, "markerfacec
 def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[OtherCurve] = ()) -> Figure:
     """Draw the mean reward of one plant over the training episodes.
 
-    Rows of panels are noise levels, columns are control rates. With more than six series (learners with a strategy) and
-    one condition, each series has its own panel. With several conditions, the study's first series and the one that
-    ends highest are coloured in each panel, and the others are grey.
+    Rows of panels are noise levels, columns are control rates. A series is a learner with a strategy. If there are more
+    than six series and one panel, each series gets a panel of its own. If there are several panels, two series are
+    coloured in each, the study's first and the one that ends highest. The others are grey.
 
     Args:
         in_steps: Whether the x axes count environment steps.
@@ -102,7 +102,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
     if data["reward_greedy"].notnull().any():
         handles.append(Line2D([], [], label="greedy evaluation", color="none", **_GREEDY, markeredgecolor=GREY))
     labels = [] if multiples else [handle.get_label() for handle in handles]
-    width = 2.35 if multiples else panel_width(shape[1]) + 0.4  # of labels of references
+    width = 2.35 if multiples else panel_width(shape[1]) + 0.4  # 0.4 inch for labels of references
     height = 0.62 * width if shape[0] == 1 else max(1.5 if multiples else 1.9, 0.5 * width)
     first = conditions[0]
     title = f"learning curves, {condition(first['noise'].item(), first['frequency'].item())}"
@@ -179,7 +179,7 @@ def _statistics(data: xr.Dataset, window: int, banded: bool) -> str:
 
 
 def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, in_steps: bool, several: bool) -> None:
-    """Draw the curves of one panel and note its failed runs, which include those of the grey series if `several`."""
+    """Draw the curves of one panel, with a note that counts failed runs."""
     data, every = view.data, [*view.series, *greys]
     counted = np.arange(data.sizes["episode"] + 1.0)
     done = {one: steps_done(data, one.where) if in_steps else counted for one in every}

@@ -64,10 +64,10 @@ def _add_color_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes] | ND
 
 
 def advantage_map(data: xr.Dataset) -> Figure | None:
-    """Draw by how much the best strategy of one plant leads over FIFO[Uniform] and FULL[Uniform].
+    """Draw by how much the best strategy of one plant leads over two baselines, FIFO[Uniform] and FULL[Uniform].
 
-    Each panel shows noise levels over control rates. The two baselines are rows of panels. Each pair of learner and
-    buffer capacity is a column. The result is None with fewer than eight comparisons in total. Comparisons need μ_r.
+    Each panel shows noise levels over control rates. Each baseline has a row of panels, each pair of learner and buffer
+    capacity a column. The result is None with fewer than eight comparisons in total. Comparisons need the score μ_r.
     """
     from matplotlib.patches import Rectangle
 
@@ -122,9 +122,10 @@ def _scored(data: xr.Dataset) -> str:
 def condition_map(data: xr.Dataset) -> Figure | None:
     """Draw the differences of one plant's strategies from the study's first strategy as coloured squares.
 
-    There is a panel for each noise level and learner, with a column for each control rate. If the rate does not vary,
-    the columns are noise levels. The result is None for fewer than three strategies, for a single condition, for fewer
-    than three pairs of condition and learner, or without μ_r.
+    There is a panel for each noise level and learner, with a row for each strategy and a column for each control rate.
+    If the rate does not vary, the columns are noise levels. The result is None for fewer than three strategies, or for
+    fewer than three combinations of learner, noise level and rate. It is also None for a single noise level and rate,
+    or if the score μ_r is not defined everywhere.
     """
     baseline = baseline_of(data, None)
     rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]

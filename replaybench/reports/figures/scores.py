@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Score(NamedTuple):
-    """One score of a series (a learner with a strategy) in all conditions of a plant.
+    """One score of a learner with a strategy, at all noise levels and control rates of a plant.
 
     Attributes:
         runs: Score of each run; shape `[noise, frequency, seed]`.
@@ -60,8 +60,9 @@ class Score(NamedTuple):
 def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
     """Read one score of a learner with a strategy from the results of one plant.
 
-    The `name` is "mu_final" (mean μ_r of the last episodes), "mu_max" (μ_r of the best episode), "rise_time" (episodes
-    until μ_r ≥ 0.8) or "raw_final" (mean reward of the last episodes).
+    The `name` is "mu_final" (mean of the last episodes), "mu_max" (best episode), "rise_time" (episodes until μ_r ≥
+    0.8) or "raw_final" (mean reward of the last episodes). The first two are in μ_r (0: random control, 1: dynamic
+    programming).
     """
     here = data.sel(series.where)
     if name != "raw_final":
@@ -74,14 +75,14 @@ def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
 
 
 def has_results(data: xr.Dataset) -> Bools:
-    """Return a mask of the conditions of one plant that have any run; bool, shape `[noise, frequency]`."""
+    """Return a mask of the noise levels and rates at which one plant has runs, of shape `[noise, frequency]`."""
     run = runs_there(data).any(["learner", "strategy", "seed"])
     mask: Bools = run.transpose("noise", "frequency").values
     return mask
 
 
 def usable_places(data: xr.Dataset) -> Bools:
-    """Return a mask of the conditions of one plant in which μ_r is defined; bool, shape `[noise, frequency]`."""
+    """Return a mask of the noise levels and rates at which the score μ_r is defined, of shape `[noise, frequency]`."""
     mask: Bools = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
     return mask
 
@@ -89,8 +90,8 @@ def usable_places(data: xr.Dataset) -> Bools:
 def score_dots(data: xr.Dataset) -> Figure:
     """Draw the scores of one plant, with a row for each learner with a strategy.
 
-    A row shows mean, interval, and runs as dots. Each score has a column of panels. With several conditions, each score
-    has a row of panels, and each condition a column.
+    A row shows mean, interval, and runs as dots. Each score has a column of panels. With several noise levels or
+    control rates, each score has a row of panels, and each combination of noise and rate a column.
     """
     series, usable = all_series(data), usable_places(data)
     places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
@@ -137,7 +138,7 @@ def score_dots(data: xr.Dataset) -> Figure:
 
 
 def _draw_row(axes: Axes, series: Series, y: float, runs: Floats, score: Interval) -> None:
-    """Draw the runs of a series in one condition as dots, with their mean and interval, at height `y`."""
+    """Draw the runs of one learner with a strategy as dots, with their mean and interval, at height `y`."""
     if not np.isfinite(score.mean):  # not run yet, or all runs failed
         axes.text(0.5, y, "–", transform=axes.get_yaxis_transform(), va="center", ha="center", color=GREY)
         return
@@ -152,7 +153,7 @@ def _draw_row(axes: Axes, series: Series, y: float, runs: Floats, score: Interva
 
 
 def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
-    """Set a common range for the panels of one score, or a logarithmic one over more than a decade if `logarithmic`."""
+    """Set a common range for the panels of one score, on a logarithmic scale if `logarithmic` and if it is wide."""
     from matplotlib.ticker import LogLocator
 
     ends = np.array([axes.dataLim.intervalx for axes in panels if axes.lines])
@@ -173,7 +174,7 @@ def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
 
 
 def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
-    """Draw reference controllers as labelled vertical lines if in view, and extend the view to a near best one."""
+    """Draw the levels of reference controllers that are in or near the view as labelled vertical lines."""
     low, high = axes.get_xlim()
     width, best = high - low, levels.get("reference_dp", np.nan)
     if high < best < high + 0.2 * width:
@@ -188,7 +189,7 @@ def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
 
 
 def _counts(cell: xr.Dataset, name: str) -> str:
-    """Return the numbers of runs that collapsed, failed or never reached the rise level, each with its mark."""
+    """Return the numbers of runs that collapsed, failed or never reached the rise level, each with a mark."""
     marks = {"mu_final": {"dead": "†", "failed": "×"}, "rise_time": {"censored": "‡"}, "raw_final": {"failed": "×"}}
     counts = {mark: float(cell[count]) for count, mark in marks.get(name, {}).items()}
     return " ".join(f"{int(count)}{mark}" for mark, count in counts.items() if count > 0)

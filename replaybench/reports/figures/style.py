@@ -47,9 +47,9 @@ def check_figure(path: Path) -> None:
 
 
 def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = "") -> None:
-    """Write a figure atomically in the format of the path's suffix, so that equal figures give equal bytes.
+    """Write a figure in the format of the path's suffix.
 
-    A description is written into the metadata of a PNG.
+    The file is written atomically, and equal figures give equal bytes. A description is written into a PNG's metadata.
     """
     suffix = path.suffix.lower()
     metadata: dict[str, Any] = {_DATES[suffix]: None} if suffix in _DATES else {}
@@ -155,7 +155,7 @@ class Series:
 def all_series(data: xr.Dataset) -> list[Series]:
     """Return the pairs of learner and strategy that have runs, in the order of the study.
 
-    Pairs whose runs all failed are included. Colours distinguish strategies and dashes distinguish learners, or the
+    Pairs whose runs all failed are included. Colours distinguish strategies and dashes distinguish learners. It is the
     reverse if there are more learners than strategies.
     """
     present = runs_there(data)
@@ -197,7 +197,7 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     """Return a figure with title and caption above an empty area of `width` × `height` inches for the panels.
 
     The second line of the caption states the number of runs, episodes and intervals. A figure for print has the width
-    of the better fitting column and no title. Then `caption_of` returns title and caption.
+    of the better fitting column of the page. It shows no title and caption, which `caption_of` returns.
     """
     from matplotlib.figure import Figure
 
@@ -259,10 +259,7 @@ def luminance(color: Sequence[float]) -> float:
 
 
 def broken(text: str, most: int) -> str:
-    """Break the name of a strategy between its parts into lines of at most `most` characters.
-
-    A longer part has a line of its own.
-    """
+    """Break a strategy's name between its parts into lines of at most `most` characters, unless a part is longer."""
     lines = [""]
     for part in re.split(r"(?<=[*+,) ])|(?=\[)", text):
         if lines[-1] and len(lines[-1] + part) > most:
@@ -289,7 +286,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> N
 
 
 def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 1.8) -> list[Any]:
-    """Return legend handles for series drawn as lines of a width in points, with markers if `marked`."""
+    """Return legend handles of series that are drawn as lines, with markers if `marked`."""
     from matplotlib.lines import Line2D
 
     def handle(one: Series) -> Line2D:
@@ -305,7 +302,7 @@ def panel_width(columns: int) -> float:
 
 
 def panels_across(count: int) -> int:
-    """Return how many of `count` panels are placed in a row, which is at most three, and two of four."""
+    """Return the number of columns for `count` panels, which is two for four panels and otherwise at most three."""
     return 2 if count == 4 else min(3, count)
 
 
@@ -315,7 +312,7 @@ def write_note(axes: Axes, text: str) -> None:
 
 
 def whole_numbers(most: int, largest: float) -> Locator:
-    """Return a locator of ticks at whole numbers from 0 to `largest`, with at most `most` intervals between ticks."""
+    """Return a locator of ticks at whole numbers from 0 to `largest`, with at most `most` intervals."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     ticks = MaxNLocator(most, integer=True).tick_values(0, largest)
@@ -346,7 +343,7 @@ def span(counts: Iterable[int]) -> str:
 
 
 def run_count(data: xr.Dataset) -> str:
-    """Return the number of runs of each series of one plant as text for captions, for example "n = 5 to 6 runs"."""
+    """Return the number of runs of each learner and strategy as text for captions, for example "n = 5 to 6 runs"."""
     present = runs_there(data).sum("seed").values
     return f"n = {span(present[present > 0])} run{'s' * bool(present.max() > 1)}"
 
@@ -368,7 +365,7 @@ def file_names(plants: Sequence[str]) -> list[str]:
 
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
-    """Write a figure in each format of the current medium, and return the path of the last one (PNG on screens)."""
+    """Write a figure in each format of the current medium, and return the path of the last file."""
     medium = _MEDIUM.get()
     figure.set_dpi(medium.dpi)  # the width of text is rounded to pixels, so the layout depends on the resolution
     figure.draw_without_rendering()

@@ -48,7 +48,9 @@ _TITLE_WIDTH: Final = 34
 
 
 class Surface(NamedTuple):
-    """The value, policy and trajectory of one controller over X × Y pixels of a state space with two states.
+    """The value, policy and trajectory of one controller of a plant with two states.
+
+    The range of the states is divided into X × Y pixels.
 
     Attributes:
         title: Name of the controller.
@@ -91,7 +93,7 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
 def _learned(
     data: xr.Dataset, series: Series, folder: RunFolder, cells: Sequence[Cell], plant: OdePlant
 ) -> Surface | None:
-    """Return the surface of one strategy's median run, or None if there is no policy file or no surface."""
+    """Evaluate the policy of one strategy's median run, or return None if the policy cannot be drawn."""
     seed = median_seed(data["reward"].values)
     fitting = [
         cell
@@ -182,7 +184,7 @@ def _draw_path(
 
 
 def value_range(learned: NDArray[np.floating[Any]], solved: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Return the colour range of values, which is limited to slightly more than the range of dynamic programming."""
+    """Return the colour range for learned values, limited to slightly more than the range of dynamic programming."""
     low, high = float(solved.min()), float(solved.max())
     least, most = np.nanpercentile(learned, (1, 99))
     return max(float(least), low - 0.5 * (high - low)), min(float(most), high + 0.25 * (high - low))

@@ -46,7 +46,7 @@ class Piece:
         return self.file.record.read(name, self.m, self.rows)
 
     def of_steps(self, name: str) -> NDArray[Any]:
-        """Read a field of the experiences in this piece, without padding, as an array of shape `[own steps, width]`."""
+        """Read a field of the experiences in this piece, with one row for each step and without padding."""
         return self.of_slots(name).reshape(*self.own.shape, -1)[self.own]
 
     def ages(self) -> Integers:
@@ -156,7 +156,7 @@ class Axis:
 
 
 def plant_axes(plant: Plant) -> list[Axis] | None:
-    """Return the states of a plant, or None if its parameters are invalid.
+    """Return one axis for each state of a plant, or None if the parameters of the plant are invalid.
 
     The range of a state is that of the plant's grid. Without a grid, the range is −1 to 1 in normalised units.
     """
@@ -170,7 +170,7 @@ def plant_axes(plant: Plant) -> list[Axis] | None:
 
 
 def nameless_axes(states: int) -> list[Axis]:
-    """Return the states of an unknown plant, without names and in normalised units."""
+    """Return one axis for each normalised state of an unknown plant."""
     return [Axis(f"state {number}", "normalised") for number in range(states)]
 
 
@@ -179,10 +179,10 @@ class Visits:
 
     Attributes:
         axes: The S states.
-        planes: P pairs of states, given by indices. If there are more than six pairs, only the first pairs of
-            neighbours.
-        along: Number of visits in each bin of each state; int64, shape `[S, BINS]`.
-        plane: Number of visits in each bin of each pair; int64, shape `[P, BINS, BINS]`.
+        planes: P pairs of states, given by indices. These are all pairs, or the first pairs of neighbours if there are
+            more than six pairs.
+        along: Number of visits in each of BINS bins of each state; int64, shape `[S, BINS]`.
+        plane: Number of visits in each bin of each pair of states; int64, shape `[P, BINS, BINS]`.
         outside: Number of visits beyond the range of each state; int64, shape `[S]`.
         least: Smallest finite value of each state in physical units, inf without any; float64, shape `[S]`.
         most: Largest finite value of each state in physical units, −inf without any; float64, shape `[S]`.
@@ -263,7 +263,8 @@ class Ages:
 class Composition:
     """Counts of the contents of some members' buffers, summed over the members.
 
-    A slot is an index in a buffer. It holds one experience, or a unit of successive steps.
+    A member is one of several independent runs in the file. A slot is an index in a buffer. It holds one experience, or
+    a unit of successive steps.
 
     Attributes:
         members: Indices of the m members in the file.
@@ -271,10 +272,10 @@ class Composition:
         collected: Number of experiences that each member collected; int64, shape `[m]`.
         offers: Number of units that each member offered to the retention rule; int64, shape `[m]`.
         slots: Number of slots that each member has filled; int64, shape `[m]`.
-        ages: Histogram of ages.
+        ages: Histogram of the ages of experiences.
         stored: Number of experiences in all slots.
         young: Number of these experiences that a FIFO buffer of the same size would hold too.
-        synthetic: Number of slots whose experience `Synth` changed; None if the file does not store it.
+        synthetic: Number of slots with a synthetic experience; None if the file does not store it.
         quantities: Histograms of age, exploration and reward of experiences, and of TD error, priority and replays of
             slots, by name.
         visits: Counts of observed states; None if observations are not stored.
@@ -294,7 +295,10 @@ class Composition:
 
 
 def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None = None) -> Composition:
-    """Count the contents of one member's buffer or of all members' buffers, with the states in `axes` if known."""
+    """Count the contents of the buffer of one member, or of the buffers of all members if `member` is None.
+
+    The `axes` are the observed states. If they are None, the states have no names and are normalised.
+    """
     members, shapes = choose(file, member), file.shapes
     collected = file.collected[members]
     contents = Composition(members, file.steps, collected, file.offers[members], file.count[members], Ages(collected))

@@ -32,7 +32,7 @@ _SHADES: Final = "░▒▓█"
 
 
 def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None) -> Iterator[Table | Text]:
-    """Yield a table of the visited range of each state, notes, and for two states a picture of their plane."""
+    """Yield a table of the visited range of each state, with notes, and for two states a picture of the visits."""
     numbers = ("from", "to", "visited", "outside")
     title = "states in which stored experiences begin, as observed"
     table = plain_table(("", "unit", *numbers, "never visited"), numbers, title)
@@ -154,7 +154,7 @@ def _ages(contents: composition.Composition) -> Iterator[Table | Text]:
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar that fills a share of `width` characters in steps of an eighth, at least one step if share > 0."""
+    """Return a bar of block characters that fills a share of `width`, but is never empty if the share is positive."""
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
@@ -243,7 +243,10 @@ def _draw_histogram(axes: Axes, name: str, counted: composition.FloatHistogram) 
 
 
 def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> Floats:
-    """Return the edges of up to 40 bins from `low` to `high`, between whole numbers if `whole`."""
+    """Return the edges of up to 40 bins that cover the values from `low` to `high`.
+
+    Edges lie between whole numbers if `whole`. Bins have equal relative widths if `logarithmic`.
+    """
     if whole:
         width = max(1, int(np.ceil((high - low + 1) / _BINS)))
         return np.arange(low, high + 1 + width, width) - 0.5

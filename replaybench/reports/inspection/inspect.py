@@ -44,7 +44,7 @@ def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
 
 
 def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> tuple[str, ...]:
-    """Return name, shape and dtype of an array in pieces, and minimum, mean and maximum of its finite values."""
+    """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values, as texts."""
     low, high, total, count, dtype = np.inf, -np.inf, 0.0, 0, ""
     for part in pieces:
         finite = part[np.isfinite(part)] if part.dtype.kind == "f" else part
@@ -65,7 +65,9 @@ def show_file(
     console: Console, path: Path, verify: bool, member: int | None = None, plant: str | None = None,
     figure: Path | None = None,
 ) -> None:  # fmt: skip
-    """Print the contents of a file or run folder after verifying checksums and, for a buffer, its composition.
+    """Print the contents of a file or run folder and, for a buffer file, the composition of its experiences.
+
+    Checksums are verified first.
 
     Args:
         verify: Whether to check also the serial numbers of buffers and each file of a run folder.
@@ -180,7 +182,7 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
 
 
 def show_names(console: Console, what: str) -> None:
-    """Print tables of the plants, strategies and learners that studies can name, or one of these tables."""
+    """Print the plants, strategies and learners that studies can name, or only the group `what`, as tables."""
     for group, table in (("plants", _plants), ("strategies", _strategies), ("learners", _learners)):
         if what in ("all", group):
             console.print(table())

@@ -22,7 +22,7 @@ _HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "s
 
 
 def claims_section(report: ReportData) -> Section:
-    """Return the section about the published claims that compare cells of this study, without tables if none does."""
+    """Return the section with verdicts on published claims, without tables if no claim can be tested by this study."""
     nothing, families = Section("claims", "Published claims", []), [read_claims(name) for name in claim_files()]
     if report.folder is None or not report.folder.study.is_file():
         return nothing

@@ -80,7 +80,12 @@ def _panel(report: ReportData, point: Point, ranked: list[Standing], window: int
 
 
 def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: int) -> list[Trace]:
-    """Return the Plotly traces of a learning curve and, for several runs, of its 95 % band."""
+    """Return the Plotly traces of a learning curve and, for several runs, of its 95 % band.
+
+    Args:
+        meta: Indices of the curve on axes of the study, for the filters of the page.
+        digits: Number of decimals in texts that appear on hovering.
+    """
     step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
     common = {"type": "scatter", "x0": float(curve.episode[0]), "dx": step, "meta": meta}
     band: list[Trace] = []
@@ -114,7 +119,7 @@ _TITLE: Final = "Contents of buffers"
 
 
 def buffers_section(report: ReportData, kept: Sequence[Kept]) -> Section:
-    """Return the section that shows how the contents of each cell's buffers change during the run."""
+    """Return the section that shows how the contents of the replay buffers change during the runs."""
     if not kept:
         return Section("buffers", _TITLE, [])
     lead = (
@@ -179,7 +184,7 @@ def _buffer_table(report: ReportData, kept: Sequence[Kept]) -> Table:
 
 
 class Cost(NamedTuple):
-    """The computing time and memory of one cell, over all its blocks of seeds."""
+    """The computing time and memory of one learner with a strategy in one condition, over all its seeds."""
 
     seconds: float  # sum over all processes
     rate: float  # steps of the plant per second, over all members and training episodes; 0 if unknown
@@ -191,7 +196,7 @@ Costs = dict[tuple[Point, Series], Cost]
 
 
 def resources_section(report: ReportData) -> Section:
-    """Return the section about the computing time and memory of all cells."""
+    """Return the section about the computing time and memory of the runs."""
     costs = _costs(report)
     if not costs:
         return Section("resources", "Resources", [])

@@ -77,7 +77,7 @@ class PolicySnapshots:
 
 @dataclass(frozen=True)
 class Kept:
-    """The contents of one cell's buffers and a policy, at K times of the run.
+    """The contents of replay buffers and a policy, at K times of the training with one learner and strategy.
 
     Attributes:
         point: Plant, noise level and control rate.
@@ -87,7 +87,7 @@ class Kept:
         origin: Number of stored experiences from each tenth of the run, summed over members; shape `[K, 10]`.
         collected: Number of experiences collected in each tenth of the run, summed over members; shape `[10]`.
         exploration: Mean distance of the stored actions from the policy's actions; shape `[K]`.
-        policy: Policy of the run with the median final reward; None if the cell stored no policies.
+        policy: Policy of the run with the median final reward; None if no policies were stored.
     """
 
     point: Point
@@ -101,9 +101,9 @@ class Kept:
 
 
 def read_snapshots(report: ReportData) -> Iterator[Kept]:
-    """Yield the snapshots of each learner with a strategy in each condition, in the order of the study.
+    """Yield snapshots of buffers and policies for each learner with a strategy, in the order of the study.
 
-    Snapshots are read from the first block of seeds. Cells without snapshots are left out.
+    If the seeds were run in several blocks, only the first block is read.
     """
     if report.folder is None or "cell" not in report.data.coords:
         return
@@ -121,7 +121,7 @@ def of_first_block(report: ReportData) -> str:
 
 
 def share_out(kept: Sequence[Kept], most: int) -> list[Kept]:
-    """Return about `most` cells, which are the first ones of each plant, equally many of each and at least one."""
+    """Return about `most` of the snapshots, namely the first of each plant, equally many of each."""
     plants = list(dict.fromkeys(one.point.plant for one in kept))
     each = max(1, most // max(1, len(plants)))
     return [one for plant in plants for one in [other for other in kept if other.point.plant == plant][:each]]
@@ -179,7 +179,7 @@ def moment(
     facts: SnapshotFacts, value: AnyFloats, action: AnyFloats, path: AnyFloats, span: tuple[float, float],
     step: int | None = None,
 ) -> list[Trace]:  # fmt: skip
-    """Return the Plotly traces of a policy at one time, which are value, first action, and the trajectory on both.
+    """Return the Plotly traces of a policy at one time, which show value, first action and a trajectory.
 
     Args:
         value: Value over X × Y pixels of the state space; shape `[X, Y]`.

@@ -1,4 +1,4 @@
-"""The command `report`: results of a run or of an offline replay as one HTML file.
+"""The results of a sweep or of an offline replay as one HTML file (command `report`).
 
 The page contains Plotly's library, its figures as data, a style sheet and a script for the filters. Its content
 security policy allows only these scripts, by their hashes.
@@ -40,7 +40,7 @@ LARGEST: Final = 8_000_000
 
 @dataclass(frozen=True)
 class Option:
-    """One value of a filter at index `place` on its axis, with the colour or dashes of a strategy or learner."""
+    """One value of a filter of the page, with its index on an axis of the study and its colour or dashes."""
 
     place: int
     label: str
@@ -50,7 +50,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter by one axis of the study, which selects one value or all or, if `several`, any number of values."""
+    """A filter of the page, which selects one value of an axis or all or, if `several`, any number of values."""
 
     axis: str
     title: str

@@ -47,7 +47,7 @@ class Lead(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether both have equal scores on every seed, as with two retentions whose buffers never fill."""
+        """Whether both have equal scores on every seed, as with two retention rules whose buffers never fill."""
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property
@@ -65,7 +65,7 @@ def lead(one: Floats, other: Floats) -> Lead:
 
 
 class Standing(NamedTuple):
-    """The place of a learner with a strategy in a ranking.
+    """The place of a series, a learner with a strategy, in a ranking.
 
     Attributes:
         score: Mean score over `seeds` seeds, with its 95 % interval.
@@ -148,7 +148,7 @@ class ReportData:
 
     @cached_property
     def standings(self) -> dict[Point, list[Standing]]:
-        """Ranking of the learners and strategies in each condition, best first."""
+        """Ranking of the learners and strategies for each plant, noise level and control rate, best first."""
 
         def ranked(point: Point) -> list[Standing]:
             scores = [self.final(point, one) for one in self.series]
@@ -173,7 +173,7 @@ class ReportData:
         return {name: self.data[name].transpose(*order).values for name in names}
 
     def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
-        """Return the indices of a learner and strategy and, if given, of a condition on the axes of the study."""
+        """Return the indices of a learner, a strategy and, if given, a condition on the axes of the study."""
         learner, strategy = self._places[series]
         return {**(point._asdict() if point else {}), "learner": learner, "strategy": strategy}
 
@@ -196,29 +196,33 @@ class ReportData:
         return " or ".join(dict.fromkeys(the_last(data, "training") for data in self.of_plants))
 
     def runs(self, point: Point, series: Series) -> Floats:
-        """Return the rewards `[runs, episodes]` of the runs with results in a cell, as μ_r if μ_r is defined."""
+        """Return the rewards of one learner with a strategy in one condition, of shape `[runs, episodes]`.
+
+        Rewards are normalised to μ_r (0: random control, 1: dynamic programming) if μ_r is defined. Runs without
+        results are left out.
+        """
         place = (*point, *self._places[series])
         rewards: Floats = (self.scores if self.normalised(point) else self.rewards)[place][self.there[place]]
         return rewards
 
     def started(self, point: Point, series: Series) -> int:
-        """Return the number of runs of a cell that have results, failed runs included."""
+        """Return the number of runs of one learner with a strategy in one condition, failed runs included."""
         return int(self.there[(*point, *self._places[series])].sum())
 
     def normalised(self, point: Point) -> bool:
-        """Return whether μ_r is defined in a condition."""
+        """Return whether the normalised score μ_r is defined for a plant, noise level and control rate."""
         return bool(self._marks[point.plant][0][point.noise, point.frequency])
 
     def unbeaten(self, point: Point) -> bool:
-        """Return whether no learner beats random control in a condition."""
+        """Return whether no learner beats random control for a plant, noise level and control rate."""
         return bool(self._marks[point.plant][1][point.noise, point.frequency])
 
     def references(self, point: Point) -> list[ReferenceRow]:
-        """Return the reference controllers whose rewards are known in a condition."""
+        """Return the reference controllers whose rewards are known for a plant, noise level and control rate."""
         return reference_rows(self.data.isel(point._asdict()))
 
     def levels(self, point: Point) -> dict[str, float]:
-        """Return the known rewards of reference controllers in a condition by name, as μ_r if μ_r is defined."""
+        """Return the known rewards of reference controllers by name, as μ_r (0: random, 1: DP) if μ_r is defined."""
         return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
 
     def _score(self, point: Point, series: Series, normalised: bool) -> Score:
@@ -229,24 +233,25 @@ class ReportData:
         return self._scores[key]
 
     def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
-        """Return the final score of each seed of a cell, with NaN where a run failed or has no results.
+        """Return the final score of each seed, for one learner with a strategy in one condition.
 
-        The score is μ_r, or the reward if μ_r is not defined or if `raw`. The shape is `[seed]`.
+        The score is μ_r, or the reward if μ_r is not defined or if `raw`. It is NaN where a run failed or has no
+        results.
         """
         runs = self._score(point, series, self.normalised(point) and not raw).runs
         scores: Floats = runs[point.noise, point.frequency]
         return scores
 
     def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
-        """Return the mean over seeds of the final score with its interval, in μ_r if `normalised`, else in rewards."""
+        """Return the mean final score over the seeds with its interval, as μ_r if `normalised`, else as reward."""
         return self._score(point, series, normalised).at(point.noise, point.frequency)
 
     def over_points(self, plant: int) -> tuple[list[Point], list[Standing]]:
-        """Return the conditions of one plant with a common scale, and a ranking by mean scores over these conditions.
+        """Return the conditions of one plant whose scores have a common scale, and a ranking over these conditions.
 
-        Only series that were run in each of these conditions are ranked. If μ_r is defined in some conditions, these
-        are used. Otherwise, rewards of several conditions have no common scale, and both lists are empty unless there
-        is one condition.
+        Series are ranked by the mean of their scores, if they were run in each of these conditions. If μ_r is defined
+        in some conditions, these are used. Otherwise, rewards of several conditions have no common scale, and both
+        lists are empty unless there is one condition.
         """
         points = [point for point in self.points if point.plant == plant]
         usable = [point for point in points if self.normalised(point)] or points
@@ -257,15 +262,15 @@ class ReportData:
         return usable, ranking(everywhere, scores, lambda _, score: interval(score))
 
     def value(self, name: str, point: Point, series: Series) -> float:
-        """Return a number about the runs of a cell.
+        """Return a count of runs, or the mean rise time, of one learner with a strategy in one condition.
 
-        The `name` is "failed", "dead" (collapsed) or "censored" (never reached μ_r = 0.8) for counts of runs, or
-        "rise_time_mean" for the mean number of episodes until μ_r ≥ 0.8.
+        The `name` is "failed", "dead" (collapsed), "censored" (never reached μ_r = 0.8), or "rise_time_mean" (mean
+        number of episodes until μ_r ≥ 0.8).
         """
         return float(self._counts[name][(*point, *self._places[series])])
 
     def count(self, name: str, point: Point, series: Series) -> int:
-        """Return a count of runs of a cell, as `value` does, with 0 instead of NaN."""
+        """Return a count of runs as `value` does, with 0 instead of NaN."""
         return int(np.nan_to_num(self.value(name, point, series)))
 
 

@@ -18,7 +18,7 @@ from replaybench.runtime.user_file import shortened
 
 
 def scores_section(report: ReportData) -> Section:
-    """Return the section with the final scores in each condition, as figures and as a table."""
+    """Return the section with the final scores at each noise level and control rate, as figures and as a table."""
     lead = f"The mean of {report.late} of each run, exploration included."
     if report.data.sizes["seed"] > 1:
         lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
@@ -78,7 +78,7 @@ def _marks(report: ReportData, point: Point, standing: Standing) -> list[Trace]:
 
 
 def _table(report: ReportData) -> Table:
-    """Return a table of all cells, with their distance from the best cell of the same condition, which comes first."""
+    """Return a table of all learners and strategies in all conditions, with their distance from the best score."""
     several = len(report.plants) > 1
     heads = [
         *(["plant"] if several else []),
@@ -140,7 +140,13 @@ _COLORS: Final = "Cividis"  # perceptually uniform, also for colour-blind reader
 
 
 class Square(NamedTuple):
-    """A square of a grid in column `across` and row `up`, coloured by a score, with indices for filters in `meta`."""
+    """A square in a grid, coloured by a score.
+
+    Attributes:
+        across: Column, from the left.
+        up: Row, from below.
+        meta: Indices of the square on axes of the study, for the filters of the page.
+    """
 
     across: int
     up: int
@@ -250,7 +256,7 @@ def strategies_section(report: ReportData) -> Section:
 
 
 def crossed(series: Sequence[Series]) -> bool:
-    """Return whether two retentions were run with the same two samplings."""
+    """Return whether at least two retentions were run with the same two samplings."""
     samplings: dict[str, set[str]] = {}
     for names in filter(None, map(parts, series)):
         samplings.setdefault(names[0], set()).add(names[1])

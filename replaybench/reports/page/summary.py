@@ -31,7 +31,14 @@ class Conclusion(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The text at the head of a report, about the comparison, results, failed runs, and limits of the statistics."""
+    """The text at the head of a report.
+
+    Attributes:
+        compared: Sentences about what was compared.
+        conclusions: Results of each plant.
+        counted: Sentences about the number of failed and collapsed runs.
+        caution: Sentences about the limits of intervals and tests.
+    """
 
     compared: str
     conclusions: list[Conclusion]
@@ -40,7 +47,7 @@ class Summary(NamedTuple):
 
 
 def summarise(report: ReportData) -> Summary:
-    """Return a summary of a study, based on the ranking in each condition."""
+    """Return a summary of a study, based on a ranking for each plant, noise level and control rate."""
     caution = (
         "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
         "taken seed by seed. Significant: p < 0.05 in a paired sign-flip test. The best is chosen by the same runs "

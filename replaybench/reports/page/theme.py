@@ -144,8 +144,8 @@ def reference_line(name: str) -> dict[str, Any]:
 def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
     """Return the reference controllers that a view from `low` to `high` shows.
 
-    Random control and dynamic programming are always shown. Others are shown if they are at most one height of the view
-    away.
+    Random control and dynamic programming are always shown. Others are shown if they are at most `high` − `low`
+    outside.
     """
     reach = high - low
     near = {name for name, level in levels.items() if low - reach <= level <= high + reach}
@@ -239,7 +239,7 @@ def worded(score: Interval, digits: int | None = None) -> str:
 
 
 def needed_digits(score: Interval) -> int:
-    """Return the number of decimals with which the ends of an interval differ, and only 0 is written as 0."""
+    """Return the number of decimals that distinguishes the ends of an interval, and writes only 0 as 0."""
     digits = decimals((score.mean, score.low, score.high), least=2 if abs(score.mean) < 10 else 1)
     width = score.high - score.low
     return max(digits, min(max(4, digits), -math.floor(math.log10(width)))) if width > 0 else digits
