@@ -176,7 +176,6 @@ def _draw_path(
     start: Sequence[float] | Floats,
     reference: Sequence[float] | Floats,
 ) -> None:
-    """Draw a trajectory of shape `[T, 2]`, with its start and the reference state."""
     line = cut_path(path, [2 * np.pi if around else np.inf for around in periodic[:2]]).T
     axes.plot(*line, color="black", linewidth=2.0)
     axes.plot(*line, color="white", linewidth=0.9)

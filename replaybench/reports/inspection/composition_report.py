@@ -172,7 +172,6 @@ def _quantiles(contents: composition.Composition) -> Iterator[Table | Text]:
 
 
 def _infinite_or_nan(quantity: Quantity, counted: composition.FloatHistogram) -> str:
-    """Return a text with the numbers of values that are infinite or NaN."""
     counts = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
     return ", ".join(f"{count:,} {what}" for count, what in counts if count)
 
