@@ -167,7 +167,7 @@ def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], lis
 
 
 def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
-    """Return a table of one paper's claims, which lists all of them or, with results, those that were run."""
+    """Return a table of one paper's claims, either of those that were run or, if `everything`, of all."""
     shown = [pair for pair in pairs if everything or pair[1] is not None]
     caption = (
         "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "

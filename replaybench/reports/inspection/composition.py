@@ -60,7 +60,7 @@ class Piece:
 
 
 def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
-    """Yield the stored slots of member `m` in pieces of limited size."""
+    """Yield the stored experiences of member `m` in pieces of limited size."""
     widest = max((int(np.prod(file.shapes[name][2:])) for name in _FIELDS if name in file.shapes), default=1)
     high, stored = max(1, PIECE // max(1, widest)), int(file.count[m])
     for start in range(0, stored, high):

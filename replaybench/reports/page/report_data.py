@@ -47,7 +47,7 @@ class Lead(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether both have equal scores on every seed, as with two retention rules whose buffers never fill."""
+        """Whether the scores of both are equal on every seed, as for two retention rules whose buffers never fill."""
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property

@@ -239,7 +239,7 @@ def worded(score: Interval, digits: int | None = None) -> str:
 
 
 def needed_digits(score: Interval) -> int:
-    """Return the number of decimals that distinguishes the ends of an interval, and writes only 0 as 0."""
+    """Return how many decimals show that the ends of an interval differ, and that no small number is 0."""
     digits = decimals((score.mean, score.low, score.high), least=2 if abs(score.mean) < 10 else 1)
     width = score.high - score.low
     return max(digits, min(max(4, digits), -math.floor(math.log10(width)))) if width > 0 else digits
