@@ -193,11 +193,7 @@ class Replay:
 
     @property
     def max_chunk(self) -> int:
-        """Largest number of updates whose batches one call of `sample` can draw.
-
-        If draws or weights depend on earlier updates, it is 1. Otherwise it is the number of batches that fit in 1 MiB,
-        so that they stay in the CPU cache until they are used.
-        """
+        """Largest number of updates per call of `sample`, which is 1 if draws or weights depend on earlier updates."""
         if not self.strategy.sampling.independent or self.weighting is not None or self.uses_feedback:
             return 1
         row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
@@ -207,8 +203,8 @@ class Replay:
         """Offer one new experience of each active member to the strategy, which stores or discards it.
 
         Args:
-            experience: Values of each field, shape `[M, width]`. Optional entries are `td_error`, the known |δ| of the
-                experience or its unit, shape `[M, 1]`, and initial values of the learner's traces by name.
+            experience: Values of each field, shape `[M, width]`. It can also contain `td_error`, the known |δ| of the
+                experience or its unit, shape `[M, 1]`, and initial values of the learner's traces.
             active: Whether each member has collected an experience; bool, shape `[M]`.
             ended: Whether each member's episode ended with this step, by termination or truncation; bool, shape `[M]`.
                 By default no episode ended.
@@ -251,7 +247,7 @@ class Replay:
         The next call overwrites the arrays.
 
         Args:
-            context: Progress of the run and, if the sampling needs them, the agents' current observations.
+            context: Progress of the run and, if the sampling needs them, recent observations of the agents.
             updates: Number of updates U, at most `max_chunk`.
         """
         context, weights = context or Context(), self.strategy.weights
@@ -379,9 +375,7 @@ class Replay:
         return [part for part in (*parts, self.traces) if part]
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore a checkpoint that `state_dict` returned.
-
-        The next draws are the same as those of the saved buffer.
+        """Restore a checkpoint that `state_dict` returned, so that the next draws are those of the saved buffer.
 
         Raises:
             ValueError: The arrays are inconsistent. They are checked because compiled functions do not check bounds.
@@ -436,11 +430,7 @@ def _mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.ui
 def _arriving_keys(
     metric: str, experience: Mapping[str, NDArray[Any]], row: Floats32, columns: Columns, assembly: Assembly | None
 ) -> Floats32:
-    """Return a rank-order metric of each member's new unit, shape `[M]`.
-
-    A metric that is a stored field is averaged over the steps of the unit. Any other metric is read from `experience`,
-    and is infinite if not given.
-    """
+    """Return a rank-order metric of each member's new unit, shape `[M]`, which is infinite if it is not known."""
     if metric not in columns.spans:
         given = experience.get(metric)
         return np.full(len(row), np.inf, np.float32) if given is None else np.asarray(given[:, 0], np.float32)
@@ -466,8 +456,8 @@ def _stored_keys(
 def newest_batch(replay: Replay) -> ReplayBatch:
     """Return each member's B newest stored units as a batch, the newest first.
 
-    B is the batch size. If a member stores fewer than B units, the surplus samples have weight 0 and length 0, so that
-    means over steps exclude them.
+    B is the batch size. If a member stores fewer than B units, the surplus samples have weight 0 and length 0. Means
+    over steps then exclude them.
     """
     columns, batch = replay.columns, replay.batch_size
     members = len(columns.serial)
@@ -493,10 +483,6 @@ def newest_batch(replay: Replay) -> ReplayBatch:
 
 
 def spread_sample(replay: Replay, count: int) -> Mapping[str, Floats32]:
-    """Return `count` experiences of each member, spread evenly over the buffer slots in use.
-
-    Returns:
-        Values of each field, float32, shape `[M, count, width]`.
-    """
+    """Return `count` experiences of each member, `[M, count, width]`, spread evenly over the slots in use."""
     idx = np.arange(count) * replay.count[:, None] // count
     return replay.columns.views(np.take_along_axis(replay.columns.rows, idx[:, :, None], axis=1))

@@ -215,10 +215,7 @@ def _rebuild(ages: AgeState, m: int) -> None:
 
 
 class AgeLog:
-    """A log of each member's buffer slots in order of the age of their experiences, which is initially empty.
-
-    If `weighted` is true, the log also stores a priority of each experience.
-    """
+    """An initially empty log of each member's buffer slots by age, with priorities if `weighted` is true."""
 
     def __init__(self, members: int, capacity: int, weighted: bool = False) -> None:
         places = -(-(capacity + capacity // 4 + 1) // 16) * 16

@@ -107,7 +107,7 @@ def _make_room(row: NDArray[Any], place: int) -> None:
 
 @kernel
 def _split(state: OrderState, m: int, parent: int, i: int, leaf: bool) -> None:
-    """Split the full child i of a parent that is not full, and move its upper half to a new node after it."""
+    """Split the full child i of a node that is not full, and move its upper half to a new node after it."""
     left, right = state.child[m, parent, i], state.head[m, NODES + leaf]
     state.head[m, NODES + leaf] += 1
     _make_room(state.bound[m, parent], i + 1)

@@ -117,11 +117,7 @@ class BufferFile:
         return len(self.count)
 
     def fact(self, name: str) -> Any:
-        """Return an entry of the metadata.
-
-        Raises:
-            UserError: The file does not contain the entry.
-        """
+        """Return an entry of the metadata, and raise `UserError` if the file does not contain it."""
         value = getattr(self.facts, name)
         if value is None:
             raise UserError(f"the facts of {self.path}: {name!r} is missing")
