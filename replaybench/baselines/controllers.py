@@ -26,7 +26,7 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 _HELD = 1e-6
-"""Largest drift of the normalised state in one sample at which the plant counts as held at its reference state."""
+"""Largest drift of the normalised state in one control period at which a plant counts as held at its reference."""
 _NEWTON_STEPS = 10
 _DIFFERENCE = 1e-4
 """Step of numerical differentiation, in normalised units."""
@@ -43,8 +43,8 @@ class LinearQuadraticRegulator:
 
     Attributes:
         plant: The plant.
-        A: Derivative of the next state by the state, over one sample; shape `[S, S]`.
-        B: Derivative of the next state by the action; shape `[S, A]`.
+        A: Derivative of the state after one control period with respect to the state, shape `[S, S]`.
+        B: Derivative of the state after one control period with respect to the action, shape `[S, A]`.
         gain: K, shape `[A, S]`.
         reference: z₀, shape `[S]`.
         equilibrium: a₀, the action that holds the plant at z₀; shape `[A]`.
@@ -123,7 +123,7 @@ def _equilibrium(plant: OdePlant) -> Floats:
 
 
 def _jacobian(plant: OdePlant, drift: Callable[[Floats], Floats], inputs: int) -> Floats:
-    """Return the derivative of the drift by its argument, shape `[S, inputs]`, from one batch of simulations."""
+    """Return the derivative of the drift with respect to its argument, shape `[S, inputs]`."""
     steps = _DIFFERENCE * np.eye(inputs)
     middle, ahead, behind = drift(np.zeros(inputs)), drift(steps), drift(-steps)
     kink = np.abs(ahead + behind - 2.0 * middle).max()
@@ -175,7 +175,7 @@ def run_episode(controller: Controller, env: PopulationEnv) -> Floats:
 
 
 OBSERVER_GAIN: Final = 0.2
-"""Gain of the observer: the fraction of the prediction error that corrects the state at each sample."""
+"""Gain of the observer, which is the fraction of the prediction error that corrects the state at each step."""
 _QUADRATURE: Final = 7  # nodes of Gauss-Hermite quadrature on each axis
 
 

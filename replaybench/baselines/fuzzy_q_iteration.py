@@ -47,7 +47,7 @@ def action_grid(plant: OdePlant) -> Floats:
 
 
 class Transitions(NamedTuple):
-    """The simulated results of one sample for P pairs of a grid node and an action.
+    """The simulated results of one control period for P pairs of a grid node and an action.
 
     Attributes:
         cell: Grid cell of the next state, shape `[P]`.
@@ -61,7 +61,7 @@ class Transitions(NamedTuple):
 
 
 def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) -> Transitions:
-    """Simulate one sample for each pair of a grid node and an action, the action fastest."""
+    """Simulate one control period from each grid node with each action, the action fastest."""
     points, inputs = grid.points(), plant.denormalise_action(actions)
     pairs = len(points) * len(inputs)
     cell, reward = np.empty(pairs, np.int32), np.empty(pairs)
@@ -171,7 +171,7 @@ class Solution:
         return surface
 
     def policy_surface(self) -> Floats:
-        """Return the best action at each node in physical units, as an array with one axis per state and `[A]`."""
+        """Return the best action at each node in physical units, with one axis per state and a last axis `[A]`."""
         return self.plant.denormalise_action(self.actions[self.best]).reshape(*self.grid.nodes, -1)
 
     def _points(self, observation: ArrayLike) -> Floats:
@@ -219,7 +219,7 @@ _KIND: Final = "dynamic programming"
 
 
 def reference_discount(plant: Plant, frequency: float) -> float:
-    """Return the discount γ per sample that keeps the plant's horizon in seconds at a control rate in Hz."""
+    """Return the discount per step that keeps the plant's horizon in seconds at a control rate in Hz."""
     return float(plant.discount ** (plant.frequency / frequency))
 
 
@@ -279,7 +279,7 @@ def _depends_on(
 
 
 def cached_at(folder: str, depends_on: Any) -> Path:
-    """Return the path in the cache of a result that depends on the given plain values."""
+    """Return the path of a cached result, whose name is a hash of the plain values on which the result depends."""
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
     return cache_dir() / f"{folder}{key[:32]}.h5"
 

@@ -110,7 +110,11 @@ class Grid:
 
 
 def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
-    """Return the plant's grid, or one with other `nodes`, and raise `UserError` if the plant declares none."""
+    """Return the grid that a plant declares for dynamic programming, or one with other numbers of nodes.
+
+    Raises:
+        UserError: The plant declares no grid.
+    """
     if not (plant.grid_low and plant.grid_high and plant.action_levels and (nodes or plant.grid_nodes)):
         raise UserError(
             f"{plant.name} declares no grid for dynamic programming; "
@@ -120,7 +124,7 @@ def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
 
 
 def grid_facts(plant: Plant) -> list[tuple[float, ...]]:
-    """Return the plant's settings of dynamic programming, for cache keys, or an empty list if it has none."""
+    """Return the plant's settings of dynamic programming, for the keys of cached results."""
     if not isinstance(plant, OdePlant) or not plant.grid_nodes:
         return []
     return [plant.grid_nodes, plant.grid_low, plant.grid_high, plant.action_levels]

@@ -37,11 +37,11 @@ Rule = Literal["converged", "paper"]
 FACTOR: Final = 1.4
 """Factor on the number of nodes of each axis in a refinement."""
 CLOSE: Final = 0.005
-"""Change of the greedy return below which a grid is fine enough, as a fraction of its distance from random control."""
+"""Change of the greedy return below which a grid is fine enough, relative to the distance from random control."""
 MOST_PAIRS: Final = 10_000_000
-"""Limit on pairs of node and action on a refined grid, about 600 MB."""
+"""Largest number of pairs of node and action on a refined grid, which take about 600 MB."""
 MOST_SUBSTEPS: Final = 200_000_000
-"""Limit on the Runge-Kutta steps of one sample from all pairs of a refined grid, about ten seconds."""
+"""Largest number of Runge-Kutta steps of one control period from all pairs, which take about ten seconds."""
 SMALLEST_SPAN: Final = 0.2
 """Smallest distance of a reference from random control, as a fraction of |r_random|."""
 
@@ -102,7 +102,7 @@ def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
 
 
 def refinement_key(plant: Plant) -> list[float]:
-    """Return the settings of the refinement, for cache keys."""
+    """Return the settings on which a refinement depends, for the keys of cached results."""
     return [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN, plant.reference_episodes]
 
 
@@ -140,11 +140,11 @@ REPETITIONS: Final = 50
 """Number of repetitions over which the best episode is averaged under noise (de Bruin et al., 2018, appendix C)."""
 
 MOST_SWEPT: Final = 3e10
-"""Limit on sweeps times pairs of node and action on the declared grid, some minutes."""
+"""Largest product of sweeps and of pairs of node and action on the declared grid, which takes some minutes."""
 LARGEST_EFFORT: Final = 1e10
-"""Limit on the Runge-Kutta steps of one sample from all pairs of the declared grid, some minutes."""
+"""Largest number of Runge-Kutta steps of one control period from all pairs, which take some minutes."""
 MOST_STEPS: Final = 3e9
-"""Limit on the samples of all episodes under one controller, about ten minutes."""
+"""Largest number of control steps of all episodes under one controller, which take about ten minutes."""
 _PAIR_BYTES: Final = 40
 """Memory of a pair of node and action in bytes, without the interpolation weights of its next state."""
 
@@ -178,7 +178,7 @@ def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
 
 
 _PAIR_SWEEP: Final = 2e-9
-"""Seconds of a sweep per pair of node and action on one core."""
+"""Time of a sweep per pair of node and action on one core, in seconds."""
 _SUBSTEP: Final = 2e-8
 _GREEDY: Final = 3e-7
 _SWEPT: Final = 0.3

@@ -117,7 +117,7 @@ class Replay:
     Attributes:
         slots: Number of buffer slots of each member. A slot holds one unit.
         collected: Number of experiences that each member has collected; int64, shape `[M]`.
-        offers: Number of units that each member has offered to the retention, without those that `Drop` discarded;
+        offers: Number of each member's units that reached the retention rule, without those that `Drop` discarded;
             int64, shape `[M]`.
         count: Number of units that each member's buffer holds; int64, shape `[M]`.
 
@@ -292,7 +292,8 @@ class Replay:
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _zero_weights(self, empty: Bools) -> None:
-        """Set weights and learning-rate factors to 0 in `empty` rows, or else to 1 unless the strategy sets them."""
+        """Set weights and learning-rate factors of `empty` rows to 0, and of others to 1 unless the strategy sets them.
+        """
         arrays = self._arrays
         for array, constant in (
             (arrays.weight, self.weighting is None),
@@ -404,12 +405,12 @@ class Replay:
 
 @kernel
 def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots: Indices) -> bool:
-    """Count new offers and assign a buffer slot to each of them.
+    """Count the new units that reach the retention rule, and assign a buffer slot to each of them.
 
-    `slots[m]` becomes the next free slot, −2 if the buffer of member m is full, or −1 if the member offers nothing.
+    `slots[m]` becomes the next free slot, −2 if the buffer of member m is full, or −1 if the member has no new unit.
 
     Returns:
-        Whether any buffer is full, so that the retention must choose a slot.
+        Whether any buffer is full, so that the retention rule must choose a slot.
     """
     full = False
     for m in range(slots.size):

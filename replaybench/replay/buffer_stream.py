@@ -138,7 +138,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
             yield self.sample()
 
     def state_dict(self) -> State:
-        """Return the state from which an equal stream continues, without the blocks, which it reads from the file."""
+        """Return the state from which a stream with the same arguments continues with the same draws."""
         return {
             **self.passes.state_dict(),
             "stream_drawn": self._drawn,

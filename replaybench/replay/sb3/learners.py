@@ -149,7 +149,7 @@ class StrategyLearner(OffPolicyAlgorithm):
             yield Context(update, updates, progress, self._latest_observation())
 
     def _on_critics(self, module: torch.nn.Module, arguments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Install hooks that weight the critics' squared errors at these values and record |δ|."""
+        """Install hooks that weight the critics' squared errors at these Q values and pass |δ| to the buffer."""
         if arguments[1].requires_grad or not torch.is_grad_enabled():
             return  # this pass belongs to the actor or to a target
         # Registered before the weights, which are not part of δ.

@@ -31,7 +31,7 @@ _PER_SLOT: Final = {
     "synthetic": "u1",
 }
 KINDS: Final = _PER_MEMBER | _PER_SLOT
-"""Types of the arrays in buffer files, by name."""
+"""Data types of the arrays in buffer files, by array name."""
 _COLUMNS: Final = (
     *("observation", "next_observation", "action", "reward", "terminated"),
     *("exploration", "sensor_noise", "actuator_noise"),
@@ -86,7 +86,8 @@ class BufferFile:
         slots: Number of slots N of each member.
         count: Number of filled slots of each member; int64, shape `[M]`.
         collected: Number of experiences that each member has collected; int64, shape `[M]`.
-        offers: Number of units (steps, segments or episodes) offered to the retention; int64, shape `[M]`.
+        offers: Number of each member's units (steps, segments or episodes) that reached the retention rule; int64,
+            shape `[M]`.
 
     Raises:
         UserError: The metadata or arrays are not those of a buffer, or are inconsistent.

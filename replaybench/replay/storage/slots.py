@@ -39,12 +39,12 @@ STEP = Unit()
 
 
 def segment(steps: int) -> Unit:
-    """Return the unit of at most `steps` successive steps of an episode."""
+    """Return the unit of replay that has at most `steps` successive steps of an episode."""
     return Unit(steps)
 
 
 def episode(most: int) -> Unit:
-    """Return the unit of whole episodes with at most `most` steps."""
+    """Return the unit of replay that is a whole episode of at most `most` steps."""
     return Unit(most, episode=True)
 
 
@@ -64,7 +64,7 @@ class Assembly:
         self.length = np.zeros((members, capacity), np.uint16)
 
     def extend(self, row: Floats32, active: Bools, ended: Bools) -> Bools:
-        """Append one step `row[m]` of each active member to its current unit, and return whose units are complete.
+        """Append one step `row[m]` of each active member to its unit, and return which members' units are complete.
 
         `ended` marks members whose episode ends with this step. Units do not extend over the end of an episode.
         """

@@ -56,16 +56,16 @@ class Traces:
         return self.values[:, :, self.rule.names.index(name)]
 
     def follow(self, experience: Mapping[str, NDArray[Any]], active: Bools) -> None:
-        """Call the rule with the new experience of each active member, before it is stored."""
+        """Call the learner's trace rule with the new experience of each active member, before it is stored."""
         self.rule.followed(self.values, np.where(active, self.last, -1), experience)
 
     def evict(self, slots: Slots) -> None:
-        """Call the rule and remove the links before each member's step in slot `slots[m]` (−1: none) is overwritten."""
+        """Call the trace rule and remove the links before the step in slot `slots[m]` (−1: none) is overwritten."""
         self.rule.evicting(self.values, self.previous, self.next, slots)
         _unlink(self.previous, self.next, self.last, slots)
 
     def store(self, experience: Mapping[str, NDArray[Any]], slots: Slots, active: Bools, ended: Bools) -> None:
-        """Link each active member's new step to the previous step of its episode, and call the rule.
+        """Link each active member's new step to the previous step of its episode, and call the learner's trace rule.
 
         `slots[m]` is the slot in which the step was stored, or −1 if it was discarded. Traces that `experience` does
         not contain begin at 0.
@@ -77,7 +77,7 @@ class Traces:
         self.rule.stored(self.values, self.previous, self.next, slots, over)
 
     def annotate(self, idx: Slots, annotations: Mapping[str, NDArray[Any]]) -> None:
-        """Call the rule with the values that the learner returned for the samples in slots `idx`, skipping −1."""
+        """Call the trace rule with the values that the learner returned for steps in slots `idx`, skipping −1."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
     def of(self, idx: Slots) -> Floats32:

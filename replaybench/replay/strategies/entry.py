@@ -24,8 +24,8 @@ class Drop(Term):
     """Random discarding of new experiences before retention (de Bruin et al., 2018, section 6.4).
 
     Attributes:
-        probability: Probability of discarding an experience. At a control rate of f Hz, `rate` stands for 1 − 50/f, or
-            for 0 up to 50 Hz.
+        probability: Probability of discarding an experience. The value `rate` means 1 − 50/f at a control rate of f >
+            50 Hz, and 0 at lower rates.
     """
 
     probability: float | Literal["rate"] = "rate"

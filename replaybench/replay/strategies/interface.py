@@ -107,11 +107,11 @@ class Term:
     """Base class of the terms of the strategy notation, such as `FIFO` or `PER(0.6)`."""
 
     name: ClassVar[str] = ""
-    """Name in the notation. If it is empty, the name of the class is used."""
+    """Name of the term in the strategy notation. If it is empty, the name of the class is used."""
     second: ClassVar[str] = ""
     """Name of the field whose value is another term, written after a plus sign as in `ERE+PER`, or empty."""
     always_written: ClassVar[bool] = False
-    """Whether the notation writes values even if they are the defaults."""
+    """Whether the notation writes the values of parameters even if they are the defaults."""
     keywords: ClassVar[bool] = False
     """Whether the notation always writes `parameter=value`, because a value alone is ambiguous."""
     no_parameters: ClassVar[str] = ""
@@ -130,7 +130,7 @@ class Term:
 
     @classmethod
     def kinds(cls, parameter: str) -> tuple[Any, ...]:
-        """Return the types that a parameter can have, which are the members of its union type or its only type."""
+        """Return the type or types that the value of a parameter can have."""
         hint = typing.get_type_hints(cls)[parameter]
         return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
@@ -181,7 +181,7 @@ class Usage(NamedTuple):
     Attributes:
         updates: Number of batches drawn for each member, including the current one.
         phase_end: The same number at the end of the current update phase.
-        offers: Number of experiences that each member has offered to the retention, shape `[M]`.
+        offers: Number of new experiences of each member that reached the retention rule, shape `[M]`.
         stored: Number of experiences that each member stores, shape `[M]`.
     """
 
@@ -233,7 +233,8 @@ class RunningRetention(Running, ABC):
         """Choose the slot to overwrite for each member whose buffer is full.
 
         Args:
-            offers: Number of experiences that each member has offered, including the current one; int64, shape `[M]`.
+            offers: Number of new experiences of each member so far, including the current one; int64, shape `[M]`.
+                Discarded ones count.
             capacity: Number of buffer slots of each member.
             slots: Input and output, int64, shape `[M]`. An entry −2 means that the buffer is full. Replace it by a
                 slot, or by −1 to discard the new experience. Leave other entries unchanged.
@@ -293,8 +294,8 @@ class RunningSampling(Drawing, ABC):
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         """Draw samples for each member and write them to `draws`.
 
-        `count` and `offers` have the shape `[M]`. They are the numbers of experiences that each member stores (at least
-        1), and that it has offered to the retention so far.
+        `count` is the number of experiences that each member stores, at least 1. `offers` is the number of new
+        experiences of each member that reached the retention rule. Both have the shape `[M]`.
         """
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
@@ -345,7 +346,7 @@ class Sampling(Term, ABC):
         raise NotImplementedError
 
     def slot_bytes(self, in_turn: bool) -> int:
-        """Return the approximate memory per slot in bytes, if slots are in order of age (`in_turn`) or not."""
+        """Return the approximate memory per buffer slot in bytes, which may depend on whether slots are `in_turn`."""
         return 0
 
     @abstractmethod

@@ -140,7 +140,7 @@ class Strategy:
         return self.retention.in_turn and (self.synth is None or self.synth.refresh == 1)
 
     def capacity_or(self, default: int) -> int:
-        """Return the capacity of the retention in experiences, or `default` if it has none."""
+        """Return the capacity of the retention rule in experiences, or `default` if it has none."""
         return self.retention.capacity or default
 
     @property
@@ -159,7 +159,7 @@ class Strategy:
 
     @property
     def entry_share(self) -> float:
-        """Share of the new experiences that reach the retention."""
+        """Share of the new experiences that reach the retention rule."""
         return 1.0 if self.drop is None else 1.0 - float(self.drop.probability)
 
     @property
@@ -182,12 +182,12 @@ class Strategy:
 
 
 def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slots: Indices) -> None:
-    """Let a retention choose slots of full buffers, and check the choice of a user's retention.
+    """Let a retention rule choose slots of full buffers, and check the choice of a user's rule.
 
-    `slots[m]` is −2 if the buffer of member m is full. The retention replaces these entries by a slot, or by −1.
+    `slots[m]` is −2 if the buffer of member m is full. The rule replaces these entries by a slot, or by −1.
 
     Raises:
-        UserError: The retention chose a slot that does not exist, or changed another entry.
+        UserError: The rule chose a slot that does not exist, or changed another entry.
     """
     if is_built_in(running):
         running.slots(offers, capacity, slots)
@@ -202,7 +202,7 @@ def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slot
 
 
 def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
-    """Raise `UserError` if a user's sampling drew slots that hold no experience."""
+    """Raise `UserError` if a user's sampling rule drew slots that hold no experience."""
     drawn = idx.reshape(len(stored), -1)
     beyond = (drawn < 0) | (drawn >= stored[:, None])
     if beyond.any():
@@ -212,7 +212,10 @@ def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None
 
 
 def check_state_dict(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
-    """Raise `UserError` if an entry of a user's `state_dict` cannot be stored in a file or has a `taken` name."""
+    """Raise `UserError` if an entry of a user's `state_dict` cannot be stored in a buffer file.
+
+    An entry must be an array whose first axis has the length `members`. Its name must not be `taken`.
+    """
     if is_built_in(running):
         return
     for name, array in state.items():
