@@ -292,8 +292,7 @@ class Replay:
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _zero_weights(self, empty: Bools) -> None:
-        """Set weights and learning-rate factors of `empty` rows to 0, and of others to 1 unless the strategy sets them.
-        """
+        """Set weights and learning-rate factors of `empty` rows to 0, and others to 1 unless the strategy sets them."""
         arrays = self._arrays
         for array, constant in (
             (arrays.weight, self.weighting is None),

@@ -88,10 +88,7 @@ def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
 
 @kernel
 def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilon: float) -> Any:
-    """Return the priority (|δ| + ε)^α of an experience and update member m's largest priority.
-
-    If the priority is not finite, return the largest priority.
-    """
+    """Return the priority (|δ| + ε)^α, or member m's largest one if it is not finite, and update the largest."""
     priority = np.float32((abs(np.float64(td_error)) + epsilon) ** alpha)
     if not priority < np.inf:
         return largest[m]
