@@ -127,11 +127,11 @@ def iterate(
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The solution of a plant by fuzzy Q-iteration, on a grid of N nodes with U actions."""
+    """The result of fuzzy Q-iteration for a plant, on a grid of N nodes with U actions."""
 
     plant: OdePlant
     frequency: float  # control rate in Hz
-    discount: float  # γ per sample
+    discount: float  # γ per control step
     variant: str  # "modified", "synchronous" or "asynchronous"
     grid: Grid
     actions: Floats  # normalised, shape `[U, A]`
@@ -227,13 +227,13 @@ def solve(
     plant: OdePlant, frequency: float = 50.0, *, grid: Grid | None = None, discount: float | None = None,
     variant: Variant = "modified", tolerance: float = TOLERANCE, store: bool = True,
 ) -> Solution:  # fmt: skip
-    """Solve a plant by fuzzy Q-iteration, or read the solution from the cache.
+    """Compute the action values of a plant by fuzzy Q-iteration, or read them from the cache.
 
     Args:
         plant: The plant, which must have equations.
         frequency: Control rate in Hz.
         grid: The grid; by default that of the plant.
-        discount: Discount γ per sample; by default that of `reference_discount`.
+        discount: Discount γ per control step; by default that of `reference_discount`.
         variant: `synchronous` sweeps use the values of the last sweep, `asynchronous` ones work in place. `modified` is
             policy iteration, which converges faster to the same values.
         tolerance: The sweeps stop at ‖Δθ‖∞ ≤ `tolerance` · max|R|.
@@ -285,7 +285,7 @@ def cached_at(folder: str, depends_on: Any) -> Path:
 
 
 def write_cached(path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
-    """Write a record to the cache, ignoring errors because the cache is optional."""
+    """Write metadata and arrays to the cache, ignoring errors because the cache is optional."""
     with contextlib.suppress(OSError, UserError):
         write_record(path, kind, facts, arrays or {})
 

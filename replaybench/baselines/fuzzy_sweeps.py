@@ -4,9 +4,9 @@ The maximum over all U actions takes most of the time. Therefore it is taken ove
 action is no contender if the value of another action is at least as large at every corner of the cell. It is then
 nowhere better in the cell, not even by rounding, which is monotonic.
 
-`theta` contains the action values of N nodes, float64 `[N, U]`. `corners` contains the nodes at the K corners of each
-cell, int32 `[C, K]`. Pair i·U + j is action j at node i, with its `reward`, the `cell` of its next state, and a
-`weight` for each corner of that cell. Weights are zero if the episode ends.
+`theta` contains the action values θ of N nodes, float64 `[N, U]`. `corners` contains the nodes at the K corners of each
+cell, int32 `[C, K]`. Pair i·U + j is action j at node i, with its `reward` R, the `cell` of its next state x′, and a
+`weight` Φ for each corner of that cell. Weights are zero if the episode ends.
 """
 
 import numpy as np

@@ -52,7 +52,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """Number of nodes N."""
+        """Number of nodes N of the grid."""
         return math.prod(self.nodes)
 
     @property

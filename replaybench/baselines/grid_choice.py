@@ -41,7 +41,7 @@ CLOSE: Final = 0.005
 MOST_PAIRS: Final = 10_000_000
 """Largest number of pairs of node and action on a refined grid, which take about 600 MB."""
 MOST_SUBSTEPS: Final = 200_000_000
-"""Largest number of Runge-Kutta steps of one control period from all pairs, which take about ten seconds."""
+"""Limit on Runge-Kutta steps for one control period from each node and action, about ten seconds of computing."""
 SMALLEST_SPAN: Final = 0.2
 """Smallest distance of a reference from random control, as a fraction of |r_random|."""
 
@@ -73,7 +73,7 @@ def rule_for(plant: OdePlant, asked: Rule | None = None) -> Rule:
 
 
 def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = None) -> Refinement:
-    """Solve a plant at a control rate in Hz on the grid that a rule chooses.
+    """Compute a plant's action values at a control rate in Hz, on the grid that a rule chooses.
 
     Rule `converged` refines the grid by `FACTOR` per axis, with a node on the reference state. It stops when the greedy
     return without noise changes by less than `CLOSE`, or before the grid exceeds `MOST_PAIRS` or `MOST_SUBSTEPS`. The
@@ -140,11 +140,11 @@ REPETITIONS: Final = 50
 """Number of repetitions over which the best episode is averaged under noise (de Bruin et al., 2018, appendix C)."""
 
 MOST_SWEPT: Final = 3e10
-"""Largest product of sweeps and of pairs of node and action on the declared grid, which takes some minutes."""
+"""Limit on sweeps times pairs of node and action on the declared grid, some minutes of computing."""
 LARGEST_EFFORT: Final = 1e10
-"""Largest number of Runge-Kutta steps of one control period from all pairs, which take some minutes."""
+"""Limit on Runge-Kutta steps for one control period from each node and action, some minutes of computing."""
 MOST_STEPS: Final = 3e9
-"""Largest number of control steps of all episodes under one controller, which take about ten minutes."""
+"""Limit on the control steps of all episodes under one controller, about ten minutes of computing."""
 _PAIR_BYTES: Final = 40
 """Memory of a pair of node and action in bytes, without the interpolation weights of its next state."""
 

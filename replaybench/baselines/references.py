@@ -69,7 +69,7 @@ class Reference:
     dp: float  # score of greedy DP control (μ_r = 1); with noise, mean of the best episodes; NaN without a grid
     dp_mean: float  # mean score of all episodes of greedy DP control
     interpolated: float  # mean score of the interpolated DP policy
-    discount: float  # γ per sample in DP
+    discount: float  # γ per control step in DP
     nodes: tuple[int, ...]  # number of grid nodes on each axis
     actions: int  # number of actions in DP
     sweeps: int  # number of sweeps until DP converged

@@ -162,8 +162,8 @@ class StrategyLearner(OffPolicyAlgorithm):
     def _on_errors(self, gradients: Sequence[Tensor | None]) -> None:
         """Compute |δ| from the gradients of the critics' losses with respect to Q, and pass it to the buffer.
 
-        |δ| is the mean of |Q − y| over the critics. The loss c · mean((Q − y)²) over B samples has the gradient 2 c (Q
-        − y) / B, where c is `critic_factor`.
+        |δ| is the mean of |Q − y| over the critics. With c = `critic_factor`, the loss c · mean((Q − y)²) over B
+        samples has the gradient 2 c (Q − y) / B.
         """
         sizes = torch.stack([gradient.abs() for gradient in gradients if gradient is not None]).mean(dim=0)
         self.strategy_buffer.annotate(sizes * (len(sizes) / (2 * self.critic_factor)))

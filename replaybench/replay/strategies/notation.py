@@ -36,7 +36,7 @@ ENTRIES: Final = Registry(
     group="",
     also_named=(),
 )
-"""The modifiers of new experiences, to which installed packages cannot add any."""
+"""The modifiers of new experiences, which installed packages cannot extend."""
 RETENTIONS: Final = _registry(
     "retention strategy",
     "interface:Retention",

@@ -36,9 +36,9 @@ from replaybench.runtime.streams import next_below, next_double
 
 @dataclass(frozen=True)
 class ERE(Sampling):
-    """Emphasising recent experience, uniform sampling from the newest experiences (Wang & Ross, 2019, section 3.2).
+    """Emphasising recent experience (ERE), which samples from the newest experiences (Wang & Ross, 2019).
 
-    Update k of a phase with K updates samples from the newest c_k experiences (eq. 2):
+    Update k of an update phase with K updates samples uniformly from the newest c_k experiences (section 3.2, eq. 2):
 
         c_k = max(N · η^(k · 1000 / K), c_min).
 

@@ -178,8 +178,9 @@ class FarPol(Retention):
     """Retention that drops the episode with the largest fraction of far-policy steps, from its oldest step on.
 
     When all steps of the episode have been dropped, it chooses the next episode. Among equal fractions it chooses the
-    oldest episode. It chooses the unfinished episode only if nothing else is stored. The learner's trace `far` (0 or 1)
-    marks far-policy steps, which have an importance weight far from 1 (Novati & Koumoutsakos, 2019).
+    oldest episode. It chooses the unfinished episode only if nothing else is stored. The learner's trace `far` is 1 at
+    far-policy steps, whose importance weight is outside of [1/c_max, c_max] (Novati & Koumoutsakos, 2019), and 0 at
+    others.
     """
 
     traces = ("far",)

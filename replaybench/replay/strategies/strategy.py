@@ -154,7 +154,7 @@ class Strategy:
         return "td_error" in self.orders or "td_error" in self.sampling.feedback
 
     def at(self, frequency: float) -> Strategy:
-        """Return the strategy at a control rate in Hz, on which `Drop(rate)` depends."""
+        """Return the strategy for a control rate in Hz, which decides the probability of `Drop(rate)`."""
         return self if self.drop is None else dataclasses.replace(self, drop=self.drop.at(frequency))
 
     @property
