@@ -25,7 +25,7 @@ from replaybench.runtime.user_file import imports_only
 
 
 def replay_facts(replay: Replay) -> dict[str, Any]:
-    """Return the metadata that a buffer file needs besides the arrays, so that `load_replay` can rebuild the buffer."""
+    """Return the metadata that a buffer file stores, so that `load_replay` can rebuild the buffer."""
     return {
         "strategy": str(replay.strategy),
         "fields": replay.columns.fields,

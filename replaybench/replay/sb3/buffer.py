@@ -34,7 +34,7 @@ FEEDBACK: Final = {
 
 
 def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
-    """Raise `UserError` if a strategy needs feedback that the training code does not provide."""
+    """Raise `UserError` if a strategy cannot be used in training code that provides this feedback."""
     for name in feedback:
         if name not in FEEDBACK:
             raise unknown("feedback", name, FEEDBACK)
@@ -251,7 +251,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         return float(self.batch.rate_factor[0])
 
     def annotate(self, td_error: torch.Tensor) -> None:
-        """Pass the TD errors of the last batch, of shape `[B]` or `[B, 1]`, to the strategy."""
+        """Pass the TD errors of the last batch, shape `[B]` or `[B, 1]`, to the strategy."""
         error = td_error.detach().reshape(1, -1).to("cpu", torch.float32).numpy()
         self.replay.annotate(self.batch, {"td_error": error})
 
