@@ -38,7 +38,7 @@ class OrderState(NamedTuple):
     Each member has C slots, L leaves and I inner nodes.
 
     Attributes:
-        image: `image_of` the key of each slot, 0 if the slot has no key; uint32, shape `[M, C]`.
+        image: Value of `image_of` for the key of each slot, 0 if the slot has no key; uint32, shape `[M, C]`.
         number: Number of the experience in each slot, ascending in order of arrival; uint32, shape `[M, C]`. Empty if
             ties are ordered by slot.
         leaf: Ascending entries of each leaf; uint64, shape `[M, L, LEAF]`.
@@ -46,10 +46,9 @@ class OrderState(NamedTuple):
             contain the slot.
         bound: Lower bound of the entries of each child; uint64, shape `[M, I, INNER]`.
         size: Number of entries under each child; int32, shape `[M, I, INNER]`.
-        child: Index of each child among the leaves (lowest inner nodes) or the inner nodes; int32, shape
-            `[M, I, INNER]`.
-        head: Root, height, number of entries, of inner nodes and of leaves, and number of the newest experience; int64,
-            shape `[M, 6]`.
+        child: Index of each child; int32, shape `[M, I, INNER]`. The children of the lowest inner nodes are leaves.
+        head: Root, height, number of entries, number of inner nodes, number of leaves, and number of the newest
+            experience; int64, shape `[M, 6]`.
     """
 
     image: NDArray[np.uint32]
@@ -176,7 +175,7 @@ def _remove(state: OrderState, m: int, slot: int) -> None:
 
 @njit(inline="always")
 def _set(state: OrderState, m: int, slot: int, image: np.uint32, arrives: bool) -> None:
-    """Set the image of a slot's key, for the slot's present experience or for one that has just arrived."""
+    """Set the key of a slot, given as its image, for the slot's present experience or for a new one."""
     arrives &= state.number.shape[1] > 0
     if state.image[m, slot] == image and not arrives:
         return

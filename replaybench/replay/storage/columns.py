@@ -121,7 +121,7 @@ def write(
     """Store one new experience of each member in slot `slots[m]`, or none if it is −1.
 
     The experience has the values `new[m]` and the serial number `serials[m]`. If it is stored in the first free slot,
-    `count[m]` increases, which is the number of filled slots.
+    the number of filled slots, `count[m]`, increases.
     """
     for m in range(slots.size):
         if slots[m] >= 0:

@@ -81,7 +81,7 @@ class Running:
         """Update the state after a new experience of each member was stored in slot `slots[m]` (−1: none)."""
 
     def state_dict(self, stored: int) -> State:
-        """Return the arrays that a resumed run needs, of which arrays by slot are cut to `stored` slots."""
+        """Return the arrays that a resumed run needs, with arrays that have an entry per slot cut to `stored` slots."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -233,8 +233,8 @@ class RunningRetention(Running, ABC):
         """Choose the slot to overwrite for each member whose buffer is full.
 
         Args:
-            offers: Number of new experiences of each member so far, including the current one; int64, shape `[M]`.
-                Discarded ones count.
+            offers: Number of new experiences of each member that reached this rule, including the current one; int64,
+                shape `[M]`.
             capacity: Number of buffer slots of each member.
             slots: Input and output, int64, shape `[M]`. An entry −2 means that the buffer is full. Replace it by a
                 slot, or by −1 to discard the new experience. Leave other entries unchanged.
@@ -252,7 +252,7 @@ class Retention(Term, ABC):
     capacity: int | None = field(default=None, kw_only=True)
 
     bounded: ClassVar[bool] = True
-    """Whether the buffer has a fixed size. If not, nothing is discarded, and it holds all experiences of a run."""
+    """Whether the buffer has a fixed size. Otherwise the buffer holds all experiences of a run."""
     in_turn: ClassVar[bool] = False
     """Whether slots are filled and overwritten in turn, so that slot order is age order."""
     orders: ClassVar[tuple[str, ...]] = ()

@@ -76,8 +76,8 @@ class FIS(Weighting):
         (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β.
 
     X ~ Binomial(n, p) is the number of replays of an experience under FIFO[Uniform]. n is its lifetime in updates, and
-    p = B / (number stored) the probability of a draw per update. The lifetime is the number of updates in which C
-    experiences are offered to a buffer of capacity C. It is computed from the mean number of updates per offer since
+    p = B / (number stored) the probability of a draw per update. The lifetime is the number of updates in which C new
+    experiences reach a buffer of capacity C. It is computed from the mean number of updates per new experience since
     the first update phase. While experiences from before that phase are stored, it is the number of all updates so far.
 
     The paper prints Pr(X > K) in its formula and Pr(X ≥ K) in its text. The latter is used. If a batch contains an
