@@ -27,10 +27,9 @@ class Traces:
 
     Attributes:
         values: The K traces of each slot; float32, shape `[M, N, K]` for N slots.
-        previous: Slot of the previous step of the same episode; int32, shape `[M, N]`. It is −1 if there is none in the
-            buffer.
-        next: Slot of the next step, likewise.
-        last: Slot of each member's latest step, −1 if the step was discarded or ended its episode; int64, shape `[M]`.
+        previous: Slot of the previous step of the same episode, −1 if it is not stored; int32, shape `[M, N]`.
+        next: Slot of the next step of the same episode, −1 if it is not stored; int32, shape `[M, N]`.
+        last: Slot of each member's latest step, −1 if the step is not stored or ended its episode; int64, shape `[M]`.
 
     Raises:
         ValueError: Two traces have the same name, or one has the name of a link.
