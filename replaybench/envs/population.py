@@ -139,15 +139,11 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start new episodes of the chosen members, and return the first observations.
+        """Start new episodes of the chosen members, and return the observations and infos of all members.
 
         Args:
             seed: New root seed for the random streams of the chosen members. With None, the streams continue.
             options: `{"reset_mask": mask}` chooses members by a bool array `[M]`. By default all members are chosen.
-
-        Returns:
-            observation: Noisy normalised states of all members, float32 `[M, S]`.
-            infos: Further arrays of all members, as `step` returns them.
         """
         super().reset(seed=seed)
         chosen = reset_mask(options, self.num_envs)
@@ -167,9 +163,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def step(
         self, actions: ArrayLike
     ) -> tuple[Float32Array, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
-        """Advance every member with a running episode by one control step.
-
-        All returned arrays are new.
+        """Advance every member with a running episode by one control step, and return new arrays.
 
         Args:
             actions: Commanded actions `[M, A]`, which are clipped to [-1, 1].
@@ -208,11 +202,10 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Advance given states by one control step without noise and without changing the members.
 
-        The leading axes of `state` and `action` broadcast.
-
         Args:
             state: Normalised states `[..., S]`.
-            action: Normalised actions `[..., A]`, which are clipped to [-1, 1].
+            action: Normalised actions `[..., A]`, which are clipped to [-1, 1]. Leading axes broadcast against those of
+                `state`.
 
         Returns:
             state: Normalised next states, float64 `[..., S]`.
@@ -227,11 +220,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the complete state, which `set_state` can restore.
-
-        The state consists of arrays `[M, ...]` by name, with one row per member. The array `observed` is in physical
-        units.
-        """
+        """Return a copy of the complete state: arrays `[M, ...]` by name, with `observed` in physical units."""
         return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -289,10 +278,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
 
 class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
-    """A Gymnasium environment of a single plant, as `gymnasium.make("replaybench/Pendulum-v0")` returns it.
-
-    Further keyword arguments are settings of `PopulationEnv`.
-    """
+    """A Gymnasium environment of one plant, with the id `replaybench/Name-v0` and the settings of `PopulationEnv`."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 (as in Gymnasium)
 

@@ -84,18 +84,9 @@ def is_installed(name: str) -> bool:
 
 
 def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parameter]) -> Plant | None:
-    """Return the plant that a stored file names, if no code runs that only the file names.
+    """Return the plant that a stored file names, or None if the plant would run code that only the file names.
 
-    Args:
-        stored: Name of the plant in the stored file.
-        given: Name of a plant by which the user replaces the stored one, or None.
-        parameters: Values of the plant's parameters by name.
-
-    Returns:
-        The plant, or None if it would execute code that only the file names.
-
-    Raises:
-        UserError: `make_plant` raises it.
+    If the user has `given` another plant, that plant is returned instead. `make_plant` may raise `UserError`.
     """
     try:
         with imports_only(given):

@@ -70,10 +70,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
 
 
 def _upper_pole(now: Readings) -> tuple[Floats, Floats]:
-    """Return x and y `[M]` of the upper pole's centre [m].
-
-    This is faster than reading them from PyBullet.
-    """
+    """Return x and y `[M]` of the upper pole's centre [m], which is faster than reading them from PyBullet."""
     cart, lower, upper = now.position.T
     x = cart + POLE * (sin(lower) + sin(lower + upper) / 2)
     y = POLE * (cos(lower) + cos(lower + upper) / 2)

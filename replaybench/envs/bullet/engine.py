@@ -56,12 +56,7 @@ class Model:
 
 
 class Readings:
-    """The readings of all members, as one array and as views of its parts.
-
-    Args:
-        model: The robot, which declares J joints and F feet.
-        rows: The readings, float64 `[M, R]`, with one row per member and `model.width` columns.
-    """
+    """The readings of all members as rows `[M, R]`, and views of their parts, for J joints and F feet."""
 
     def __init__(self, model: Model, rows: Floats) -> None:
         joints, parts, feet = len(model.joints), len(model.parts + model.still), len(model.feet)
@@ -397,11 +392,7 @@ class BulletPlant(FixedStepPlant):
     reference_episodes = 5
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the positions `[n, J]` of J joints at the start of n episodes.
-
-        Args:
-            uniform: Random numbers, uniform in [0, 1), `[n, J]`.
-        """
+        """Return the positions `[n, J]` of J joints at the start of n episodes, from uniform draws `[n, J]`."""
         raise NotImplementedError
 
     def observe(self, now: Readings) -> Floats:
@@ -409,16 +400,11 @@ class BulletPlant(FixedStepPlant):
         raise NotImplementedError
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the rewards of all members, and whether their new states are terminal.
+        """Return the K terms of each member's reward `[M, K]`, and whether the new states are terminal `[M]`.
 
         Args:
-            before: Readings after the previous control step.
-            now: Readings after this control step.
+            before, now: Readings after the previous control step, and after this one.
             action: Normalised actions of this control step, `[M, A]`.
-
-        Returns:
-            terms: The K terms of the reward of each member, `[M, K]`.
-            terminated: Whether the new state of each member is terminal, bool `[M]`.
         """
         raise NotImplementedError
 

@@ -162,10 +162,7 @@ def _helpers(*numbers: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class BulletHopper(Walker):
-    """A robot with one leg that hops towards a flag (Roboschool).
-
-    It falls if the torso is below 0.8 m or leans by 1 rad.
-    """
+    """A robot with one leg, which falls if its torso is below 0.8 m or leans by 1 rad (Roboschool)."""
 
     name = "BulletHopper"
     file = "hopper.xml"
@@ -182,10 +179,7 @@ class BulletHopper(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletWalker2d(Walker):
-    """A robot with two legs that walks towards a flag in a vertical plane (Roboschool).
-
-    It falls if the torso is below 0.8 m or leans by 1 rad.
-    """
+    """A robot with two legs, which falls if its torso is below 0.8 m or leans by 1 rad (Roboschool)."""
 
     name = "BulletWalker2d"
     file = "walker2d.xml"
@@ -205,10 +199,7 @@ class BulletWalker2d(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletHalfCheetah(Walker):
-    """Half a cheetah that runs towards a flag in a vertical plane (Roboschool).
-
-    It falls if it leans by 1 rad, or if a shin or thigh touches the floor.
-    """
+    """Half a cheetah, which falls if it leans by 1 rad, or if a shin or thigh touches the floor (Roboschool)."""
 
     name = "BulletHalfCheetah"
     file = "half_cheetah.xml"
@@ -234,10 +225,7 @@ class BulletHalfCheetah(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletAnt(Walker):
-    """A robot with four legs that walks towards a flag (Roboschool).
-
-    It falls if the centre of the torso, whose radius is 0.25 m, is at 0.26 m or below.
-    """
+    """A robot with four legs, which falls if the centre of its torso is at 0.26 m or below (Roboschool)."""
 
     name = "BulletAnt"
     file = "ant.xml"

@@ -118,10 +118,7 @@ class Drafting(Plant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Bounds on the absolute values of the normalised states.
-
-        Under full torque in the paper's unit, the ellipse turns at 22 U/D.
-        """
+        """Bounds on |normalised state|, wide enough for 22 U/D, at which the paper's full torque turns the ellipse."""
         return (*(10.0,) * 5, 20.0, *(10.0,) * 8)
 
     @property
@@ -146,15 +143,9 @@ class Drafting(Plant):
         return {"strength": self.strength_spread, "period": self.period_spread, **loads}
 
     def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw initial poses and phases of the wake for n chosen members.
+        """Draw initial poses `[n, 3]` and phases of the wake `[n]` for the n members marked in `chosen` `[M]`.
 
-        Args:
-            draws: Random streams of all members.
-            chosen: Which members start, bool `[M]`.
-
-        Returns:
-            poses: Positions x and y [D] and angles θ [rad], float64 `[n, 3]`.
-            phases: Phases of the wake in [0, 1), float64 `[n]`.
+        A pose consists of x, y [D] and θ [rad]. A phase is in [0, 1).
         """
         drawn = draws.uniform(4, chosen)
         middle, spread = self.start_range
@@ -177,10 +168,7 @@ class Drafting(Plant):
 
 @kernel
 def half_turn(angle: float) -> float:
-    """Return the angle [rad] of an ellipse wrapped into [−π/2, π/2).
-
-    An ellipse that turns by π looks the same.
-    """
+    """Return the angle [rad] of an ellipse wrapped into [−π/2, π/2), because a turn by π does not change an ellipse."""
     return 0.5 * wrap_angle(2.0 * angle)
 
 
@@ -217,11 +205,7 @@ _BODY, _ACTION = "#26323f", "#e08a00"
 
 
 class FlowPicture(Picture):
-    """A picture of 640 × 320 pixels that shows the flow, the bodies, the last action and the box.
-
-    Args:
-        box: Bounds of the ellipse's centre, as in `Drafting.box`.
-    """
+    """A picture of 640 × 320 pixels with the flow, the bodies, the last action and the bounds `Drafting.box`."""
 
     def __init__(self, box: tuple[float, float, float]) -> None:
         super().__init__(*PIXELS)
@@ -294,10 +278,7 @@ class DraftingEngine(Engine):
         self._picture: FlowPicture | None = None
 
     def infos(self) -> dict[str, NDArray[Any]]:
-        """Return the actuation of the last step, and which ellipses have left the box.
-
-        `actuation` is the squared norm ‖a‖² of each member's last action, float64 `[M]`. `left` is bool `[M]`.
-        """
+        """Return `actuation`, the squared norm of each last action, and `left`, whether the ellipse left the box."""
         return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
 
     def picture(self) -> FlowPicture:

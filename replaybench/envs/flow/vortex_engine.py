@@ -27,18 +27,14 @@ Rates = tuple[float, float, float]
 
 @kernel
 def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, float, float]:
-    """Return the quasi-steady force and torque that the water exerts on the ellipse.
+    """Return the quasi-steady force along ξ and η [ρU²D] and the torque [ρU²D²] of the water on an ellipse.
 
     The axis ξ points along the chord of the ellipse, and η is normal to the chord.
 
     Args:
         law: Constants of the forces, a record of the fields in `wake.Laws`.
-        along: Velocity of the ellipse relative to the water along ξ [U].
-        across: Velocity of the ellipse relative to the water along η [U].
+        along, across: Velocity of the ellipse relative to the water, along ξ and η [U].
         spin: Angular velocity of the ellipse relative to the water [U/D].
-
-    Returns:
-        Force along ξ [ρU²D], force along η [ρU²D] and torque [ρU²D²].
     """
     tiny = 1e-24  # keeps the angle of attack defined at rest
     speed = math.sqrt(along * along + across * across + tiny)
@@ -56,17 +52,15 @@ def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, fl
 def respond(
     law: Any, along: float, across: float, omega: float, force_along: float, force_across: float
 ) -> tuple[float, float]:
-    """Return the acceleration of the ellipse along its chord ξ and along the normal η [U/T].
+    """Return the acceleration of an ellipse along its chord ξ and along the normal η [U/T].
 
     The added mass turns with the ellipse. The result is the acceleration in axes that do not turn.
 
     Args:
         law: Constants of the forces, a record of the fields in `wake.Laws`.
-        along: Velocity of the ellipse relative to the water along ξ [U].
-        across: Velocity of the ellipse relative to the water along η [U].
+        along, across: Velocity of the ellipse relative to the water, along ξ and η [U].
         omega: Angular velocity of the ellipse [U/D].
-        force_along: All other forces along ξ [ρU²D].
-        force_across: All other forces along η [ρU²D].
+        force_along, force_across: All other forces along ξ and η [ρU²D].
     """
     turning = omega * (law.inertia_across - law.inertia_along)
     return (
@@ -77,15 +71,9 @@ def respond(
 
 @kernel
 def settled_coupling(law: Any, x: float, y: float, cosine: float) -> float:
-    """Return the final strength κ of vortex shedding if the ellipse is held at a pose.
+    """Return the final strength κ of vortex shedding for an ellipse held at (x, y) at an angle with this `cosine`.
 
-    An ellipse close behind the cylinder weakens the shedding. κ is a factor on the cross-stream flow.
-
-    Args:
-        law: Constants of the forces, a record of the fields in `wake.Laws`.
-        x: Position of the ellipse along the stream [D].
-        y: Position of the ellipse across the stream [D].
-        cosine: Cosine of the angle of the ellipse.
+    κ is a factor on the cross-stream flow, which an ellipse close behind the cylinder reduces.
     """
     height = (y * (1.0 / NEAR_SPREAD)) ** 2
     near = 2.0 * math.exp(-height * height) / (1.0 + math.exp((x - NEAR_EDGE) * (2.0 / NEAR_WIDTH)))
@@ -102,12 +90,7 @@ def accelerations(
 
     In body axes, `dV/dt = s Du/Dt + (m + m_i)⁻¹ F`. Here `Du/Dt` is the acceleration of the water, averaged over the
     chord, and s is `law.carried`. The mass is m, the added mass along axis i is m_i, and F is the total force.
-
-    Args:
-        law: Constants of the forces, a record of the fields in `wake.Laws`.
-        coupling: Strength κ of vortex shedding, a factor on the cross-stream flow.
-        phase: Phase of the wake in [0, 1).
-        table: The flow over one period, from `wake.wake_table`.
+    `coupling` is the strength κ of vortex shedding.
     """
     dx, dy = GAUSS * cosine, GAUSS * sine
     extra_rate = 1.0 / law.period - 1.0 / PERIOD
@@ -142,14 +125,9 @@ def move(
     Args:
         state: States of all members, float64 `[M, STATES]`.
         m: Index of the member.
-        fx: Force along x [ρU²D].
-        fy: Force along y [ρU²D].
-        torque: Torque [ρU²D²].
+        fx, fy, torque: External force [ρU²D] and torque [ρU²D²].
         box: Bounds of the ellipse's centre, as in `Drafting.box`.
-        seconds: Total length of all steps [T].
-        substeps: Number of steps.
-        law: Constants of the forces on this ellipse, a record of the fields in `wake.Laws`.
-        table: The flow over one period, from `wake.wake_table`.
+        seconds: Total length of all `substeps` [T].
 
     Returns:
         Whether the ellipse has left the box.
@@ -188,10 +166,7 @@ def move(
 
 @kernel
 def _turned(cosine: float, sine: float, angle: float) -> tuple[float, float]:
-    """Return cosine and sine of an angle after a turn by `angle` [rad].
-
-    Small turns use a series, which is fast and exact.
-    """
+    """Return cosine and sine after a turn by `angle` [rad], for small angles by a series, which is fast and exact."""
     if abs(angle) < 0.25:
         q = angle * angle
         c = 1.0 - q * (1 / 30) * (1.0 - q * (1 / 56) * (1.0 - q * (1 / 90)))
@@ -211,16 +186,10 @@ def _turn_on(phase: float, part: float) -> float:
 
 @kernel
 def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], observed: NDArray[np.float64]) -> None:
-    """Write the observation `[14]` of one ellipse to `observed`.
+    """Write the observation `[14]` of one ellipse in `state` `[STATES]` to `observed`.
 
     The observation consists of the position, angle and velocities of the ellipse, and of the water's velocity relative
     to four sensors on the ellipse.
-
-    Args:
-        state: State of the ellipse, float64 `[STATES]`.
-        law: Constants of the forces, a record of the fields in `wake.Laws`.
-        table: The flow over one period, from `wake.wake_table`.
-        observed: Output.
     """
     theta, omega = state[2], state[5]
     observed[0], observed[1], observed[2] = state[0], state[1], half_turn(theta)
@@ -290,10 +259,7 @@ class VortexWake(DraftingEngine):
         return {"state": self.state, "laws": laws, "applied": self.applied}
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return an image uint8 `[320, 640, 3]` of one member.
-
-        The image does not show that the ellipse weakens the vortices.
-        """
+        """Return an image uint8 `[320, 640, 3]` of one member, in which the ellipse does not weaken the vortices."""
         columns, rows = np.linspace(VIEW[0], VIEW[1], 211), np.linspace(VIEW[2], VIEW[3], 106)
         water = vorticity(columns, rows, float(self.state[member, 7]))
         return self.picture().frame(water, VIEW, self.state[member, :3], self.applied[member])

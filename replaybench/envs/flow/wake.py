@@ -49,9 +49,7 @@ Field = tuple[float, float, float, float]
 
 @kernel
 def vortex(number: int, phase: float) -> tuple[float, ...]:
-    """Return the current state of one vortex, and its rates of change.
-
-    The cylinder sheds two vortices in a period, with alternating signs.
+    """Return the state of one vortex, and its rates of change.
 
     Args:
         number: Number of vortices that were shed after this one.
@@ -79,10 +77,7 @@ def vortex(number: int, phase: float) -> tuple[float, ...]:
 
 @kernel
 def street(phase: float) -> NDArray[np.float64]:
-    """Return the states of the newest vortices at `phase` in [0, 1), `[VORTICES, 7]`.
-
-    Each row contains the results of `vortex`.
-    """
+    """Return the states of all vortices at `phase` in [0, 1), `[VORTICES, 7]`, with the columns of `vortex`."""
     rows = np.empty((VORTICES, 7))
     for number in range(VORTICES):
         x, y, circulation, core, x_rate, y_rate, circulation_rate = vortex(number, phase)
@@ -93,16 +88,11 @@ def street(phase: float) -> NDArray[np.float64]:
 
 @kernel
 def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
-    """Return the velocity and acceleration of the water at (x, y) [D], computed from all vortices.
+    """Return the velocity and acceleration of the water at (x, y) [D] for the `vortices` from `street`.
 
     A vortex turns the water at the rate `Γ/2π g` with `g = (1 − e^{−r²/c})/r²`. Here Γ is its circulation, c its
     squared core radius, and r the distance from it. The acceleration is `∂u/∂t + (u·∇)u`, with every term in closed
     form.
-
-    Args:
-        x: Position along the stream [D].
-        y: Position across the stream [D].
-        vortices: States of the vortices, from `street`.
     """
     reach = x * x + y * y + SOURCE_CORE
     strength = SOURCE / (2.0 * math.pi)
@@ -134,13 +124,7 @@ def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
 
 @kernel
 def vorticity(x: NDArray[np.float64], y: NDArray[np.float64], phase: float) -> NDArray[np.float64]:
-    """Return the vorticity [U/D] of the vortex street on a grid, `[len(y), len(x)]`.
-
-    Args:
-        x: Positions of the columns [D].
-        y: Positions of the rows [D].
-        phase: Phase of the wake in [0, 1).
-    """
+    """Return the vorticity [U/D] of the vortex street at columns `x` and rows `y` [D], `[len(y), len(x)]`."""
     vortices = street(phase)
     out = np.zeros((y.size, x.size))
     for k in range(VORTICES):
@@ -178,10 +162,7 @@ def fill_table(table: NDArray[np.float32]) -> None:
 
 @functools.cache
 def wake_table() -> NDArray[np.float32]:
-    """Return the flow over one period of vortex shedding.
-
-    The array is flat, read-only, float32 and cached. Its order is phase, x, y, and the four quantities of `flow`.
-    """
+    """Return the flow over one period, a flat read-only float32 array in the order phase, x, y, quantity of `flow`."""
     table = np.empty(PHASES * _SHEET, np.float32)
     fill_table(table)
     table.flags.writeable = False
@@ -192,17 +173,11 @@ def wake_table() -> NDArray[np.float32]:
 def _blend(
     _context: Any, table: Any, early: Any, late: Any, w00: Any, w01: Any, w10: Any, w11: Any, lateness: Any
 ) -> Any:
-    """Interpolate the flow bilinearly within a cell and linearly between two phases.
+    """Interpolate the flow between four corners of a cell, and between two phases.
 
-    Args:
-        table: The table from `wake_table`.
-        early: Index of the first corner of the cell at the earlier phase.
-        late: Index of the first corner of the cell at the later phase.
-        w00, w01, w10, w11: Weights of the corners.
-        lateness: Weight of the later phase.
-
-    Returns:
-        The four quantities, and the changes of u and v from the earlier to the later phase.
+    The corners have the weights `w…`, and the later phase has the weight `lateness`. `early` and `late` are the indices
+    of the cell's first corner in the table at both phases. The result is the four quantities, and the changes of u and
+    v between the phases.
     """
     double = types.float64
     signature = types.UniTuple(double, _LANES + 2)(table, types.intp, types.intp, *(double,) * 5)
@@ -244,15 +219,11 @@ def _blend(
 
 @kernel
 def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_rate: float) -> Field:
-    """Return the flow at a point by linear interpolation in the table.
+    """Return the flow at (x, y) [D] and `phase` in [0, 1) by linear interpolation in the table from `wake_table`.
 
     Outside of the table, the flow is that at its edge.
 
     Args:
-        table: The table from `wake_table`.
-        x: Position along the stream [D].
-        y: Position across the stream [D].
-        phase: Phase of the wake in [0, 1).
         extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s [1/T]. The table's accelerations hold for `PERIOD`. This
             rate times the derivative of the velocity by phase is added to them.
     """
@@ -333,16 +304,10 @@ def records(laws: Laws, count: int) -> NDArray[np.void]:
 def vary(
     records: NDArray[np.void], laws: Laws, spreads: Mapping[str, float], draws: Stream, chosen: NDArray[np.bool_]
 ) -> None:
-    """Multiply the constants of chosen members by random factors e^s, with s uniform in ±spread.
+    """Set the constants of chosen members to `laws` times random factors e^s, with s uniform in ±spread.
 
-    Only constants with a positive spread are varied.
-
-    Args:
-        records: Constants of each member, dtype `LAWS`, `[M]`, changed in place.
-        laws: Constants without variation.
-        spreads: Largest |s| of each constant by name.
-        draws: Random streams of all members.
-        chosen: Which members are varied, bool `[M]`.
+    The array `records` `[M]` of dtype `LAWS` is changed in place. `spreads` contains the spreads by the names of the
+    constants. Only constants with a positive spread are drawn.
     """
     names = [name for name, spread in spreads.items() if spread > 0.0]
     if names:

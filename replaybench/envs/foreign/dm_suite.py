@@ -71,10 +71,7 @@ class SuiteMember:
         return self._observed
 
     def advance(self, action: Vector) -> Step:
-        """Advance by one control step.
-
-        If the simulation diverges, the episode is truncated in its last state, with reward 0.
-        """
+        """Advance by one control step, or truncate the episode with reward 0 if the simulation diverges."""
         task, physics = self._task, self._physics
         try:
             task.before_step(action, physics)
@@ -163,8 +160,8 @@ class AcerCheetah(SuitePlant):
 class AcerFish(SuitePlant):
     """A fish that has to swim to a target (Wang et al., 2017, appendix E.1).
 
-    The reward is positive near the target, and depends on whether the fish is upright. In the paper, the reward falls
-    with the distance.
+    Seven eighths of the reward depend on the distance from the target, and are earned near it only. One eighth depends
+    on whether the fish is upright. In the paper, the reward falls with the distance.
     """
 
     name = "AcerFish"
@@ -182,8 +179,9 @@ class AcerFish(SuitePlant):
 class AcerWalker(SuitePlant):
     """A robot with two legs that has to move as fast as possible (Wang et al., 2017, appendix E.1).
 
-    This is the suite's task `run`, whose reward is linear in the speed up to 8 m/s. The robot starts in any pose and
-    may get up again. In the paper, falling ends the episode, and control has a cost.
+    This is the suite's task `run`. Its reward for standing upright is multiplied by a factor that is linear in the
+    speed up to 8 m/s. The robot starts in any pose and may get up again. In the paper, falling ends the episode, and
+    control has a cost.
     """
 
     name = "AcerWalker"

@@ -98,10 +98,7 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
 
 @cache
 def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
-    """Make the plant class of a task.
-
-    The content of the user's file, `_content`, is only a key of the cache.
-    """
+    """Make the plant class of a task, with the content of the user's file as a further key of the cache."""
     spec = _spec(name)
     env = _make(name, spec)
     try:
@@ -163,10 +160,7 @@ class _Member:
             raise UserError(f"{self._task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
 
     def _checked(self, method: str, seen: Vector) -> Vector:
-        """Return an observation after a check of its size.
-
-        After a NaN in an observation, all rewards are NaN, so that the run counts as failed.
-        """
+        """Check the size of an observation, and set all later rewards to NaN if the observation contains NaN."""
         if seen.size != self._states:
             declared = f"its observation_space declares {self._states}"
             raise UserError(f"{self._task}: {method} returns an observation of size {seen.size}; {declared}")
@@ -226,10 +220,7 @@ def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _as_text(value: Any) -> str:
-    """Return a value as text that is equal in every process and folder.
-
-    Functions and classes are represented by their names.
-    """
+    """Return a value as text that is equal in every process and folder, and functions and classes by name."""
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__qualname__))
     return repr(value)
@@ -245,31 +236,21 @@ def _frequency(env: Environment) -> float:
 
 
 class ActionRange(NamedTuple):
-    """The range of a task's actions in physical units.
-
-    `choices` is the number of values of each discrete action, and is empty if actions are continuous.
-    """
+    """The physical range of a task's actions, with the number of choices of each action if they are discrete."""
 
     low: Floats
     high: Floats
     choices: tuple[int, ...] = ()
 
     def nothing(self) -> Floats:
-        """Return the action nearest to 0.
-
-        For discrete actions, this is the middle value, or the lower one of two middle values.
-        """
+        """Return the action nearest to 0, or of choices the middle one, or the lower of two middle ones."""
         if self.choices:
             return tuple(low + (count - 1) // 2 for low, count in zip(self.low, self.choices, strict=True))
         return tuple(min(max(0.0, low), high) for low, high in zip(self.low, self.high, strict=True))
 
 
 def action_range(name: str, space: Space[Any]) -> ActionRange:
-    """Return the range of the actions of the task `name`.
-
-    Raises:
-        UserError: Actions of this kind are not supported.
-    """
+    """Return the range of the actions of the task `name`, or raise `UserError` if they are not supported."""
     if isinstance(space, Discrete):
         return _choices(name, np.array([space.start]), np.array([space.n]))
     if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
@@ -306,11 +287,7 @@ def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
 
 
 def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]:
-    """Return centre, scale and limit of each component of the observations of the task `name`.
-
-    Raises:
-        UserError: The observation is not a vector.
-    """
+    """Return centre, scale and limit of each component of a task's observations, which must be vectors."""
     supported = "supported is a one-dimensional Box (a flat vector of numbers)"
     if space.is_np_flattenable:
         supported += "; register it with additional_wrappers=(FlattenObservation.wrapper_spec(),)"

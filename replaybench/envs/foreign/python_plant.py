@@ -113,11 +113,7 @@ class OneByOne(Engine):
 
 
 def started(plant: PythonPlant, uniform: Vector) -> Vector:
-    """Call a plant's method `start`, and return the initial state `[S]`.
-
-    Raises:
-        UserError: The method fails. The error names file and line.
-    """
+    """Return the result of a plant's `start`, or raise `UserError` with file and line if the method fails."""
     try:
         x = np.asarray(plant.start(uniform.copy()), np.float64)
     except Exception as error:
@@ -126,11 +122,7 @@ def started(plant: PythonPlant, uniform: Vector) -> Vector:
 
 
 def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
-    """Call a plant's method `step`, and return the next state `[S]`, the reward and whether the state is terminal.
-
-    Raises:
-        UserError: The method fails. The error names file and line.
-    """
+    """Return the result of a plant's `step`, or raise `UserError` with file and line if the method fails."""
     try:
         after, reward, terminated = plant.step(x.copy(), u.copy(), dt)
         after, reward, terminated = np.asarray(after, np.float64), float(reward), bool(terminated)

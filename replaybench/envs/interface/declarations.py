@@ -43,15 +43,9 @@ def check_population(
 
 
 def seen_states(plant: str, states: Sequence[str], observe: Sequence[str]) -> list[int]:
-    """Return the indices of the observed states among all states of a plant.
+    """Return the indices of the observed states among all `states`, which is every index if `observe` is empty.
 
-    Args:
-        plant: Name of the plant, for errors.
-        states: Names of all states.
-        observe: Names of the observed states. All states are observed if `observe` is empty.
-
-    Raises:
-        UserError: A name is unknown or occurs twice.
+    A `UserError` is raised for names that are unknown or occur twice.
     """
     for name in observe:
         if name not in states:
@@ -62,26 +56,16 @@ def seen_states(plant: str, states: Sequence[str], observe: Sequence[str]) -> li
 
 
 def check_seed(seed: int) -> int:
-    """Return a seed as an `int`.
-
-    Raises:
-        UserError: The seed is negative or not an integer.
-    """
+    """Return a seed as an `int`, or raise `UserError` if the seed is negative or not an integer."""
     if seed < 0 or int(seed) != seed:
         raise UserError(f"the seed is {seed}; give an integer of 0 or more")
     return int(seed)
 
 
 def whole_steps(plant: str, seconds: float, frequency: float) -> int:
-    """Return the number of control steps in an episode.
+    """Return the number of control steps in an episode of `seconds` at the control rate `frequency` [Hz].
 
-    Args:
-        plant: Name of the plant, for errors.
-        seconds: Length of the episode [s].
-        frequency: Control rate [Hz].
-
-    Raises:
-        UserError: The number is not whole or too large.
+    A `UserError` is raised if the number is not whole or too large.
     """
     HERTZ.check(frequency, "frequency")
     exact = seconds * frequency
@@ -97,16 +81,9 @@ def whole_steps(plant: str, seconds: float, frequency: float) -> int:
 
 
 def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -> int:
-    """Return the number of a simulator's physics steps in one control step.
+    """Return the number of physics steps of `seconds` in one control step at the control rate `frequency` [Hz].
 
-    Args:
-        plant: Name of the plant, for errors.
-        seconds: Length of a physics step [s].
-        episode: Number of physics steps in an episode.
-        frequency: Control rate [Hz].
-
-    Raises:
-        UserError: The number is not whole or does not divide `episode`.
+    A `UserError` is raised if the number is not whole, or does not divide the number of physics steps in an `episode`.
     """
     HERTZ.check(frequency, "frequency")
     exact = 1.0 / (frequency * seconds)
@@ -184,13 +161,10 @@ def check_scalar(plant: Any, name: str) -> None:
 
 
 def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
-    """Raise `UserError` unless an attribute of a plant is a tuple of valid values.
+    """Raise `UserError` unless the attribute `name` of a plant is a tuple of valid values.
 
-    Args:
-        plant: The plant.
-        name: Name of the attribute.
-        names: Name of the attribute that has the required length, such as "state_names". With None, any length is
-            valid.
+    The tuple must be as long as the plant's attribute with the name `names`, such as "state_names", unless that is
+    None.
     """
     domain, values, who = DOMAINS[name], getattr(plant, name), f"plant {type(plant).__name__}"
     if not isinstance(values, tuple):

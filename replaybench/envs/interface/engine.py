@@ -60,66 +60,41 @@ class Engine(ABC):
 
     @abstractmethod
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
-        """Start an episode of the chosen members, and write their initial states to `observed`.
+        """Start an episode of the members marked in `chosen` `[M]`, and write their initial states to `observed`.
 
-        The other members must not change.
-
-        Args:
-            chosen: Which members start, bool `[M]`.
-            draws: Random streams. Only those of the chosen members may be used: `draws.uniform(count, chosen)`.
+        Draw random numbers by `draws.uniform(count, chosen)`, from the streams of the chosen members only. The other
+        members must not change.
         """
 
     @abstractmethod
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        """Advance the running members by one control step.
+        """Advance the members marked in `running` `[M]` by one control step under the physical `action` `[M, A]`.
 
-        Write the rows of the running members in `observed`, `reward` and `terminated`. Write `event` and `truncated`
-        only where they are not 0. The caller sets `reward`, `event` and `truncated` to 0 before. Rows and states of
-        other members must not change.
-
-        Args:
-            action: Actions in physical units, float64 `[M, A]`.
-            running: Which members advance, bool `[M]`.
+        Write the rows of these members in `observed`, `reward` and `terminated`. Write `event` and `truncated` only
+        where they are not 0. The caller sets `reward`, `event` and `truncated` to 0 before. Rows and states of other
+        members must not change.
         """
 
     def changing(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays that change during an episode, by name.
-
-        The arrays have the shape `[M, ...]`, one row per member. `observed` and `terminated` are not among them.
-        """
+        """Return all arrays `[M, ...]` that change during an episode, by name, except `observed` and `terminated`."""
         return {}
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays that describe the current state, by name.
-
-        The arrays have the shape `[M, ...]`, one row per member. `observed` and `terminated` are not among them.
-        """
+        """Return copies of the arrays `[M, ...]` of the current state by name, except `observed` and `terminated`."""
         return {name: array.copy() for name, array in self.changing().items()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Restore a state that `get_state` returned, bit for bit.
-
-        The caller restores `observed` and `terminated`.
-        """
+        """Restore a state from `get_state`, bit for bit, without `observed` and `terminated`."""
         for name, array in self.changing().items():
             array[:] = state[name]
 
     def infos(self) -> dict[str, NDArray[Any]]:
-        """Return further results of the last step by name, such as the terms of the reward.
-
-        The results are new arrays of shape `[M, ...]`, with one row per member.
-        """
+        """Return further results of the last step, such as terms of the reward, as new arrays `[M, ...]` by name."""
         return {}
 
     def frame(self, member: int) -> NDArray[np.uint8] | None:
-        """Return an image uint8 `[height, width, 3]` of one member.
-
-        None selects the drawing by `Plant.draw`.
-        """
+        """Return an image uint8 `[height, width, 3]` of one member, or None to use `Plant.draw` instead."""
         return None
 
     def close(self) -> None:  # noqa: B027 (most engines have no such resources)
-        """Free the resources that Python does not free.
-
-        The engine cannot be used afterwards.
-        """
+        """Free the resources that Python does not free, after which the engine cannot be used."""

@@ -124,10 +124,7 @@ class Plant:
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Bounds on the absolute values of the normalised states.
-
-        The observation space is wider by the largest possible noise.
-        """
+        """Bounds on the absolute values of the normalised states, to which the observation space adds the noise."""
         return (10.0,) * len(self.state_names)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
@@ -135,18 +132,11 @@ class Plant:
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a text that identifies the code on which the behaviour of the plant depends.
-
-        The text is part of the plant's fingerprint.
-        """
+        """Return a text that identifies the code on which the plant's behaviour depends, for its fingerprint."""
         raise NotImplementedError
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the number of control steps in an episode at the control rate `frequency` [Hz].
-
-        Raises:
-            UserError: The plant does not support this rate.
-        """
+        """Return the number of control steps in an episode, or raise `UserError` for an unsupported rate [Hz]."""
         return whole_steps(self.name, self.episode_seconds, frequency)
 
     def __post_init__(self) -> None:
@@ -168,21 +158,14 @@ class Plant:
 
     @classmethod
     def with_discount(cls, discount: float) -> type[Self]:
-        """Return this class with another discount factor.
-
-        Raises:
-            UserError: `discount` is not a number from 0 to 1.
-        """
+        """Return this class with another discount factor, or raise `UserError` unless it is from 0 to 1."""
         if not SHARE.fits(discount):
             raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
         same: Any = cls  # for mypy, a `type[Self]` is not hashable
         return cls if discount == cls.discount else _with_discount(same, float(discount))
 
     def settings(self) -> dict[str, Parameter]:
-        """Return the keyword arguments with which `make_plant` makes an equal plant.
-
-        They are the values of the parameters, and the discount factor if it was replaced.
-        """
+        """Return the parameters, and a replaced discount factor, with which `make_plant` makes an equal plant."""
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
@@ -202,10 +185,7 @@ class Plant:
         return normalised
 
     def denormalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
-        """Convert actions `[..., A]` from [-1, 1] to physical units.
-
-        If the plant has discrete actions, each action is rounded to the nearest discrete value.
-        """
+        """Convert actions `[..., A]` from [-1, 1] to physical units, rounded to the plant's discrete values if any."""
         middle, half = self.action_range()
         physical: NDArray[np.float64] = middle + half * np.asarray(action, np.float64)
         if self.action_choices:
@@ -215,10 +195,7 @@ class Plant:
         return physical
 
     def is_choice(self, action: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether normalised actions `[..., A]` are discrete values of the plant, elementwise.
-
-        If the plant has continuous actions, the result is True.
-        """
+        """Return for each normalised action `[..., A]` whether the plant accepts the action without rounding."""
         rounded = self.normalise_action(self.denormalise_action(action))
         return np.isclose(rounded, action, rtol=0.0, atol=1e-6) | (not self.action_choices)
 
@@ -234,16 +211,11 @@ class Plant:
         return (high + low) / 2, (high - low) / 2
 
     def described_signals(self, observe: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
-        """Return descriptions of the observed states and of the actions, which files store.
+        """Describe the observed states and the actions for files, as lists under the keys "states" and "actions".
 
         A description contains the name, unit, centre and scale of a signal. The physical value is `center + scale *
-        stored value`. States also have the key `periodic`, and discrete actions the key `choices`.
-
-        Args:
-            observe: Names of the observed states. All states are observed if `observe` is empty.
-
-        Returns:
-            Lists of descriptions under the keys "states" and "actions".
+        stored value`. States also have the key `periodic`, and discrete actions the key `choices`. If `observe` is
+        empty, all states are described.
         """
         keys = ("name", "unit", "center", "scale")
         middle, half = self.action_range()
@@ -262,12 +234,7 @@ class Plant:
         }
 
     def episode_score(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the scores `[M]` of one episode of each member, as defined by `episode_metric`.
-
-        Args:
-            total: Sum of the rewards of each episode, `[M]`.
-            steps: Number of control steps of each episode, `[M]`.
-        """
+        """Return the scores `[M]` of M episodes from their `total` rewards `[M]` and numbers of `steps` `[M]`."""
         return total if self.episode_metric == "return" else total / steps
 
     def fingerprint(self) -> str:
@@ -279,13 +246,7 @@ class Plant:
         return hashlib.sha256(repr((declared, parameters, self.made_of())).encode()).hexdigest()
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
-        """Draw a state and an action on empty Matplotlib axes, by default as bars.
-
-        Args:
-            axes: The axes.
-            state: State in physical units, `[S]`.
-            action: Normalised action, `[A]`.
-        """
+        """Draw a physical state `[S]` and a normalised action `[A]` on empty axes, by default as bars."""
         units = self.state_units + self.action_units
         values = [*self.normalise_state(state), *action]
         physical = [*state, *self.denormalise_action(action)]
@@ -350,23 +311,12 @@ class Observed(NamedTuple):
 
 
 def positions(joints: Iterable[str], slides: Sequence[str] = ()) -> tuple[Observed, ...]:
-    """Return the positions of joints as components of an observation.
-
-    Args:
-        joints: Names of the joints.
-        slides: Names of those joints that slide [m]. All other joints are hinges [rad].
-    """
+    """Return the positions of joints as observed components, in m for joints in `slides` and otherwise in rad."""
     return tuple(Observed(joint, "m" if joint in slides else "rad") for joint in joints)
 
 
 def velocities(joints: Iterable[str], slides: Sequence[str] = (), limit: float = MOTION_LIMIT) -> tuple[Observed, ...]:
-    """Return the velocities of joints as components of an observation.
-
-    Args:
-        joints: Names of the joints.
-        slides: Names of those joints that slide [m/s]. All other joints are hinges [rad/s].
-        limit: Bound to which the velocities are clipped.
-    """
+    """Return the velocities of joints as observed components, in m/s for joints in `slides` and otherwise in rad/s."""
     return tuple(Observed(f"velocity of {j}", "m/s" if j in slides else "rad/s", limit) for j in joints)
 
 
@@ -413,19 +363,11 @@ class FixedStepPlant(Plant):
         return tuple(entry.limit for entry in self.observes)
 
     def physics_steps(self, frequency: float) -> int:
-        """Return the number of physics steps in a control step at the control rate `frequency` [Hz].
-
-        Raises:
-            UserError: The number is not whole, or does not divide the episode.
-        """
+        """Return the number of physics steps in a control step, or raise `UserError` if it is not whole."""
         return whole_substeps(self.name, self.physics_step, self.episode_steps, frequency)
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the number of control steps in an episode at the control rate `frequency` [Hz].
-
-        Raises:
-            UserError: `physics_steps` raises it.
-        """
+        """Return the number of control steps in an episode, or raise `UserError` as `physics_steps` does."""
         return self.episode_steps // self.physics_steps(frequency)
 
 
@@ -458,13 +400,7 @@ class Canvas(Picture):
         self._caption = self._figure.text(0.5, 0.045, "", ha="center", family="monospace", fontsize=9)
 
     def frame(self, state: NDArray[np.float64], action: NDArray[np.float32], seconds: float) -> NDArray[np.uint8]:
-        """Return the image uint8 `[480, 480, 3]` of a state and an action.
-
-        Args:
-            state: State in physical units, `[S]`.
-            action: Normalised action, `[A]`.
-            seconds: Time since the start of the episode [s].
-        """
+        """Return an image uint8 `[480, 480, 3]` of a physical state `[S]` and a normalised action `[A]`."""
         plant = self._plant
         self._picture.clear()
         plant.draw(self._picture, state, action.astype(np.float64))

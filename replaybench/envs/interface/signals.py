@@ -26,10 +26,7 @@ def wrap_angle(angle: float) -> float:
 
 
 def wrap(angle: Floats) -> Floats:
-    """Return an array of angles [rad] wrapped into [−π, π).
-
-    Angles that are not finite become NaN.
-    """
+    """Return an array of angles [rad] wrapped into [−π, π), with NaN for angles that are not finite."""
     out = np.where(np.isfinite(angle), angle, np.nan)
     _wrap(out.reshape(-1))
     return out
@@ -90,22 +87,15 @@ class Signals:
         self.actuator_error[chosen] = 0.0
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the actions with noise that the plant gets, in physical units `[M, A]`.
-
-        Only the running members draw noise. The next call overwrites the returned array.
-        """
+        """Return the physical actions `[M, A]` with noise, in an array that the next call overwrites."""
         noise = self.actuator.state, self.actuator_noise, self.actuator_error
         _disturb(self.action, running, *noise, *self._of_actions, self._physical)
         return self._physical
 
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
-        """Measure the states of the chosen members, and write their observations with sensor noise.
+        """Write the noisy observations of the chosen members from the physical states `observed` `[M, S]`.
 
         If the plant `saturates`, a noise-free state beyond `observation_limit` becomes the limit, and NaN becomes 0.
-
-        Args:
-            observed: States in physical units and without noise, `[M, S]`.
-            chosen: Which members are measured, bool `[M]`.
         """
         _sense(observed, chosen, *self._sensing)
 

@@ -180,10 +180,7 @@ class MujocoWalker2d(_Runner):
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoHalfCheetah(_Runner):
-    """Half a cheetah that runs in a vertical plane (Gymnasium `HalfCheetah-v5`).
-
-    No state is terminal.
-    """
+    """Half a cheetah that runs, without terminal states (Gymnasium `HalfCheetah-v5`)."""
 
     ctrl_cost_weight: float = 0.1
     reset_noise_scale: float = 0.1
@@ -237,10 +234,7 @@ def _of_bodies(
 
 @dataclass(frozen=True, kw_only=True)
 class _Roamer(MujocoPlant):
-    """The base class of tasks on the ground plane.
-
-    The reward is `speed along x + bonus while up − effort − contact cost`.
-    """
+    """The base class of tasks on the ground plane: `reward = speed along x + bonus while up − effort − contact`."""
 
     forward_reward_weight: float = 1.0  # per m/s
     ctrl_cost_weight: float = 1e-4
@@ -254,10 +248,7 @@ class _Roamer(MujocoPlant):
         return raw[:, -2:]
 
     def constants(self) -> tuple[float, ...]:
-        """Return weights, bounds and the first column of contact forces for `reward_roamer`.
-
-        Terms that a task does not declare have no effect.
-        """
+        """Return the constants of `reward_roamer`, in which terms that a task does not declare have no effect."""
         low, high = getattr(self, "healthy_z_min", -math.inf), getattr(self, "healthy_z_max", math.inf)
         if self.strictly_between:
             low, high = math.nextafter(low, math.inf), math.nextafter(high, -math.inf)
@@ -291,10 +282,7 @@ class MujocoSwimmer(_Roamer):
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoAnt(_Roamer):
-    """A torso on four legs that walks (Gymnasium `Ant-v5`).
-
-    Contact forces are observed.
-    """
+    """A torso on four legs that walks, with observed contact forces (Gymnasium `Ant-v5`)."""
 
     ctrl_cost_weight: float = 0.5
     contact_cost_weight: float = 5e-4
@@ -331,10 +319,7 @@ class MujocoAnt(_Roamer):
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoHumanoid(_Roamer):
-    """A body of 13 parts and 17 motors that walks (Gymnasium `Humanoid-v5`).
-
-    All observations of the task are included.
-    """
+    """A body of 13 parts and 17 motors that walks, with all observations of Gymnasium's `Humanoid-v5`."""
 
     forward_reward_weight: float = 1.25  # per m/s
     ctrl_cost_weight: float = 0.1

@@ -31,10 +31,7 @@ from replaybench.runtime.streams import Stream
 
 
 def gymnasium_assets() -> Path:
-    """Return the folder of the MJCF files that Gymnasium ships.
-
-    Gymnasium's simulators are not imported.
-    """
+    """Return the folder of the MJCF files that Gymnasium ships, without importing its simulators."""
     spec = importlib.util.find_spec("gymnasium")
     if spec is None or spec.origin is None:
         raise UserError("the MuJoCo plants need the MJCF files of the package gymnasium: pip install gymnasium")
@@ -66,10 +63,7 @@ def load_model(path: Path) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress MuJoCo's warnings.
-
-    MuJoCo would print them and append them to `MUJOCO_LOG.TXT` in the working folder.
-    """
+    """Suppress MuJoCo's warnings, which are otherwise printed and appended to the file `MUJOCO_LOG.TXT`."""
     import mujoco
 
     theirs = mujoco.get_mju_user_warning()
@@ -136,10 +130,7 @@ class MujocoCanvas(Picture):
         )
 
     def _geom(self, geom: int, data: Any, order: int) -> None:
-        """Draw one geometric shape of a body.
-
-        Capsules and cylinders are thick lines. Other shapes except the ground are discs.
-        """
+        """Draw a shape of a body: capsules and cylinders as thick lines, other shapes except the ground as discs."""
         shape, size = int(self._model.geom_type[geom]), self._model.geom_size[geom]
         if shape == _PLANE:
             return
@@ -162,13 +153,7 @@ _WORST: Final = 1e10  # positions and velocities above it are unstable for MuJoC
 
 
 class MujocoEngine(Engine):
-    """The engine that simulates the members of a MuJoCo plant.
-
-    Args:
-        plant: The plant, a `MujocoPlant`.
-        num_envs: Number of members M.
-        frequency: Control rate [Hz].
-        threads: Number of threads, by default `thread_count()`.
+    """The engine that simulates the members of a MuJoCo plant with `threads` threads.
 
     Attributes:
         data: One `mujoco.MjData` per member.
@@ -285,10 +270,7 @@ def _end_lost(
     running: NDArray[np.bool_], raw: NDArray[np.float64], moving: int, terminated: NDArray[np.bool_],
     event: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Terminate the members whose simulation has diverged.
-
-    That means a NaN, or a huge position or velocity, which are in the first `moving` columns of `raw`.
-    """
+    """Terminate members with a NaN, or with a huge position or velocity, which are the first `moving` columns."""
     for m in range(raw.shape[0]):
         if running[m]:
             for i in range(raw.shape[1]):
@@ -303,10 +285,7 @@ FORCE_LIMIT: Final = 1e7
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoPlant(FixedStepPlant):
-    """The base class of tasks in MuJoCo, whose parameters have Gymnasium's names.
-
-    The gear of a motor converts a control to a force or torque.
-    """
+    """The base class of tasks in MuJoCo, whose parameters have Gymnasium's names."""
 
     mjcf: ClassVar[str]
     """Name of the MJCF file in Gymnasium's folder."""
@@ -352,10 +331,7 @@ class MujocoPlant(FixedStepPlant):
         return f"mujoco {importlib.metadata.version('mujoco')} {model} {kernels} {made_of(type(self))}".rstrip()
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
-        """Return the one-dimensional arrays of a `mujoco.MjData` that make up a row of `raw`.
-
-        The first two are `qpos` and `qvel`.
-        """
+        """Return the one-dimensional arrays of an `MjData` that form a row of `raw`, with qpos and qvel first."""
         return data.qpos, data.qvel
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -369,11 +345,7 @@ class MujocoPlant(FixedStepPlant):
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw initial positions and velocities near the model's `qpos` and `qvel`.
-
-        Returns:
-            Positions and velocities, with one row for each chosen member.
-        """
+        """Draw a row of positions and of velocities near the model's `qpos` and `qvel` for each chosen member."""
         noise: float = getattr(self, "reset_noise_scale")  # noqa: B009 (tasks that use this method have the field)
         start = qpos + noise * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         if self.velocity_noise == "normal":

@@ -99,10 +99,7 @@ class Magman(OdePlant):
 
     @staticmethod
     def project(x: Vector, p: Params) -> int:
-        """Stop the ball at a wall in place, and return 1 for a collision and 0 otherwise.
-
-        After a collision, the ball leaves the wall at 0.01 m/s.
-        """
+        """Stop the ball at a wall, from which it moves away at 0.01 m/s, and return 1 for a collision."""
         if x[0] < TRACK_LOW:
             x[0], x[1] = TRACK_LOW, WALL_SPEED
             return 1

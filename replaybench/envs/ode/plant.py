@@ -54,10 +54,7 @@ class OdePlant(Plant):
 
     @property
     def max_substep(self) -> float:
-        """The longest Runge-Kutta step [s].
-
-        A control step is divided into equal Runge-Kutta steps. By default, `step_choice` selects their largest length.
-        """
+        """The longest Runge-Kutta step [s], which `step_choice` selects by default."""
         return step_choice(self).step
 
     @property
@@ -72,10 +69,7 @@ class OdePlant(Plant):
 
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
-        """Return the reward of one control step from `x` to `x_next` under the applied action `u`.
-
-        The argument `event` combines the results of `project` during the control step.
-        """
+        """Return the reward of one control step from `x` to `x_next` under the applied action `u`."""
         raise NotImplementedError
 
     @staticmethod
@@ -146,10 +140,7 @@ class OdePlant(Plant):
 
 
 class RungeKutta(Engine):
-    """The engine of plants with differential equations.
-
-    The whole state of such a plant is observable.
-    """
+    """The engine of plants with differential equations, whose complete state is observable."""
 
     def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
@@ -165,13 +156,10 @@ class RungeKutta(Engine):
 
 
 def try_functions(plant: OdePlant) -> str:
-    """Call the functions of a plant once, uncompiled, and return a description of the first fault.
+    """Call the functions of a plant once, uncompiled, and describe the first fault, or return an empty text.
 
     The functions get the initial state and the action in the middle of the range. Exceptions of the functions are
     raised unchanged, because they show the user's line.
-
-    Returns:
-        The fault as text, or an empty text if there is none.
     """
     x = np.array(plant.initial_state, np.float64)
     u, p = np.array(plant.action_range()[0]), plant.params()
@@ -193,15 +181,7 @@ def try_functions(plant: OdePlant) -> str:
 
 
 def with_equations(plant: Plant, purpose: str) -> OdePlant:
-    """Return the plant unchanged if it is given by differential equations.
-
-    Args:
-        plant: The plant.
-        purpose: What needs the equations, for the error.
-
-    Raises:
-        UserError: The plant is not given by differential equations.
-    """
+    """Return the plant, or raise `UserError` with the `purpose` if the plant has no differential equations."""
     if not isinstance(plant, OdePlant):
         raise UserError(
             f"{plant.name} is not given by equations, which {purpose} needs; Pendulum, PendulumDCSC, Magman and plants "
@@ -211,11 +191,7 @@ def with_equations(plant: Plant, purpose: str) -> OdePlant:
 
 
 def state_range(plant: Plant) -> tuple[Vector, Vector]:
-    """Return the lowest and the highest physical states, `[S]` each.
-
-    They are the bounds of the plant's grid for dynamic programming. Without a grid, they are the states that normalise
-    to ±1.
-    """
+    """Return the lowest and highest physical states `[S]` of the grid, or without a grid those that normalise to ±1."""
     if isinstance(plant, OdePlant) and plant.grid_low:
         return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
@@ -289,15 +265,7 @@ def step_choice(plant: OdePlant) -> StepChoice:
 
 
 def describe_steps(plant: Plant, frequency: float) -> str:
-    """Describe the number and the accuracy of the Runge-Kutta steps that step doubling has selected.
-
-    Args:
-        plant: The plant.
-        frequency: Control rate [Hz].
-
-    Returns:
-        The description, or an empty text if step doubling is not used for this plant.
-    """
+    """Describe the Runge-Kutta steps that step doubling has selected, or return an empty text if it is not used."""
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""
     choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)

@@ -41,10 +41,7 @@ def scratch(_context: Any, size: Any) -> Any:
 
 @intrinsic
 def scratch_bits(_context: Any, size: Any) -> Any:
-    """Return an uninitialised int64 array of constant length on the stack.
-
-    The array is valid inside the calling function.
-    """
+    """Return an uninitialised int64 array of constant length on the stack, as `scratch` does for float64."""
     return _on_stack(types.int64, size)
 
 
@@ -155,11 +152,7 @@ def kernel(plant: Equations) -> Callable[..., None]:
 
 
 def substeps(plant: Equations, dt: float) -> int:
-    """Return the number of equal Runge-Kutta steps in a control step of `dt` seconds.
-
-    Raises:
-        UserError: The number is too large.
-    """
+    """Return the number of Runge-Kutta steps in a control step of `dt` seconds, or raise `UserError` for too many."""
     count = max(1.0, dt / plant.max_substep - 1e-9)
     STEPS.check(count, f"a sample of {plant.name}, {dt:g} s in Runge-Kutta steps of {plant.max_substep:g} s,")
     return math.ceil(count)
@@ -170,12 +163,10 @@ def simulate(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Advance given states of a plant by one control step without noise.
 
-    The leading axes of `state` and `u` broadcast.
-
     Args:
         plant: The plant.
         state: Physical states `[..., S]`.
-        u: Physical actions `[..., A]`, which are not clipped.
+        u: Physical actions `[..., A]`, which are not clipped. Leading axes broadcast against those of `state`.
         dt: Length of the control step [s].
 
     Returns:
@@ -195,18 +186,10 @@ def simulate(
 def advance(
     plant: Equations, states: NDArray[np.float64], actions: NDArray[np.float64], dt: float, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Advance N states in place by `count` Runge-Kutta steps.
+    """Advance N physical states `[N, S]` in place by `count` Runge-Kutta steps, which last `dt` seconds together.
 
-    Args:
-        plant: The plant.
-        states: Physical states, float64 `[N, S]`.
-        actions: Physical actions, float64 `[N, A]`.
-        dt: Total length of all steps [s].
-        count: Number of steps.
-
-    Returns:
-        reward: Unscaled rewards, float64 `[N]`.
-        terminated: Whether each new state is terminal, bool `[N]`.
+    The actions are physical, `[N, A]`. The function returns unscaled rewards float64 `[N]`, and for each state whether
+    it is terminal, bool `[N]`.
     """
     reward, terminated, event = np.empty(len(states)), np.empty(len(states), np.bool_), np.empty(len(states), np.int64)
     everyone = np.ones(len(states), np.bool_)

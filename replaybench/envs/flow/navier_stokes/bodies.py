@@ -46,16 +46,7 @@ class Obstacle:
         self._h = h
 
     def stop(self, u: Array, v: Array, dt: float) -> Array:
-        """Stop the fluid inside the body, and return the mean force and torque on the body.
-
-        Args:
-            u: Velocities along x [U], changed in place.
-            v: Velocities along y [U], changed in place.
-            dt: The time step [D/U].
-
-        Returns:
-            Force along x and y [ρU²D] and torque [ρU²D²], `[3]`.
-        """
+        """Stop the fluid inside, and return the mean force [ρU²D] and torque [ρU²D²] on the body, `[3]`."""
         impulse = np.zeros(3)
         stop_inside(u, v, self.u_fraction, self.v_fraction, *self.first, *self._offset, self._h, share(dt), impulse)
         force: Array = impulse * (self._h**2 / dt)
@@ -71,13 +62,11 @@ class FreeEllipse:
         self._fractions = np.zeros((2, width, width))
 
     def move(self, u: Array, v: Array, body: Array, force: Array, dt: float) -> None:
-        """Make the ellipse and the fluid inside move as one rigid body for a time step.
+        """Move the ellipse and the fluid inside as one rigid body for a time step, in place.
 
         Args:
-            u: Velocities along x [U], changed in place.
-            v: Velocities along y [U], changed in place.
-            body: Position x, y [D], angle θ [rad], velocities [U] and angular velocity [U/D] of the ellipse, `[6]`,
-                changed in place.
+            u, v: Velocities along x and y [U].
+            body: Position x, y [D], angle θ [rad], velocities [U] and angular velocity [U/D] of the ellipse, `[6]`.
             force: External force along x and y [ρU²D] and torque [ρU²D²] per unit of depth, `[3]`.
             dt: The time step [D/U].
         """
@@ -117,16 +106,7 @@ def ellipse_at(pose: Sequence[float] | Array) -> Callable[[Array, Array], Array]
 
 @kernel
 def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angle: float, out: Array) -> None:
-    """Write the signed distances of the points (x, y) from an ellipse to `out` `[n, m]`.
-
-    Args:
-        x: Positions along x [D], `[n]`.
-        y: Positions along y [D], `[m]`.
-        center_x: Centre of the ellipse along x [D].
-        center_y: Centre of the ellipse along y [D].
-        angle: Angle of the ellipse [rad].
-        out: Output [D].
-    """
+    """Write the signed distances [D] of all points of x `[n]` and y `[m]` from an ellipse to `out` `[n, m]`."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = ellipse_distance(x[i], y[j], center_x, center_y, angle)
@@ -156,16 +136,9 @@ def stop_inside(
 ) -> None:  # fmt: skip
     """Stop the fluid inside a fixed body, and add the momentum that the fluid loses to `impulse` `[3]`.
 
-    Args:
-        u: Velocities along x, changed in place.
-        v: Velocities along y, changed in place.
-        u_fraction: Volume fractions of the body on the faces of `u`, in a window around the body.
-        v_fraction: Volume fractions of the body on the faces of `v`, in the same window.
-        first_i, first_j: Indices of the window's first corner.
-        x, y: Position of the window's first corner relative to the reference point of torques [D].
-        h: Side of a cell [D].
-        follows: Share of the fluid's velocity that the step removes inside the body.
-        impulse: Momentum along x and y, and angular momentum.
+    The volume fractions of the body are given in a window around it. (x, y) is the position of the window's first
+    corner relative to the reference point of torques. `follows` is the share of the velocity that is removed inside the
+    body.
     """
     for i in range(u_fraction.shape[0]):
         for j in range(u_fraction.shape[1]):

@@ -44,10 +44,7 @@ class Wake:
 
 @functools.cache
 def developed_wake(grid: Grid) -> Wake:
-    """Return the wake of the cylinder on a grid.
-
-    The first call computes the wake, and later calls read it from the cache folder.
-    """
+    """Return the wake of the cylinder on a grid, computed once and then read from the cache folder."""
     key = hashlib.sha256(f"{grid} {REYNOLDS} {PHASES} {SETTLING} {SOLVER}".encode()).hexdigest()
     path = cache_dir() / "flow" / f"{key[:32]}.h5"
     with contextlib.suppress(UserError), open_record(path, "wake") as record:  # missing or damaged
@@ -73,10 +70,7 @@ def stirred(solver: Solver) -> Array:
 
 
 def rises(signal: Array) -> NDArray[np.float64]:
-    """Return the indices at which a signal `[n]` rises through its mean.
-
-    The indices have fractions by linear interpolation.
-    """
+    """Return the fractional indices at which a signal `[n]` rises through its mean, by linear interpolation."""
     around = signal - signal.mean()
     before = np.flatnonzero((around[:-1] < 0.0) & (around[1:] >= 0.0))
     crossings: NDArray[np.float64] = before - around[before] / (around[before + 1] - around[before])
@@ -163,11 +157,7 @@ class NavierStokes(DraftingEngine):
             self._observe(member)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Restore a state that `get_state` returned.
-
-        Raises:
-            UserError: An ellipse is off the grid.
-        """
+        """Restore a state from `get_state`, or raise `UserError` if an ellipse is off the grid."""
         grid, body = self.grid, np.asarray(state["body"])
         x, y = body[:, 0] + grid.upstream, body[:, 1]
         inside = (x > MARGIN) & (x < grid.width - MARGIN) & (np.abs(y) < grid.height / 2 - MARGIN)
@@ -180,11 +170,10 @@ class NavierStokes(DraftingEngine):
         return self.picture().frame(*self.vorticity(member), self.body[member, :3], self.applied[member])
 
     def vorticity(self, member: int) -> tuple[Array, tuple[float, float, float, float]]:
-        """Return the vorticity of a member's flow at the corners of cells.
+        """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of nx × ny cells, and its extent.
 
-        Returns:
-            vorticity: Vorticity [U/D], `[ny − 1, nx − 1]` for nx × ny cells, lowest y first.
-            extent: Lowest x, highest x, lowest y and highest y [D], half a cell beyond the outermost corners.
+        The rows begin with the lowest y. The extent is lowest x, highest x, lowest y and highest y [D], half a cell
+        beyond the outermost corners.
         """
         u, v = self.fields[member, :2]
         curl = (v[3:-3, 3:-3] - v[2:-4, 3:-3] - u[3:-3, 3:-3] + u[3:-3, 2:-4]) / self.grid.h

@@ -27,16 +27,11 @@ Array = NDArray[np.float64]
 
 @kernel
 def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array, friction: float, out: Array) -> None:
-    """Write the flux by advection and viscosity through each face of a row.
+    """Write the flux by advection and viscosity through each face of a row of faces.
 
-    The speed w at a face is the mean of `speed` and `other`. Advection transports `(6b + 3c − a) / 8` if w is positive,
-    and the mirror image otherwise. The code computes both without a branch. All arrays have the shape `[n]`.
-
-    Args:
-        a, b, c, d: The transported quantity at four neighbours in a line. The face lies between b and c.
-        speed, other: Speeds on both sides of the face.
-        friction: Viscosity divided by the side of a cell.
-        out: Output.
+    The arrays a, b, c and d are the transported quantity at four neighbours in a line. The face lies between b and c.
+    Its speed is the mean of `speed` and `other`. If the speed is positive, advection transports `(6b + 3c − a) / 8`,
+    otherwise the mirror image. The code has no branch. All arrays have the shape `[n]`.
     """
     for j in range(out.shape[0]):
         w = 0.5 * (speed[j] + other[j])
@@ -49,17 +44,10 @@ def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array
 def forward(
     now: Array, rate: Array, before: Array, low: Array, high: Array, dt: float, ratio: float, scale: float, out: Array
 ) -> None:
-    """Write a row of velocities after a time step, without the effect of the new pressure.
+    """Write a row of velocities after a time step, without the effect of the new pressure, to `out`.
 
-    Args:
-        now: Velocities before the step.
-        rate: Rates of the velocities, copied to `before` at the end.
-        before: Rates in the last step.
-        low, high: Pressures on both sides.
-        dt: The time step.
-        ratio: Half of this time step divided by the last one.
-        scale: 1 divided by the side of a cell.
-        out: Output.
+    `low` and `high` are the pressures on both sides before the step. `before` contains the rates of the last step, and
+    is replaced by `rate`.
     """
     for j in range(out.shape[0]):
         out[j] = now[j] + dt * (rate[j] + ratio * (rate[j] - before[j]) - scale * (high[j] - low[j]))
@@ -76,18 +64,9 @@ def balance(left: Array, right: Array, below: Array, above: Array, scale: float,
 
 @kernel
 def momentum_along(fields: Array, new: Array, rows: Array, dt: float, ratio: float, viscosity: float, h: float) -> None:
-    """Write the provisional velocity along the stream to `new`.
+    """Write the provisional velocity along the stream, from advection, viscosity and the old pressure's gradient.
 
-    It follows from advection, viscosity and the gradient of the old pressure.
-
-    Args:
-        fields: The fields of `Solver.step`.
-        new: Output.
-        rows: Scratch arrays.
-        dt: The time step [D/U].
-        ratio: Half of this time step divided by the last one, the weight of the old rates.
-        viscosity: Kinematic viscosity [U D].
-        h: Side of a cell [D].
+    `ratio`, the weight of the old rates, is half of this time step divided by the last one. `rows` are scratch arrays.
     """
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v, p, rates = fields[0], fields[1], fields[2], fields[3]
@@ -110,10 +89,7 @@ def momentum_along(fields: Array, new: Array, rows: Array, dt: float, ratio: flo
 def momentum_across(
     fields: Array, new: Array, rows: Array, dt: float, ratio: float, viscosity: float, h: float
 ) -> None:
-    """Write the provisional velocity across the stream to `new`.
-
-    The arguments are those of `momentum_along`.
-    """
+    """Write the provisional velocity across the stream, as `momentum_along` does for the velocity along it."""
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v, p, rates = fields[0], fields[1], fields[2], fields[4]
     friction, scale = viscosity / h, 1.0 / h
@@ -168,13 +144,8 @@ def divergence(u: Array, v: Array, out: Array, scale: float) -> None:
 def correct(fields: Array, u_new: Array, v_new: Array, increment: Array, scale: float) -> float:
     """Subtract the gradient of a pressure increment from the velocities, and return the largest velocity component.
 
-    The function writes the velocities to `fields` and adds the increment to the pressure.
-
-    Args:
-        fields: The fields of `Solver.step`, changed in place.
-        u_new, v_new: Provisional velocities.
-        increment: Increment of the pressure, `[nx, ny]`.
-        scale: Time step divided by the side of a cell.
+    The velocities are written to `fields`. The increment `[nx, ny]` is added to the pressure. `scale` is the time step
+    divided by the side of a cell.
     """
     nx, ny = increment.shape
     u, v, p = fields[0], fields[1], fields[2]
@@ -219,10 +190,7 @@ def fill_pads(u: Array, v: Array) -> None:
 
 @dataclass(frozen=True)
 class Grid:
-    """A channel of nx × ny square cells.
-
-    The origin is on the centre line of the channel.
-    """
+    """A channel of nx × ny square cells with the origin on its centre line."""
 
     cells: int  # per D
     width: float = 12.0  # [D]
@@ -241,10 +209,7 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of an array of velocities or pressures with pads.
-
-        There is one more face than cells in each direction.
-        """
+        """Shape of a field with pads, which has one more face than cells in each direction."""
         nx, ny = self.size
         return nx + 2 * PAD + 1, ny + 2 * PAD + 1
 
@@ -255,14 +220,7 @@ class Grid:
 
 
 class Solver:
-    """The time step of a flow on a grid.
-
-    Several flows may share a solver and its scratch arrays, one after the other.
-
-    Args:
-        grid: The grid.
-        reynolds: Reynolds number D·U/ν.
-    """
+    """The time step of a flow on a grid, with scratch arrays that several flows at one Reynolds number may share."""
 
     def __init__(self, grid: Grid, reynolds: float) -> None:
         self.grid, self.viscosity = grid, 1.0 / reynolds
@@ -281,12 +239,7 @@ class Solver:
         return fields
 
     def steps(self, seconds: float, fastest: float) -> int:
-        """Return the number of equal time steps in a period.
-
-        Args:
-            seconds: Length of the period [D/U].
-            fastest: Largest velocity component of the flow [U].
-        """
+        """Return the number of equal time steps in `seconds` [D/U], for a flow no faster than `fastest` [U]."""
         # Up to 2.2 U the Courant number stays below 0.52, well within the stability limit. The number of steps is
         # limited to the 32-fold, because more would be wasted on a diverging flow or NaN.
         longest = self.longest_step * min(1.0, max(1.0 / 32.0, 2.2 / max(fastest, 1e-9)))
@@ -310,24 +263,17 @@ class Solver:
         return self.project(fields, u, v, dt)
 
     def project(self, fields: Array, u: Array, v: Array, dt: float) -> float:
-        """Write the divergence-free part of the velocities (u, v) to `fields`, and update the pressure.
-
-        Returns:
-            The largest velocity component [U].
-        """
+        """Write the divergence-free part of (u, v) and the pressure to `fields`, and return the largest velocity."""
         h = self.grid.h
         divergence(u, v, self._divergence, h / dt)
         increment = self.poisson(self._divergence)
         return float(correct(fields, u, v, increment, dt / h))
 
     def poisson(self, source: Array) -> Array:
-        """Return the solution φ of the discrete Poisson equation with no flux through the walls.
+        """Return the solution φ `[nx, ny]` of `Σ(neighbours − φ) = source` with no flux through the walls.
 
-        The equation is `Σ(neighbours − φ) = source`. A cosine transform across the stream reduces it to ny tridiagonal
-        systems along the stream.
-
-        Args:
-            source: Right-hand side, `[nx, ny]`, which is overwritten.
+        A cosine transform across the stream reduces the equation to ny tridiagonal systems along the stream. `source`
+        is overwritten.
         """
         waves = dct(source, type=2, axis=1, overwrite_x=True, workers=1)
         tridiagonal(waves, self._pivots)
@@ -336,10 +282,7 @@ class Solver:
 
 
 def pivots(nx: int, ny: int) -> Array:
-    """Return the reciprocal pivots `[nx, ny]` of the Gauss elimination in `tridiagonal`.
-
-    There is one column for each of the ny wave numbers across the stream.
-    """
+    """Return the reciprocal pivots `[nx, ny]` of the Gauss elimination in `tridiagonal`, for all wave numbers."""
     diagonal = -2.0 - 4.0 * elementwise.sin(np.pi * np.arange(ny) / (2 * ny)) ** 2
     reciprocal = np.zeros((nx, ny))
     reciprocal[0] = 1.0 / (diagonal + 1.0)
@@ -352,14 +295,7 @@ def pivots(nx: int, ny: int) -> Array:
 
 @kernel
 def tridiagonal(x: Array, reciprocal: Array) -> None:
-    """Solve the tridiagonal system of each column of `x` `[nx, ny]` in place.
-
-    The system is `x[i−1] + diagonal · x[i] + x[i+1] = right-hand side`. On entry, `x` contains the right-hand sides.
-
-    Args:
-        x: Right-hand sides on entry, solutions on return.
-        reciprocal: Reciprocal pivots from `pivots`.
-    """
+    """Solve `x[i−1] + diagonal · x[i] + x[i+1] = right-hand side` in place for each column of x `[nx, ny]`."""
     nx, ny = x.shape
     for j in range(ny):
         x[0, j] *= reciprocal[0, j]
