@@ -220,7 +220,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the complete state: arrays `[M, ...]` by name, with `observed` in physical units."""
+        """Return a copy of the complete state as arrays `[M, ...]` by name, with `observed` in physical units."""
         return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -310,7 +310,8 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
     ) -> tuple[Float32Array, dict[str, Any]]:
         """Start an episode, and return the first observation and the infos.
 
-        A seed restarts the random streams. If no seed was ever given, the first episode draws one, as in Gymnasium.
+        A seed restarts the random streams. If no seed was ever given, the first episode uses a random seed, as in
+        Gymnasium.
         """
         super().reset(seed=seed)
         if seed is None and not self._seeded:

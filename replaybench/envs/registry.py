@@ -84,9 +84,10 @@ def is_installed(name: str) -> bool:
 
 
 def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parameter]) -> Plant | None:
-    """Return the plant that a stored file names, or None if the plant would run code that only the file names.
+    """Return the plant that a stored file names, or None if this would import code that the user has not named.
 
-    If the user has `given` another plant, that plant is returned instead. `make_plant` may raise `UserError`.
+    If the user has `given` the name of another plant, that plant is returned instead. `make_plant` may raise
+    `UserError`.
     """
     try:
         with imports_only(given):

@@ -56,7 +56,7 @@ class Model:
 
 
 class Readings:
-    """The readings of all members as rows `[M, R]`, and views of their parts, for J joints and F feet."""
+    """The R readings of each member as an array `[M, R]`, with views of its parts as attributes."""
 
     def __init__(self, model: Model, rows: Floats) -> None:
         joints, parts, feet = len(model.joints), len(model.parts + model.still), len(model.feet)
@@ -142,8 +142,8 @@ class World:
     def restart(self, positions: Sequence[float]) -> None:
         """Restore the loaded state at rest, and set the joints to `positions`.
 
-        PyBullet's saved state includes contacts and the start of the solver. An episode is therefore equal to one in a
-        new client.
+        PyBullet's saved state includes contacts and the initial values of the solver. An episode is therefore equal to
+        one in a new client.
         """
         self._call(self._bullet.restoreState, self._restarted)
         for (body, joint), position in zip(self._placed, positions, strict=True):
@@ -273,7 +273,7 @@ def _by_body(found: Iterable[tuple[int, int]]) -> list[tuple[int, list[int]]]:
 def pace(step: float, count: int) -> float:
     """Return the time [s] of `count` physics steps, rounded up until `time / count` is exact.
 
-    Bullet divides the time by the number of steps, and carries the rounding error over to the next call. It would
+    Bullet divides the time by the number of steps, and carries the rounding error over to the next call. Bullet would
     otherwise sometimes take a step too few or too many.
     """
     interval = step * count

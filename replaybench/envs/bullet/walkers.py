@@ -33,9 +33,9 @@ class Walker(BulletPlant):
     """The base class of the four walkers.
 
     Observations are the height relative to the start, the bearing of the flag, the velocity in axes that turn with the
-    yaw angle, roll and pitch, the angle of each joint relative to its range, the speed of each joint, and which feet
-    touch the floor. All are clipped to ±5. Contacts are those of the current control step. Roboschool returns those of
-    the previous one.
+    yaw angle, and the roll and pitch angles. They also contain the angle of each joint relative to its range, the speed
+    of each joint, and which feet touch the floor. All are clipped to ±5. Contacts are those of the current control
+    step. Roboschool returns those of the previous one.
 
     A subclass declares class attributes and may override `alive`.
     """

@@ -118,34 +118,34 @@ class Drafting(Plant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Bounds on |normalised state|, wide enough for 22 U/D, at which the paper's full torque turns the ellipse."""
+        """Bounds on |normalised state|, wide enough for the paper's full torque, which turns the ellipse at 22 U/D."""
         return (*(10.0,) * 5, 20.0, *(10.0,) * 8)
 
     @property
     def box(self) -> tuple[float, float, float]:
-        """Bounds of the ellipse's centre [D]: lowest x, highest x and largest absolute y."""
+        """Bounds of the ellipse's centre in cylinder diameters: lowest x, highest x and largest absolute y."""
         return 1.0, _REVISIONS[self.revision][0], 1.0
 
     @property
     def forces(self) -> tuple[float, float, float]:
-        """Units of the three components of an action: two forces [ρU²D] and a torque [ρU²D²]."""
+        """Units of an action's forces [ρU²D] and torque [ρU²D²] for density ρ, stream speed U, cylinder diameter D."""
         return _UNITS[self.action_unit]
 
     @property
     def start_range(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-        """Mean of the initial x [D], y [D] and angle θ [rad], and the largest deviations from it."""
+        """Means of the initial x, y [diameters] and angle [rad], and the largest deviations from these means."""
         return (2.0, 0.0, 0.0), (0.5, 0.5, _REVISIONS[self.revision][1])
 
     @property
     def spreads(self) -> dict[str, float]:
-        """Largest logarithm of the random factor on each constant of the forces, by the names in `wake.Laws`."""
+        """Largest logarithm of the random factor on each constant of flow and forces, by the names in `wake.Laws`."""
         loads = dict.fromkeys(FELT, self.load_spread)
         return {"strength": self.strength_spread, "period": self.period_spread, **loads}
 
     def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Draw initial poses `[n, 3]` and phases of the wake `[n]` for the n members marked in `chosen` `[M]`.
 
-        A pose consists of x, y [D] and θ [rad]. A phase is in [0, 1).
+        A pose consists of the position x, y in cylinder diameters and the angle θ [rad]. A phase is in [0, 1).
         """
         drawn = draws.uniform(4, chosen)
         middle, spread = self.start_range
@@ -174,19 +174,19 @@ def half_turn(angle: float) -> float:
 
 @kernel
 def outside(x: float, y: float, box: tuple[float, float, float]) -> bool:
-    """Return whether the centre (x, y) [D] of the ellipse is outside the box, or is NaN."""
+    """Return whether the centre (x, y) of the ellipse is outside the box, or is NaN."""
     inside: bool = x >= box[0] and x <= box[1] and abs(y) <= box[2]
     return not inside
 
 
 @kernel
 def step_reward(actuation: float, left: bool, sample: float) -> float:
-    """Return the reward of one control step.
+    """Return the reward of one control step of the drafting task.
 
     Args:
         actuation: Squared norm ‖a‖² of the action.
         left: Whether the ellipse has left the box.
-        sample: Length of the control step [T].
+        sample: Length of the control step, in cylinder diameters divided by the speed of the stream.
     """
     return LEAVING_REWARD if left else -actuation * sample
 
@@ -239,6 +239,8 @@ class FlowPicture(Picture):
     ) -> NDArray[np.uint8]:
         """Return the image uint8 `[320, 640, 3]` of a flow, a pose and an action.
 
+        Lengths are in cylinder diameters D, and speeds in units of the stream's speed U.
+
         Args:
             vorticity: Vorticity [U/D] at points evenly spaced over `extent`, `[rows, columns]`, lowest y first.
             extent: Lowest x, highest x, lowest y and highest y of these points [D].
@@ -278,7 +280,7 @@ class DraftingEngine(Engine):
         self._picture: FlowPicture | None = None
 
     def infos(self) -> dict[str, NDArray[Any]]:
-        """Return `actuation`, the squared norm of each last action, and `left`, whether the ellipse left the box."""
+        """Return `actuation`, the squared norm of each member's action, and `left`, whether it left the box."""
         return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
 
     def picture(self) -> FlowPicture:

@@ -1,4 +1,7 @@
-"""The engine of the drafting task in the tabulated wake, with quasi-steady forces and added mass on the ellipse."""
+"""The engine of the drafting task in the tabulated wake, with quasi-steady forces and added mass on the ellipse.
+
+Units are the cylinder's diameter D, the stream's speed U, the density ρ, and T = D/U.
+"""
 
 import math
 from typing import Any, Final
@@ -29,7 +32,8 @@ Rates = tuple[float, float, float]
 def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, float, float]:
     """Return the quasi-steady force along ξ and η [ρU²D] and the torque [ρU²D²] of the water on an ellipse.
 
-    The axis ξ points along the chord of the ellipse, and η is normal to the chord.
+    The axis ξ points along the chord of the ellipse, and η is normal to the chord. Units are the cylinder's diameter D,
+    the stream's speed U and the density ρ.
 
     Args:
         law: Constants of the forces, a record of the fields in `wake.Laws`.
@@ -54,7 +58,8 @@ def respond(
 ) -> tuple[float, float]:
     """Return the acceleration of an ellipse along its chord ξ and along the normal η [U/T].
 
-    The added mass turns with the ellipse. The result is the acceleration in axes that do not turn.
+    The added mass turns with the ellipse. The result is the acceleration in axes that do not turn. Units are the
+    cylinder's diameter D, the stream's speed U, the density ρ, and T = D/U.
 
     Args:
         law: Constants of the forces, a record of the fields in `wake.Laws`.
@@ -71,9 +76,9 @@ def respond(
 
 @kernel
 def settled_coupling(law: Any, x: float, y: float, cosine: float) -> float:
-    """Return the final strength κ of vortex shedding for an ellipse held at (x, y) at an angle with this `cosine`.
+    """Return the final strength κ of vortex shedding if an ellipse is held at (x, y), at an angle with this `cosine`.
 
-    κ is a factor on the cross-stream flow, which an ellipse close behind the cylinder reduces.
+    κ is a factor on the cross-stream flow. An ellipse close behind the cylinder reduces κ.
     """
     height = (y * (1.0 / NEAR_SPREAD)) ** 2
     near = 2.0 * math.exp(-height * height) / (1.0 + math.exp((x - NEAR_EDGE) * (2.0 / NEAR_WIDTH)))
@@ -86,11 +91,12 @@ def accelerations(
     law: Any, x: float, y: float, cosine: float, sine: float, u: float, v: float, omega: float, coupling: float,
     phase: float, fx: float, fy: float, torque: float, table: NDArray[np.float32],
 ) -> Rates:  # fmt: skip
-    """Return the accelerations of an ellipse under an external force [ρU²D] and torque [ρU²D²].
+    """Return the accelerations of an ellipse under an external force (fx, fy) and torque.
 
     In body axes, `dV/dt = s Du/Dt + (m + m_i)⁻¹ F`. Here `Du/Dt` is the acceleration of the water, averaged over the
     chord, and s is `law.carried`. The mass is m, the added mass along axis i is m_i, and F is the total force.
-    `coupling` is the strength κ of vortex shedding.
+    `coupling` is the strength κ of vortex shedding. All quantities are in units of the cylinder's diameter, the
+    stream's speed and the density.
     """
     dx, dy = GAUSS * cosine, GAUSS * sine
     extra_rate = 1.0 / law.period - 1.0 / PERIOD
@@ -120,14 +126,15 @@ def move(
     """Advance one ellipse in place by midpoint steps under a constant force and torque.
 
     While the ellipse moves, the strength κ of vortex shedding relaxes to its final value κ* by `κ̇ = (κ* − κ)/T_s` with
-    the shedding period T_s. The motion stops after the first step that ends outside the box.
+    the shedding period T_s. The motion stops after the first step that ends outside the box. Units are the cylinder's
+    diameter D, the stream's speed U and the density ρ.
 
     Args:
         state: States of all members, float64 `[M, STATES]`.
         m: Index of the member.
         fx, fy, torque: External force [ρU²D] and torque [ρU²D²].
         box: Bounds of the ellipse's centre, as in `Drafting.box`.
-        seconds: Total length of all `substeps` [T].
+        seconds: Total length of all `substeps` [D/U].
 
     Returns:
         Whether the ellipse has left the box.
@@ -209,6 +216,8 @@ def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], ob
 
 class VortexWake(DraftingEngine):
     """The engine that simulates M ellipses, each in its own tabulated vortex wake.
+
+    Lengths are in cylinder diameters D, and speeds in units of the stream's speed U.
 
     Attributes:
         state: State of each ellipse, float64 `[M, 8]`. The columns are x, y [D], θ [rad], velocity x and y [U], angular

@@ -56,7 +56,8 @@ def vortex(number: int, phase: float) -> tuple[float, ...]:
         phase: Phase of the wake in [0, 1).
 
     Returns:
-        x [D], y [D], circulation [U D], squared core radius [D²], and the rates of x, y and the circulation.
+        Position x and y, circulation, squared core radius, and the rates of x, y and the circulation. Units are the
+            cylinder's diameter and the stream's speed.
     """
     half = math.floor(2.0 * phase)
     age = PERIOD * (phase - 0.5 * half + 0.5 * number)
@@ -88,7 +89,7 @@ def street(phase: float) -> NDArray[np.float64]:
 
 @kernel
 def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
-    """Return the velocity and acceleration of the water at (x, y) [D] for the `vortices` from `street`.
+    """Return the velocity and acceleration of the water at (x, y) for the `vortices` from `street`.
 
     A vortex turns the water at the rate `Γ/2π g` with `g = (1 − e^{−r²/c})/r²`. Here Γ is its circulation, c its
     squared core radius, and r the distance from it. The acceleration is `∂u/∂t + (u·∇)u`, with every term in closed
@@ -124,7 +125,7 @@ def flow(x: float, y: float, vortices: NDArray[np.float64]) -> Field:
 
 @kernel
 def vorticity(x: NDArray[np.float64], y: NDArray[np.float64], phase: float) -> NDArray[np.float64]:
-    """Return the vorticity [U/D] of the vortex street at columns `x` and rows `y` [D], `[len(y), len(x)]`."""
+    """Return the vorticity of the vortex street at columns `x` and rows `y`, with the shape `[len(y), len(x)]`."""
     vortices = street(phase)
     out = np.zeros((y.size, x.size))
     for k in range(VORTICES):
@@ -162,7 +163,7 @@ def fill_table(table: NDArray[np.float32]) -> None:
 
 @functools.cache
 def wake_table() -> NDArray[np.float32]:
-    """Return the flow over one period, a flat read-only float32 array in the order phase, x, y, quantity of `flow`."""
+    """Return the flow over one period, a flat read-only float32 array in the order phase, x, y, result of `flow`."""
     table = np.empty(PHASES * _SHEET, np.float32)
     fill_table(table)
     table.flags.writeable = False
@@ -219,13 +220,13 @@ def _blend(
 
 @kernel
 def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_rate: float) -> Field:
-    """Return the flow at (x, y) [D] and `phase` in [0, 1) by linear interpolation in the table from `wake_table`.
+    """Return the flow at (x, y) and `phase` in [0, 1) by linear interpolation in the table from `wake_table`.
 
     Outside of the table, the flow is that at its edge.
 
     Args:
-        extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s [1/T]. The table's accelerations hold for `PERIOD`. This
-            rate times the derivative of the velocity by phase is added to them.
+        extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s. The table's accelerations hold for `PERIOD`. This rate
+            times the derivative of the velocity by phase is added to them.
     """
     across = min(max((x - LEFT_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
     up = min(max((y - LOWER_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
@@ -248,8 +249,8 @@ def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_
 class Laws(NamedTuple):
     """Constants of the forces on the ellipse in the vortex wake.
 
-    The axis ξ points along the chord of the ellipse, and η is normal to it. Units are D, U and the density ρ. Kernels
-    get records of the dtype `LAWS`, one for each member.
+    The axis ξ points along the chord of the ellipse, and η is normal to the chord. Units are the cylinder's diameter D,
+    the stream's speed U and the density ρ. Kernels get records of the dtype `LAWS`, one for each member.
     """
 
     inertia_along: float  # mass and added mass along ξ [ρD²]

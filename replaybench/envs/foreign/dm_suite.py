@@ -160,8 +160,8 @@ class AcerCheetah(SuitePlant):
 class AcerFish(SuitePlant):
     """A fish that has to swim to a target (Wang et al., 2017, appendix E.1).
 
-    Seven eighths of the reward depend on the distance from the target, and are earned near it only. One eighth depends
-    on whether the fish is upright. In the paper, the reward falls with the distance.
+    Seven eighths of the reward depend on the distance from the target, and are earned near the target only. One eighth
+    depends on whether the fish is upright. In the paper, the reward falls with the distance.
     """
 
     name = "AcerFish"

@@ -1,6 +1,6 @@
 """The engine for simulators that can only be started and stepped, with one simulator for each member.
 
-The saved state of a member consists of the seed of its episode and its actions so far. Restoring it repeats these
+The saved state of a member consists of the seed of its episode and its actions so far. Restoring a state repeats these
 actions. This is exact if equal seeds and actions give equal episodes.
 """
 

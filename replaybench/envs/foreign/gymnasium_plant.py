@@ -220,7 +220,7 @@ def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _as_text(value: Any) -> str:
-    """Return a value as text that is equal in every process and folder, and functions and classes by name."""
+    """Return a value as text that is equal in every process and folder, with functions and classes by name."""
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__qualname__))
     return repr(value)
@@ -243,14 +243,14 @@ class ActionRange(NamedTuple):
     choices: tuple[int, ...] = ()
 
     def nothing(self) -> Floats:
-        """Return the action nearest to 0, or of choices the middle one, or the lower of two middle ones."""
+        """Return the action nearest to 0, or the middle discrete action, or the lower of two middle ones."""
         if self.choices:
             return tuple(low + (count - 1) // 2 for low, count in zip(self.low, self.choices, strict=True))
         return tuple(min(max(0.0, low), high) for low, high in zip(self.low, self.high, strict=True))
 
 
 def action_range(name: str, space: Space[Any]) -> ActionRange:
-    """Return the range of the actions of the task `name`, or raise `UserError` if they are not supported."""
+    """Return the range of the actions of the task `name`, or raise `UserError` for unsupported actions."""
     if isinstance(space, Discrete):
         return _choices(name, np.array([space.start]), np.array([space.n]))
     if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:

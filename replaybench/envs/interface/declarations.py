@@ -18,7 +18,7 @@ Role = Literal["training", "evaluation"]
 """The purpose of an environment, which selects its random streams."""
 
 NanActions = Literal["raise", "fail"]
-"""The response to a NaN action: "raise" an error, or let the member "fail" with NaN as its reward."""
+"""The effect of a NaN action: an error with "raise", or NaN rewards of the member with "fail"."""
 
 
 def check_population(
@@ -43,9 +43,9 @@ def check_population(
 
 
 def seen_states(plant: str, states: Sequence[str], observe: Sequence[str]) -> list[int]:
-    """Return the indices of the observed states among all `states`, which is every index if `observe` is empty.
+    """Return the index of each observed state in `states`, or all indices if `observe` is empty.
 
-    A `UserError` is raised for names that are unknown or occur twice.
+    A `UserError` with the name of the `plant` is raised for names that are unknown or occur twice.
     """
     for name in observe:
         if name not in states:
@@ -163,8 +163,7 @@ def check_scalar(plant: Any, name: str) -> None:
 def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
     """Raise `UserError` unless the attribute `name` of a plant is a tuple of valid values.
 
-    The tuple must be as long as the plant's attribute with the name `names`, such as "state_names", unless that is
-    None.
+    If `names` is given, such as "state_names", the tuple must be as long as the plant's attribute of that name.
     """
     domain, values, who = DOMAINS[name], getattr(plant, name), f"plant {type(plant).__name__}"
     if not isinstance(values, tuple):

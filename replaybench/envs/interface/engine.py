@@ -31,7 +31,8 @@ def thread_count() -> int:
 class Engine(ABC):
     """The base class of simulators, which advance M members of one plant in physical units.
 
-    An engine adds no noise to actions and observations, and it has no time limit. `PopulationEnv` adds both.
+    Members are independent copies of the plant. A simulator adds no noise to actions and observations, and has no time
+    limit. `PopulationEnv` adds both.
 
     Args:
         num_envs: Number of members M.
@@ -84,7 +85,10 @@ class Engine(ABC):
         return {name: array.copy() for name, array in self.changing().items()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Restore a state from `get_state`, bit for bit, without `observed` and `terminated`."""
+        """Restore a state that `get_state` returned, bit for bit.
+
+        The caller restores `observed` and `terminated`.
+        """
         for name, array in self.changing().items():
             array[:] = state[name]
 

@@ -68,10 +68,11 @@ def with_unit(value: str, unit: str) -> str:
 class Plant:
     """The base class of all plants, the systems to control.
 
-    A subclass is a frozen dataclass whose fields are the physical parameters. It declares everything else as class
-    attributes without annotations, or as properties if they depend on the parameters. All declarations are in physical
-    units. A state is normalised as `(x - center) / scale`. An action is normalised linearly from `[low, high]` to [-1,
-    1]. A state consists of the observable quantities without noise. The simulator may have further, hidden states.
+    A subclass is a frozen dataclass whose fields are the physical parameters. The subclass declares everything else as
+    class attributes without annotations, or as properties if they depend on the parameters. All declarations are in
+    physical units. A state is normalised as `(x - center) / scale`. An action is normalised linearly from `[low, high]`
+    to [-1, 1]. A state consists of the observable quantities without noise. The simulator may have further, hidden
+    states.
     """
 
     name: ClassVar[str]
@@ -109,8 +110,8 @@ class Plant:
     reference_episodes: ClassVar[int] = 1000
     """Number of episodes over which the scores of reference controllers are averaged."""
     saturates: ClassVar[bool] = True
-    """Whether noise-free states are clipped to `observation_limit`, with NaN as 0, before noise is added. Simulators
-    that may diverge need this."""
+    """Whether noise-free states are clipped to `observation_limit`, and NaN is replaced by 0, before noise is added.
+    Simulators that may diverge need this."""
 
     @property
     def periodic(self) -> tuple[bool, ...]:
@@ -124,7 +125,7 @@ class Plant:
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Bounds on the absolute values of the normalised states, to which the observation space adds the noise."""
+        """Bounds on |normalised state| without noise, which the observation space widens by the largest noise."""
         return (10.0,) * len(self.state_names)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
@@ -132,7 +133,7 @@ class Plant:
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a text that identifies the code on which the plant's behaviour depends, for its fingerprint."""
+        """Return a text for the fingerprint that identifies the code on which the plant's behaviour depends."""
         raise NotImplementedError
 
     def steps_per_episode(self, frequency: float) -> int:
@@ -158,14 +159,14 @@ class Plant:
 
     @classmethod
     def with_discount(cls, discount: float) -> type[Self]:
-        """Return this class with another discount factor, or raise `UserError` unless it is from 0 to 1."""
+        """Return this class with another discount factor, or raise `UserError` unless the factor is in [0, 1]."""
         if not SHARE.fits(discount):
             raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
         same: Any = cls  # for mypy, a `type[Self]` is not hashable
         return cls if discount == cls.discount else _with_discount(same, float(discount))
 
     def settings(self) -> dict[str, Parameter]:
-        """Return the parameters, and a replaced discount factor, with which `make_plant` makes an equal plant."""
+        """Return the keyword arguments with which `make_plant` makes an equal plant."""
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
@@ -185,7 +186,7 @@ class Plant:
         return normalised
 
     def denormalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
-        """Convert actions `[..., A]` from [-1, 1] to physical units, rounded to the plant's discrete values if any."""
+        """Convert actions `[..., A]` from [-1, 1] to physical units, and round discrete actions to their values."""
         middle, half = self.action_range()
         physical: NDArray[np.float64] = middle + half * np.asarray(action, np.float64)
         if self.action_choices:
@@ -234,7 +235,7 @@ class Plant:
         }
 
     def episode_score(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the scores `[M]` of M episodes from their `total` rewards `[M]` and numbers of `steps` `[M]`."""
+        """Return the scores `[M]` of M episodes from their total rewards `[M]` and their lengths in `steps` `[M]`."""
         return total if self.episode_metric == "return" else total / steps
 
     def fingerprint(self) -> str:
@@ -311,12 +312,12 @@ class Observed(NamedTuple):
 
 
 def positions(joints: Iterable[str], slides: Sequence[str] = ()) -> tuple[Observed, ...]:
-    """Return the positions of joints as observed components, in m for joints in `slides` and otherwise in rad."""
+    """Return joint positions as components of an observation, in m for joints in `slides` and otherwise in rad."""
     return tuple(Observed(joint, "m" if joint in slides else "rad") for joint in joints)
 
 
 def velocities(joints: Iterable[str], slides: Sequence[str] = (), limit: float = MOTION_LIMIT) -> tuple[Observed, ...]:
-    """Return the velocities of joints as observed components, in m/s for joints in `slides` and otherwise in rad/s."""
+    """Return joint velocities as components of an observation, in m/s for `slides` and otherwise in rad/s."""
     return tuple(Observed(f"velocity of {j}", "m/s" if j in slides else "rad/s", limit) for j in joints)
 
 
@@ -325,7 +326,7 @@ class FixedStepPlant(Plant):
     """The base class of plants in a simulator with a fixed physics step.
 
     A control step is a whole number of physics steps, and an episode is a whole number of control steps. A subclass may
-    declare `observes`. Its states are then in raw units with centre 0 and scale 1, and the other declarations of a
+    declare `observes`. The states are then in raw units with centre 0 and scale 1, and the other declarations of a
     plant follow from the attributes of this class.
     """
 
@@ -363,11 +364,11 @@ class FixedStepPlant(Plant):
         return tuple(entry.limit for entry in self.observes)
 
     def physics_steps(self, frequency: float) -> int:
-        """Return the number of physics steps in a control step, or raise `UserError` if it is not whole."""
+        """Return the number of physics steps in a control step, or raise `UserError` for an unsupported rate [Hz]."""
         return whole_substeps(self.name, self.physics_step, self.episode_steps, frequency)
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the number of control steps in an episode, or raise `UserError` as `physics_steps` does."""
+        """Return the number of control steps in an episode, or raise `UserError` for an unsupported rate [Hz]."""
         return self.episode_steps // self.physics_steps(frequency)
 
 

@@ -95,14 +95,15 @@ class Signals:
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
         """Write the noisy observations of the chosen members from the physical states `observed` `[M, S]`.
 
-        If the plant `saturates`, a noise-free state beyond `observation_limit` becomes the limit, and NaN becomes 0.
+        If `Plant.saturates` is True, a noise-free state beyond `observation_limit` becomes the limit, and NaN becomes
+        0.
         """
         _sense(observed, chosen, *self._sensing)
 
 
 @kernel
 def _physical(normalised: float, middle: float, half: float, choices: int) -> float:
-    """Return the physical value of a normalised action, or the nearest of `choices` evenly spaced values."""
+    """Return the physical value of a normalised action, rounded to one of `choices` even levels if there are any."""
     if choices == 0:
         return middle + half * normalised
     # Integer choices give integers, because every product and quotient is exact then.
@@ -187,7 +188,7 @@ def end_step(
     running: NDArray[np.bool_], failed: NDArray[np.bool_], steps: int, elapsed: NDArray[np.int64],
     cut: NDArray[np.bool_], truncated: NDArray[np.bool_], terminated: NDArray[np.bool_], reward: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Count a control step of the running members, and update whose episodes have ended.
+    """Count a control step of the running members, and update the flags of ended episodes.
 
     An episode is truncated after `steps` control steps, or if the engine `cut` it. Failed members get NaN as their
     reward. All arrays have the shape `[M]`, one entry per member.

@@ -37,13 +37,13 @@ def _observe(chosen: Mask, raw: Array, skipped: int, low: Array, high: Array, ob
 
 @kernel
 def observe_past_x(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
-    """Write observations: all coordinates except the first, clipped to `low` and `high` `[S]`."""
+    """Write all coordinates except the first to `observed`, clipped to `low` and `high` `[S]`."""
     _observe(chosen, raw, 1, low, high, observed)
 
 
 @kernel
 def observe_past_xy(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
-    """Write observations: all coordinates except the first two, clipped to `low` and `high` `[S]`."""
+    """Write all coordinates except the first two to `observed`, clipped to `low` and `high` `[S]`."""
     _observe(chosen, raw, 2, low, high, observed)
 
 
@@ -83,8 +83,8 @@ def reward_roamer(
     """Write the rewards of robots that move on the ground plane.
 
     The reward is the speed along x minus effort and contact forces, plus a bonus while the robot is up. A robot is up
-    while its third coordinate is within a closed range. Each row of `raw` ends with contact forces, which begin at the
-    column `first`, and with the x and y whose speed is measured.
+    while its third coordinate is within a closed range. Each row of `raw` ends with the contact forces, from the column
+    `first` on, and with the position x and y, whose speed is measured.
     """
     forward_weight, control_weight, contact_weight, largest_force, worst, bonus, low_z, high_z, first = constants
     place = raw.shape[1] - 2
@@ -228,7 +228,7 @@ _HUMANOID_BODIES: Final = (
 def _of_bodies(
     what: str, bodies: tuple[str, ...], entries: tuple[tuple[str, str], ...], limit: float
 ) -> tuple[Observed, ...]:
-    """Return the components of a spatial quantity of each body, as components of an observation."""
+    """Return the components of a quantity of each body, as components of an observation."""
     return tuple(Observed(f"{what}{entry} of {body}", unit, limit) for body in bodies for entry, unit in entries)
 
 

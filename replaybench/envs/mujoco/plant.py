@@ -85,7 +85,7 @@ class MujocoCanvas(Picture):
     Args:
         model: The `mujoco.MjModel`.
         width: Width of the picture [m].
-        height: Height of its middle above the ground [m].
+        height: Height of the picture's middle above the ground [m].
         elevation: Angle of the view above the horizon [rad]. With π/2, the view is from above.
         follows: Whether the view moves along the ground with the body.
     """
@@ -270,7 +270,7 @@ def _end_lost(
     running: NDArray[np.bool_], raw: NDArray[np.float64], moving: int, terminated: NDArray[np.bool_],
     event: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Terminate members with a NaN, or with a huge position or velocity, which are the first `moving` columns."""
+    """Terminate the members with a NaN in `raw`, or with a huge value in the first `moving` columns of `raw`."""
     for m in range(raw.shape[0]):
         if running[m]:
             for i in range(raw.shape[1]):
@@ -345,7 +345,7 @@ class MujocoPlant(FixedStepPlant):
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw a row of positions and of velocities near the model's `qpos` and `qvel` for each chosen member."""
+        """Draw initial positions and velocities near the model's `qpos` and `qvel`, one row per chosen member."""
         noise: float = getattr(self, "reset_noise_scale")  # noqa: B009 (tasks that use this method have the field)
         start = qpos + noise * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         if self.velocity_noise == "normal":

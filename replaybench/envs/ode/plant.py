@@ -32,9 +32,9 @@ class OdePlant(Plant):
     """The base class of plants that are given by ordinary differential equations.
 
     A subclass is a frozen dataclass of physical parameters and defines the static methods `rhs` and `reward`. The
-    fields are floats. The methods get them as a tuple `p` in their order, as in `J, M, g = p`. The methods also get
-    float64 vectors `x`, `x_next` `[S]` and `u` `[A]` in physical units. Plain functions are compiled when the class is
-    defined. Functions with the decorator `@njit` are used as they are.
+    fields are floats. The methods get the values of the fields as a tuple `p`, in the order of the fields, as in `J, M,
+    g = p`. They also get float64 vectors in physical units: the states `x` and `x_next` `[S]` and the action `u` `[A]`.
+    Plain functions are compiled when the class is defined. Functions with the decorator `@njit` are used as they are.
     """
 
     initial_state: ClassVar[tuple[float, ...]]
@@ -76,7 +76,7 @@ class OdePlant(Plant):
     def project(x: Vector, p: Params) -> int:
         """Project the state `x` in place onto the valid states after every Runge-Kutta step.
 
-        Examples are to wrap an angle or to stop at a wall.
+        For example, a plant may wrap an angle or stop at a wall.
 
         Returns:
             A bool, or an int whose bits are events. The argument `event` of other methods combines the results of all
@@ -181,7 +181,7 @@ def try_functions(plant: OdePlant) -> str:
 
 
 def with_equations(plant: Plant, purpose: str) -> OdePlant:
-    """Return the plant, or raise `UserError` with the `purpose` if the plant has no differential equations."""
+    """Return the plant, or raise `UserError` naming the `purpose` if the plant has no differential equations."""
     if not isinstance(plant, OdePlant):
         raise UserError(
             f"{plant.name} is not given by equations, which {purpose} needs; Pendulum, PendulumDCSC, Magman and plants "
@@ -221,8 +221,8 @@ class StepChoice(NamedTuple):
 def step_choice(plant: OdePlant) -> StepChoice:
     """Return the longest Runge-Kutta step that integrates a control step accurately enough.
 
-    Step doubling halves the step until the result changes by less than the tolerance. It uses fixed states and actions,
-    which are spread evenly over the `state_range` and over the range of the actions.
+    Step doubling halves the step until the result changes by less than the tolerance. The comparison uses fixed states
+    and actions, which are spread evenly over the `state_range` and over the range of the actions.
     """
     dt = 1.0 / plant.frequency
     low, high = state_range(plant)
@@ -265,7 +265,7 @@ def step_choice(plant: OdePlant) -> StepChoice:
 
 
 def describe_steps(plant: Plant, frequency: float) -> str:
-    """Describe the Runge-Kutta steps that step doubling has selected, or return an empty text if it is not used."""
+    """Describe the Runge-Kutta steps that step doubling has selected, or return "" if the plant declares its own."""
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""
     choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)

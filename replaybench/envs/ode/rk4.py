@@ -1,8 +1,9 @@
 """Compiled Runge-Kutta steps of a whole population in one call.
 
 Numba does not cache functions that close over other compiled functions. It also detects edits only in the file of the
-function itself. The kernel is therefore written to a generated file. Its name contains a hash of the plant's functions,
-their helpers and constants, and the template below. Equal content thus uses the machine code of earlier processes.
+function itself. The kernel is therefore written to a generated file. The name of that file contains a hash of the
+plant's functions, their helpers and constants, and the template below. Equal content thus uses the machine code of
+earlier processes.
 """
 
 import contextlib
@@ -142,10 +143,10 @@ def advance(state, action, members, h, substeps, p, reward, terminated, event):
 def kernel(plant: Equations) -> Callable[..., None]:
     """Return the compiled function that advances all members of a plant by one control step without noise.
 
-    `TEMPLATE` shows its arguments as those of `advance`. The arrays `state` `[M, S]` and `action` `[M, A]` are in
+    Its arguments are those of `advance` in `TEMPLATE`. The arrays `state` `[M, S]` and `action` `[M, A]` are in
     physical units and C-contiguous. For the members marked in `members`, the function writes `state`, `reward`,
-    `terminated` and `event`. Plants that differ only in parameters share the function. It is not cached if the cache
-    folder cannot be written, or if a module of the plant's functions cannot be imported by name.
+    `terminated` and `event`. Plants that differ only in parameters share the function. The function is not cached if
+    the cache folder cannot be written, or if a module of the plant's functions cannot be imported by name.
     """
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name)

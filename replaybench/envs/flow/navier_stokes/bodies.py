@@ -25,9 +25,9 @@ class Obstacle:
 
     Args:
         grid: The grid.
-        distance: Function of x `[n, 1]` and y `[m]` [D] that returns the signed distances `[n, m]` [D] from the
-            surface. They are negative inside the body.
-        center: Reference point of torques [D].
+        distance: Function of x `[n, 1]` and y `[m]` that returns the signed distances `[n, m]` from the surface.
+            Distances inside the body are negative.
+        center: Reference point of torques, in cylinder diameters.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Obstacle:
         self._h = h
 
     def stop(self, u: Array, v: Array, dt: float) -> Array:
-        """Stop the fluid inside, and return the mean force [ρU²D] and torque [ρU²D²] on the body, `[3]`."""
+        """Stop the fluid inside the body, and return the mean force along x and y and the torque on the body, `[3]`."""
         impulse = np.zeros(3)
         stop_inside(u, v, self.u_fraction, self.v_fraction, *self.first, *self._offset, self._h, share(dt), impulse)
         force: Array = impulse * (self._h**2 / dt)
@@ -64,6 +64,8 @@ class FreeEllipse:
     def move(self, u: Array, v: Array, body: Array, force: Array, dt: float) -> None:
         """Move the ellipse and the fluid inside as one rigid body for a time step, in place.
 
+        Units are the cylinder's diameter D, the stream's speed U and the density ρ.
+
         Args:
             u, v: Velocities along x and y [U].
             body: Position x, y [D], angle θ [rad], velocities [U] and angular velocity [U/D] of the ellipse, `[6]`.
@@ -74,12 +76,12 @@ class FreeEllipse:
 
 
 def share(dt: float) -> float:
-    """Return the share of the fluid's velocity relative to a body that a time step `dt` [D/U] removes."""
+    """Return the share of the fluid's velocity relative to a body that a time step `dt` removes."""
     return STIFFNESS * dt / (1.0 + STIFFNESS * dt)
 
 
 def fraction(distance: Array, h: float) -> Array:
-    """Return the share of a cell of side `h` that lies inside a straight edge at a signed distance."""
+    """Return the share of a cell of side `h` inside a body with a straight edge at a signed distance."""
     return np.clip(0.5 - distance / h, 0.0, 1.0)
 
 
@@ -106,7 +108,7 @@ def ellipse_at(pose: Sequence[float] | Array) -> Callable[[Array, Array], Array]
 
 @kernel
 def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angle: float, out: Array) -> None:
-    """Write the signed distances [D] of all points of x `[n]` and y `[m]` from an ellipse to `out` `[n, m]`."""
+    """Write the signed distances of all points of x `[n]` and y `[m]` from an ellipse to `out` `[n, m]`."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = ellipse_distance(x[i], y[j], center_x, center_y, angle)
@@ -157,7 +159,7 @@ def move_inside(
     u: Array, v: Array, body: Array, force: Array, fractions: Array, left: float, bottom: float, h: float, dt: float,
     follows: float,
 ) -> None:  # fmt: skip
-    """Give the fluid inside the ellipse a rigid motion with the same momentum, changed by an external force.
+    """Make the motion of the fluid inside the ellipse rigid, and add the momentum of an external force.
 
     The three balances `Σχ·(rigid motion) = Σχ·(fluid) + force · dt` with the volume fractions χ are a symmetric system
     for the velocities u, v and the angular velocity Ω. The arguments are those of `FreeEllipse.move`.

@@ -1,6 +1,7 @@
 """The engine of the drafting task in simulated flow, with one two-dimensional Navier–Stokes solution per member.
 
-It takes ten thousand times as long as the tabulated wake. It needs 1.3 MB of memory per member at 16 cells per D.
+This engine takes ten thousand times as long as that of the tabulated wake. It needs 1.3 MB of memory per member at 16
+cells per cylinder diameter. Units are the cylinder's diameter D and the stream's speed U.
 """
 
 import contextlib
@@ -109,8 +110,9 @@ MARGIN: Final = 1.0
 class NavierStokes(DraftingEngine):
     """The engine that simulates M free ellipses, each in the flow past its own cylinder.
 
-    The channel is 12 D long and 10 D wide. The flat face of the cylinder is 4 D behind the inflow. The near walls raise
-    the Strouhal number to 0.222 and the drag coefficient to 2.55. In a channel of 20 × 20 D they are 0.205 and 2.25
+    Lengths are in cylinder diameters D, and speeds in units of the stream's speed U. The channel is 12 D long and 10 D
+    wide. The flat face of the cylinder is 4 D behind the inflow. The near walls raise the Strouhal number to 0.222 and
+    the drag coefficient to 2.55. In a channel of 20 × 20 D they are 0.205 and 2.25
     (`benchmarks/results/flow/validation.md`).
 
     Attributes:
@@ -205,7 +207,7 @@ class NavierStokes(DraftingEngine):
         return any(outside(body[0], body[1], self.plant.box) for _ in self._steps(member, sample, bodies))
 
     def _steps(self, member: int, seconds: float, bodies: Callable[[Array, Array, float], None]) -> Iterator[None]:
-        """Advance a member's flow by `seconds` [D/U], and yield after each time step."""
+        """Advance a member's flow by `seconds`, and yield after each time step."""
         pace, remaining = self._pace[member], seconds
         while remaining > 0.0:
             dt = remaining / self._solver.steps(remaining, pace[1])

@@ -2,7 +2,7 @@
 
 Velocities are on the faces of square cells, pressure in their middles. Advection uses the upstream quadratic
 interpolation of Leonard (1979). Viscosity is explicit. The second-order Adams-Bashforth method advances both, with an
-incremental pressure projection (Van Kan, 1986). Lengths are in D, velocities in U, times in D/U.
+incremental pressure projection (Van Kan, 1986). Units are the cylinder's diameter D, the stream's speed U, and D/U.
 """
 
 import math
@@ -190,7 +190,7 @@ def fill_pads(u: Array, v: Array) -> None:
 
 @dataclass(frozen=True)
 class Grid:
-    """A channel of nx × ny square cells with the origin on its centre line."""
+    """A channel of nx × ny square cells with the origin on its centre line, in units of the cylinder's diameter D."""
 
     cells: int  # per D
     width: float = 12.0  # [D]
@@ -199,7 +199,7 @@ class Grid:
 
     @property
     def h(self) -> float:
-        """Side of a cell [D]."""
+        """Side of a cell in cylinder diameters."""
         return 1.0 / self.cells
 
     @property
@@ -215,7 +215,7 @@ class Grid:
 
     @property
     def corner(self) -> tuple[float, float]:
-        """Position of the corner of the element [0, 0] of all fields [D]."""
+        """Position of the corner of the element [0, 0] of all fields, in cylinder diameters."""
         return -self.upstream - PAD * self.h, -self.height / 2 - PAD * self.h
 
 
@@ -239,19 +239,19 @@ class Solver:
         return fields
 
     def steps(self, seconds: float, fastest: float) -> int:
-        """Return the number of equal time steps in `seconds` [D/U], for a flow no faster than `fastest` [U]."""
+        """Return the number of equal time steps in `seconds`, for a flow no faster than `fastest`."""
         # Up to 2.2 U the Courant number stays below 0.52, well within the stability limit. The number of steps is
         # limited to the 32-fold, because more would be wasted on a diverging flow or NaN.
         longest = self.longest_step * min(1.0, max(1.0 / 32.0, 2.2 / max(fastest, 1e-9)))
         return max(1, math.ceil(seconds / longest - 1e-9))
 
     def step(self, fields: Array, dt: float, before: float, bodies: Callable[[Array, Array, float], Any]) -> float:
-        """Advance a flow in place by one time step, and return the largest velocity component [U].
+        """Advance a flow in place by one time step, and return the largest velocity component.
 
         Args:
             fields: Velocities, pressure and rates, float64 `[5, nx + 5, ny + 5]` for nx × ny cells.
-            dt: The time step [D/U].
-            before: The last time step [D/U]. The value 0 makes this an Euler step.
+            dt: The time step.
+            before: The last time step. The value 0 makes this an Euler step.
             bodies: Function of the provisional velocities u and v and of `dt`. It changes u and v inside the bodies.
         """
         h, (u, v) = self.grid.h, self._new
@@ -295,7 +295,10 @@ def pivots(nx: int, ny: int) -> Array:
 
 @kernel
 def tridiagonal(x: Array, reciprocal: Array) -> None:
-    """Solve `x[i−1] + diagonal · x[i] + x[i+1] = right-hand side` in place for each column of x `[nx, ny]`."""
+    """Solve `x[i−1] + diagonal · x[i] + x[i+1] = right-hand side` in place for each column of x `[nx, ny]`.
+
+    `reciprocal` contains the reciprocal pivots from `pivots`.
+    """
     nx, ny = x.shape
     for j in range(ny):
         x[0, j] *= reciprocal[0, j]
