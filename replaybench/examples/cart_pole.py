@@ -14,10 +14,7 @@ from replaybench.envs.ode.plant import OdePlant, wrap_angle
 
 @dataclass(frozen=True, kw_only=True)
 class CartPole(OdePlant):
-    """A cart that has to swing up a pole, a point mass on a massless rod.
-
-    The angle is 0 when the pole hangs down, and ±π when it is upright.
-    """
+    """A cart that has to swing up a pole, which is a point mass on a massless rod."""
 
     cart: float = 0.5  # mass [kg]
     pole: float = 0.2  # mass [kg]
@@ -25,7 +22,7 @@ class CartPole(OdePlant):
     friction: float = 0.1  # friction of the cart [N s/m]
 
     name = "CartPole"
-    state_names = ("position", "velocity", "angle", "angular velocity")
+    state_names = ("position", "velocity", "angle", "angular velocity")  # the angle is 0 hanging, ±π upright
     state_units = ("m", "m/s", "rad", "rad/s")
     action_names = ("force",)
     action_units = ("N",)

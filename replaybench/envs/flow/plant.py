@@ -27,9 +27,9 @@ from replaybench.runtime.source_hash import made_of
 if TYPE_CHECKING:
     from replaybench.runtime.streams import Stream
 
-SEMI_MAJOR: Final = 0.5  # of the ellipse [D]
-SEMI_MINOR: Final = 0.1  # [D]
-SENSORS: Final = ((-0.55, 0.0), (0.55, 0.0), (0.0, -0.15), (0.0, 0.15))  # in the ellipse's own axes [D]
+SEMI_MAJOR: Final = 0.5  # semi-major axis of the ellipse [D]
+SEMI_MINOR: Final = 0.1  # semi-minor axis of the ellipse [D]
+SENSORS: Final = ((-0.55, 0.0), (0.55, 0.0), (0.0, -0.15), (0.0, 0.15))  # positions in the axes of the ellipse [D]
 LEAVING_REWARD: Final = -100.0
 LEFT: Final = 1  # bit of `event`
 VARIATIONS: Final = ("strength_spread", "period_spread", "load_spread", "phase_noise", "reading_noise")
@@ -69,7 +69,7 @@ class Drafting(Plant):
     revision: str = "paper"  # "january": the shorter box and wider start angles of the authors' code of January 2019
     cells: float = 16.0  # grid cells per D of the Navier–Stokes solver
     strength_spread: float = 0.0  # of the strength of the tabulated wake's cross-stream flow
-    period_spread: float = 0.0  # of the period of shedding
+    period_spread: float = 0.0  # of the period of vortex shedding
     load_spread: float = 0.0  # of inertias, forces and sensor gains, each by its own factor
     phase_noise: float = 0.0  # standard deviation of the random phase change per T [periods]
     reading_noise: float = 0.0  # standard deviation of the noise on sensor readings [U]

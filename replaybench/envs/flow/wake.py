@@ -26,20 +26,20 @@ from replaybench.runtime.kernel import kernel
 if TYPE_CHECKING:
     from replaybench.runtime.streams import Stream
 
-PERIOD: Final = 4.90  # of shedding [T]; the Strouhal number is 0.204
+PERIOD: Final = 4.90  # period of vortex shedding [T]; the Strouhal number is 0.204
 VORTICES: Final = 20  # number of vortices, the newest ones
 SHED_AT: Final = 0.227  # x at which vortices appear [D]
-SHED_SPEED: Final = 0.02  # their initial drift [U]
-DRIFT_SPEED: Final = 0.60  # their final drift [U]
+SHED_SPEED: Final = 0.02  # initial drift of vortices [U]
+DRIFT_SPEED: Final = 0.60  # final drift of vortices [U]
 DRIFT_LENGTH: Final = 0.587  # distance over which the drift grows [D]
 ROW_FIRST: Final = 0.169  # |y| of a vortex row far upstream [D]
 ROW_LAST: Final = 0.904  # |y| of a vortex row far downstream [D]
 ROW_CENTER: Final = 2.10  # x at which the rows spread [D]
 ROW_WIDTH: Final = 1.08  # distance over which the rows spread [D]
-CIRCULATION: Final = 3.90  # of a grown vortex [U D]
+CIRCULATION: Final = 3.90  # circulation of a grown vortex [U D]
 GROWTH_TIME: Final = 2.51  # time in which a vortex grows [T]
 CORE: Final = 0.291  # radius of a new vortex [D]
-DIFFUSION: Final = 4.0 / 400.0  # of the squared core radius: 4 ν [U D]
+DIFFUSION: Final = 4.0 / 400.0  # growth rate of the squared core radius: 4 ν [U D]
 SOURCE: Final = 0.624  # strength of a source at the cylinder's position [U D]
 SOURCE_CORE: Final = 0.1  # squared radius over which the source is spread [D²]
 
@@ -268,7 +268,7 @@ class Laws(NamedTuple):
     always_weaker: float  # relative weakening of shedding by a body in the wake
     near_weaker: float  # half of the additional weakening where the body closes the gap behind the cylinder
     strength: float  # factor on the cross-stream flow of the vortex street
-    period: float  # of shedding [T]
+    period: float  # period of vortex shedding [T]
     ends_along: float  # gain of the sensors at the ends for relative velocity along ξ
     ends_across: float  # gain of the sensors at the ends for relative velocity along η
     sides_along: float  # gain of the sensors at the sides for relative velocity along ξ

@@ -119,7 +119,7 @@ def _reward_double(
 class MujocoInvertedDoublePendulum(MujocoPlant):
     """A cart that has to balance two poles (Gymnasium `InvertedDoublePendulum-v5`)."""
 
-    healthy_reward: float = 10.0  # per sample
+    healthy_reward: float = 10.0  # per control step
     reset_noise_scale: float = 0.1
 
     name = "MujocoInvertedDoublePendulum"

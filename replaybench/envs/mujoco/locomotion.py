@@ -142,7 +142,7 @@ class _Runner(MujocoPlant):
 class MujocoHopper(_Runner):
     """A leg that hops (Gymnasium `Hopper-v5`)."""
 
-    healthy_reward: float = 1.0  # per sample
+    healthy_reward: float = 1.0  # per control step
     healthy_state_max: float = 100.0  # largest |joint angle or velocity| [rad, m/s, rad/s]
     healthy_z_min: float = 0.7  # [m]
     healthy_angle_max: float = 0.2  # |pitch| [rad]
@@ -162,7 +162,7 @@ class MujocoHopper(_Runner):
 class MujocoWalker2d(_Runner):
     """Two legs that walk (Gymnasium `Walker2d-v5`)."""
 
-    healthy_reward: float = 1.0  # per sample
+    healthy_reward: float = 1.0  # per control step
     healthy_z_min: float = 0.8  # [m]
     healthy_z_max: float = 2.0  # [m]
     healthy_angle_max: float = 1.0  # |pitch| [rad]
@@ -287,7 +287,7 @@ class MujocoAnt(_Roamer):
     ctrl_cost_weight: float = 0.5
     contact_cost_weight: float = 5e-4
     contact_force_max: float = 1.0  # bound to which observed and charged |forces and torques| are clipped [N, N m]
-    healthy_reward: float = 1.0  # per sample
+    healthy_reward: float = 1.0  # per control step
     healthy_z_min: float = 0.2  # [m]
     healthy_z_max: float = 1.0  # [m]
     reset_noise_scale: float = 0.1
@@ -324,8 +324,8 @@ class MujocoHumanoid(_Roamer):
     forward_reward_weight: float = 1.25  # per m/s
     ctrl_cost_weight: float = 0.1
     contact_cost_weight: float = 5e-7
-    contact_cost_max: float = 10.0  # per sample
-    healthy_reward: float = 5.0  # per sample
+    contact_cost_max: float = 10.0  # per control step
+    healthy_reward: float = 5.0  # per control step
     healthy_z_min: float = 1.0  # [m]
     healthy_z_max: float = 2.0  # [m]
     reset_noise_scale: float = 1e-2

@@ -55,7 +55,7 @@ class Pendulum(OdePlant):
     positive = ("inertia", "mass", "length", "resistance")
     reward_scale = 0.01
     # De Bruin et al. (2018) name the method but not its step. The authors' public benchmark uses two steps of 10 ms in
-    # each sample of 20 ms.
+    # each control step of 20 ms.
     max_substep = 0.01
 
     # The swing-up never exceeds 10.1 rad/s: a wider grid would only be coarser at lower speeds.

@@ -38,8 +38,8 @@ SETTLING: Final = 60.0
 class Wake:
     """The wake of the cylinder over one period of vortex shedding."""
 
-    snapshots: NDArray[np.float32]  # u, v, pressure `[PHASES, 3, nx + 5, ny + 5]`; first: lift rises through 0
-    period: float  # [D/U]
+    snapshots: NDArray[np.float32]  # u, v, pressure, `[PHASES, 3, nx + 5, ny + 5]`; lift rises through 0 in the first
+    period: float  # period of shedding [D/U]
     drag: float  # mean force on the cylinder along the stream [ρU²D]
 
 

@@ -192,7 +192,7 @@ def fill_pads(u: Array, v: Array) -> None:
 class Grid:
     """A channel of nx × ny square cells with the origin on its centre line, in units of the cylinder's diameter D."""
 
-    cells: int  # per D
+    cells: int  # number of cells per D
     width: float = 12.0  # [D]
     height: float = 10.0  # [D]
     upstream: float = 4.0  # distance of the origin from the inflow [D]
@@ -241,7 +241,7 @@ class Solver:
     def steps(self, seconds: float, fastest: float) -> int:
         """Return the number of equal time steps in `seconds`, for a flow no faster than `fastest`."""
         # Up to 2.2 U the Courant number stays below 0.52, well within the stability limit. The number of steps is
-        # limited to the 32-fold, because more would be wasted on a diverging flow or NaN.
+        # at most 32 times as large, because more steps would be wasted on a diverging flow or NaN.
         longest = self.longest_step * min(1.0, max(1.0 / 32.0, 2.2 / max(fastest, 1e-9)))
         return max(1, math.ceil(seconds / longest - 1e-9))
 
