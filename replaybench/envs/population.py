@@ -173,9 +173,9 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             reward: Unscaled rewards, float64 `[M]`.
             terminated: Whether each member has reached a terminal state, bool `[M]`.
             truncated: Whether a time limit or the simulator has ended each episode, bool `[M]`.
-            infos: `true_state` (all states, normalised and without noise, float32 `[M, S]`), `sensor_noise` (noise on
-                the observed states, float32), `actuator_noise` (float32 `[M, A]`), `event` (the plant's events in this
-                step as bits, int64 `[M]`), and further arrays of the plant.
+            infos: Arrays by name. `true_state` contains all states, normalised and without noise, float32 `[M, S]`.
+                `sensor_noise` is the noise on the observed states, and `actuator_noise` that on the actions, float32.
+                `event` contains the plant's events in this step as bits, int64 `[M]`. Plants may add further arrays.
         """
         if not self._started:
             raise ResetNeeded("call reset() on every member before step()")

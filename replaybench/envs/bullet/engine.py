@@ -85,7 +85,7 @@ _COLOURS: Final = ((0.30, 0.45, 0.69, 1.0), (0.87, 0.52, 0.32, 1.0), (0.33, 0.66
 
 @functools.cache
 def pybullet() -> Any:
-    """Import and return PyBullet, without the line about its build that it writes to the error stream."""
+    """Import and return PyBullet, and suppress the line about its build on the error stream."""
     sys.stderr.flush()
     try:
         kept = os.dup(2)

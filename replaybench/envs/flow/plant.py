@@ -280,7 +280,7 @@ class DraftingEngine(Engine):
         self._picture: FlowPicture | None = None
 
     def infos(self) -> dict[str, NDArray[Any]]:
-        """Return `actuation`, the squared norm of each member's action, and `left`, whether it left the box."""
+        """Return `actuation`, the squared norm of each member's action, and `left`, whether the ellipse has left."""
         return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
 
     def picture(self) -> FlowPicture:

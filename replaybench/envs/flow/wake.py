@@ -78,7 +78,7 @@ def vortex(number: int, phase: float) -> tuple[float, ...]:
 
 @kernel
 def street(phase: float) -> NDArray[np.float64]:
-    """Return the states of all vortices at `phase` in [0, 1), `[VORTICES, 7]`, with the columns of `vortex`."""
+    """Return the states of all vortices at `phase` in [0, 1), `[VORTICES, 7]`. A row is a result of `vortex`."""
     rows = np.empty((VORTICES, 7))
     for number in range(VORTICES):
         x, y, circulation, core, x_rate, y_rate, circulation_rate = vortex(number, phase)

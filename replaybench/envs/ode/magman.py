@@ -30,12 +30,12 @@ WALL_COST: Final = 1.0  # per step with a collision
 class Magman(OdePlant):
     """A steel ball on a track above four electromagnets (de Bruin et al., 2018, appendix A.2).
 
-    The equation of motion is `m ẍ = −b ẋ + Σ_j g(x, j) u_j`. Here u_j is the squared current of the magnet j at `p_j`,
-    and `g(x, j) = −c₁ (x − p_j) / ((x − p_j)² + c₂)³`.
+    The equation of motion is `m ẍ = −b ẋ + Σ_j g(x, j) u_j` with the parameters m, b, c₁ and c₂ of this class. Here
+    u_j is the squared current of the magnet j at `p_j`, and `g(x, j) = −c₁ (x − p_j) / ((x − p_j)² + c₂)³`.
 
-    The paper's text measures x from the first magnet, so that the magnets are at 0.025·(j−1). The paper's equation and
-    the authors' code have them at 0.025·j. The default follows the equation, and `first_magnet_at=0.0` follows the
-    text. Collisions with walls are resolved after every Runge-Kutta step.
+    The paper's text measures x from the first magnet, so that the magnets are at 0.025·(j−1) m. The paper's equation
+    and the authors' code have them at 0.025·j m. The default follows the equation, and `first_magnet_at=0.0` follows
+    the text. Collisions with walls are resolved after every Runge-Kutta step.
     """
 
     mass: float = 3.2e-2  # m [kg]

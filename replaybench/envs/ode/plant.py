@@ -59,7 +59,7 @@ class OdePlant(Plant):
 
     @property
     def chooses_step(self) -> bool:
-        """Whether step doubling selects `max_substep`, because the plant does not declare it."""
+        """Whether step doubling selects `max_substep`, because the plant does not declare `max_substep`."""
         return type(self).max_substep is OdePlant.max_substep
 
     @staticmethod

@@ -138,7 +138,7 @@ def stop_inside(
 ) -> None:  # fmt: skip
     """Stop the fluid inside a fixed body, and add the momentum that the fluid loses to `impulse` `[3]`.
 
-    The volume fractions of the body are given in a window around it. (x, y) is the position of the window's first
+    The volume fractions of the body are given in a window around the body. (x, y) is the position of the window's first
     corner relative to the reference point of torques. `follows` is the share of the velocity that is removed inside the
     body.
     """
