@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Picture(NamedTuple):
-    """A figure that notebooks display; `figure` is the `matplotlib.figure.Figure`."""
+    """A Matplotlib figure that notebooks display."""
 
     figure: Figure
 
@@ -287,7 +287,7 @@ def report(run: Path | str, output: Path | str | None = None) -> Result[Path]:
 
 
 def _console(progress: bool | None) -> Console:
-    """Return a console for progress, which is quiet unless `progress` is True or a notebook is running."""
+    """Return a console for progress, which is quiet if `progress` is False, or if it is None outside notebooks."""
     console = Console(emoji=False)
     if not (console.is_jupyter if progress is None else progress):
         return Console(quiet=True)

@@ -67,10 +67,10 @@ def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
 
 
 def _best_row(table: Floats, baseline: int) -> tuple[float, int, bool]:
-    """Return the mean difference of the best row of `table` from row `baseline`, its index, and whether any is better.
+    """Return the best row's mean difference from the baseline row of a table, its index, and a flag of significance.
 
-    The difference has no selection bias. A row is better if it exceeds the baseline by significantly more than
-    `MATTERS`.
+    The difference has no selection bias. The flag is True if any row exceeds the baseline by significantly more than
+    `MATTERS`, the smallest effect of interest.
     """
     differences = table - table[baseline]
     halves = np.arange(table.shape[1]) % 2

@@ -73,12 +73,12 @@ def estimate(
     cells: Sequence[Cell], everyone: Sequence[Cell], rule: Rule | None, workers: int, measure: bool = True,
     compiles: bool = False, progress: Callable[[int, int], object] = lambda done, due: None,
 ) -> Estimate:  # fmt: skip
-    """Estimate how long the open cells of a study take on this machine.
+    """Estimate how long the unfinished cells of a study take on this machine.
 
     Args:
         cells: The cells that are still to be computed.
-        everyone: All cells of the study, which decide the references of scores that are needed.
-        rule: Rule for the grid of dynamic programming in the references.
+        everyone: All cells of the study, which decide the reference scores to compute.
+        rule: Rule for the grid of dynamic programming in reference scores.
         workers: Number of worker processes.
         measure: Whether to run types of cells whose speed is unknown for some seconds.
         compiles: Whether to run also cells whose functions must first be compiled.
@@ -162,7 +162,7 @@ def _time_cell(cell: Cell) -> float:
 def _seconds_per_item(
     do: Callable[[int], int], clock: Callable[[], float], at_least: int = 1, at_most: float = math.inf
 ) -> float:
-    """Measure the seconds of one item, such as a step, for a function that does about n items and returns their number.
+    """Measure the seconds of one item, such as a step, where `do(n)` does about n items and returns their number.
 
     The first item, which loads or compiles kernels, is not timed.
     """

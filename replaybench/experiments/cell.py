@@ -66,8 +66,7 @@ class CellRun:
         reward: Mean score of the training episodes that ended in each round; float64, shape `[M, E]`. NaN marks failed
             members and rounds that have not run yet.
         episode_steps: Mean length of the training episodes that ended in each round; float64, shape `[M, E]`.
-        reward_greedy: Score of the greedy episode after every `greedy_every` rounds; float64, shape `[M, ⌊E /
-            greedy_every⌋]`.
+        reward_greedy: Score of the greedy episode after every `greedy_every` rounds; float64, `[M, E // greedy_every]`.
         reward_evaluation: Mean score of each of V evaluations without exploration; float64, shape `[M, V]`.
         metrics: Metrics of the learner after each greedy episode, by name; shapes as `reward_greedy`.
         device: The part of the cell that runs on a GPU; None on the CPU.
@@ -113,7 +112,7 @@ class CellRun:
         return Parts(self.env.plant, self.agent, self.replay, self.updates_per_phase, self.horizon)
 
     def advance(self) -> None:
-        """Run the next training episode or iteration and the updates that follow; on a GPU, run several of them."""
+        """Run the next training episode or iteration with its updates, or several of them on a GPU."""
         if self.device is not None:
             self._advance_on_device(self.device)
             return
@@ -210,7 +209,7 @@ class CellRun:
             self.device.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the checkpoint of the cell, whose arrays have names such as `replay.reward` and `env.state`.
+        """Return the checkpoint of the cell, which is a dictionary of arrays with names such as `replay.reward`.
 
         Arrays of the replay buffers are views, not copies.
         """

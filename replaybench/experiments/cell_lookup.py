@@ -44,7 +44,7 @@ def cells_of(folder: RunFolder) -> list[Cell]:
 
 
 def no_run_folder(path: Path) -> UserError:
-    """Return the error for a folder that no sweep wrote, with a hint at run folders or files in it."""
+    """Return the error for a folder that no sweep wrote, which suggests run folders or files in the folder."""
     if inside := runs_within(path):
         return UserError(inside)
     files = sorted((*path.glob("*.h5"), *path.glob("*.safetensors")))
@@ -116,7 +116,7 @@ def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, in
 
 
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the file that `inspect` displays: the chosen cell's buffer, scores or checkpoint, or else the run folder."""
+    """Find the file that `inspect` displays, which belongs to the chosen cell, or else is the run folder itself."""
     if path.is_dir() and all(value is None for value in chosen.values()):
         return path, member
     file, place = _find_file(path, member, ("buffer", "scores", "checkpoint"), **chosen)

@@ -96,7 +96,7 @@ def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
 
 
 def final_rewards(data: xr.Dataset) -> xr.DataArray:
-    """Return the mean reward of each run over its last episodes, from one plant's results; NaN for failed runs."""
+    """Return the mean reward of each run of one plant over its last episodes, with NaN for failed runs."""
     late = data["reward"].isel(episode=slice(-last_of(data), None)).mean("episode", skipna=False)
     return late.where((abs(data["reward"]) < np.inf).all("episode"))
 
@@ -118,7 +118,7 @@ def unbeaten(data: xr.Dataset) -> Bools:
 def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
     """Return a headline and likely causes if under some condition no learner of one plant beats random control.
 
-    The causes are sorted, the most likely first. Otherwise, headline and causes are empty.
+    The most likely cause comes first. If some learner beats random control under each condition, both are empty.
     """
     places = np.argwhere(unbeaten(data))
     if not len(places):
@@ -257,8 +257,8 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
     """Compare combinations of settings with those that have the baseline's value on one axis of the results.
 
     Differences are taken seed by seed, over seeds on which neither run failed. p values are corrected for all tests at
-    one noise and rate (Holm, 1979). If noises or rates are compared, they are corrected for all tests at one rate or
-    noise. Rewards without μ_r are compared within a plant and rate only.
+    one noise and rate (Holm, 1979). If noises are compared, p values are corrected for all tests at one rate, and vice
+    versa. Rewards without μ_r are compared within a plant and rate only.
     """
     plants = _plants(data)
     cells = ("noise", "frequency", "learner", "strategy")
@@ -320,7 +320,7 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 def first_comparison(
     data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
 ) -> tuple[list[Comparison], str, Axis] | None:
-    """Return the comparisons along the first of some axes that has any, with their baseline and axis, or None."""
+    """Compare runs along the first possible axis, and return the comparisons, the baseline and the axis, or None."""
     for axis in axes:
         run = runs_there(data)
         here = data[axis].values[np.atleast_1d(run.any([other for other in run.dims if other != axis]).values)]

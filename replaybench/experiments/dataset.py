@@ -280,7 +280,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     """Compute the normalised score μ_r of rewards (de Bruin et al., 2018, section 5.1).
 
     It is 0 for random control, and 1 for dynamic programming under the same noise and control rate. It is NaN where
-    these two differ by less than a fifth of the absolute reward of random control.
+    dynamic programming exceeds random control by less than a fifth of the absolute reward of random control.
     """
     span = data["reference_dp"] - data["reference_random"]
     usable = span >= SMALLEST_SPAN * abs(data["reference_random"])
@@ -288,7 +288,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
 
 
 def runs_there(data: xr.Dataset) -> xr.DataArray:
-    """Return a mask of the runs that a dataset holds, without the axis of episodes, which includes failed runs."""
+    """Return a mask of the runs, including failed ones, that the results contain."""
     there = data["reward"].notnull().any("episode")
     if "episode_steps" in data:
         there = there | data["episode_steps"].notnull().any("episode")
@@ -296,7 +296,7 @@ def runs_there(data: xr.Dataset) -> xr.DataArray:
 
 
 def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
-    """Return the error for results without finite rewards, with a subject and verb such as "figures need"."""
+    """Return the error for results without finite rewards, with a subject and its verb such as "figures need"."""
     if runs_there(data).any():
         why = "failed before its first reward was a number; replaybench table counts such runs"
         return UserError(f"every run of {path} {why}, and {needed} others")
@@ -341,7 +341,7 @@ _MEANINGS: Final = {
 
 
 def score_key(name: str) -> str:
-    """Return the variable of the score `final`, `best` or `rise`, which is `mu_final`, `mu_max` or `rise_time`."""
+    """Return the name of a score in the dataset, for example `mu_final` for `final`."""
     return {"final": "mu_final", "best": "mu_max", "rise": "rise_time"}[name]
 
 

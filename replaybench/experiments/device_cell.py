@@ -75,7 +75,7 @@ class DeviceCell:
 
     Args:
         cell: The cell.
-        parts: Components of the cell. Its replay buffers become views of the GPU's memory, as it was last copied.
+        parts: Components of the cell. Their replay buffers become views of the host's copy of the GPU's memory.
         shown: A learner with the cell's first members, which receives their networks for snapshots.
 
     Attributes:
@@ -138,7 +138,8 @@ class DeviceCell:
         """Copy all data that a buffer file needs from the GPU.
 
         Args:
-            lengths: Mean length of the training episodes in each of E episodes or iterations; float64, shape `[M, E]`.
+            lengths: Mean length of the M members' episodes in each of E rounds (episodes or iterations); float64,
+                `[M, E]`.
         """
         self.fetch()
         replay, counters = self.parts.replay, self._buffers.state(self._memory)

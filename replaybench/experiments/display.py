@@ -267,7 +267,7 @@ ProgressForm = Literal["bar", "lines", "json", "none"]
 
 
 class TensorBoard:
-    """A writer of TensorBoard event files, with one folder per cell of a study, over the environment steps of a run."""
+    """A writer of TensorBoard event files, with one folder for each cell of a study and environment steps as axis."""
 
     def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
         try:

@@ -102,9 +102,9 @@ def improvements(better: Floats) -> Floats:
 
 
 def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> float:
-    """Compute the lower tolerance bound of a sample of scores (Wilks, 1941), which is −∞ if the sample is too small.
+    """Compute the lower tolerance bound of a sample of scores (Wilks, 1941), or −∞ if the sample is too small.
 
-    With probability `confidence`, at least the fraction `share` of further runs reach this score. The bound is one of
+    With probability `confidence`, at least the fraction `share` of further runs reach this bound. The bound is one of
     the scores, and is valid for every distribution.
     """
     from scipy.stats import binom
@@ -116,7 +116,7 @@ def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> flo
 
 
 def assured_share(runs: int, confidence: float = 0.95) -> float:
-    """Return the fraction of further runs that reach the worst of `runs` scores with this confidence (Wilks, 1941)."""
+    """Return the fraction of further runs that reach the worst score of some runs with `confidence` (Wilks, 1941)."""
     return float((1 - confidence) ** (1 / runs)) if runs else 0.0
 
 
@@ -130,7 +130,7 @@ def profile(sample: Floats, levels: Floats) -> Floats:
 
 
 def profile_band(sample: Floats, levels: Floats) -> tuple[Floats, Floats]:
-    """Compute the pointwise 95 % bounds of a performance profile at L levels (Clopper and Pearson, 1934)."""
+    """Compute lower and upper pointwise 95 % bounds of a performance profile (Clopper and Pearson, 1934)."""
     from scipy.stats import beta
 
     runs = len(sample)

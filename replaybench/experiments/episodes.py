@@ -169,7 +169,7 @@ class PlantModel:
         return plant.normalise_state(after), reward, terminated
 
     def explore(self, observation: Floats32) -> Explored:
-        """Return the actions, with exploration, that the agents would take at some observations in the current step."""
+        """Return the actions that the agents would take at these observations in the current step, with exploration."""
         return self.agent.perturb(observation)
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:

@@ -41,7 +41,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """A stop by Ctrl-C or SIGTERM after checkpoints were written, with the exit status of the program."""
+    """An exception after Ctrl-C or SIGTERM, raised when checkpoints are written, with the exit `status`."""
 
     def __init__(self, cause: KeyboardInterrupt) -> None:
         super().__init__()
@@ -58,8 +58,8 @@ def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
     """Raise Ctrl-C and the first SIGTERM as exceptions in the main thread during the block.
 
     A library may turn the interruption into another error, as Matplotlib does while it draws. Then the interruption is
-    raised instead. A callback of a C library may discard the interruption, as those of LLVM do. Then it is raised again
-    a moment later.
+    raised instead. A callback of a C library may discard the interruption, as those of LLVM do. Then the interruption
+    is raised again a moment later.
 
     Args:
         to_the_end: Whether to ignore both signals after the block.

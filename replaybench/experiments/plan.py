@@ -51,7 +51,7 @@ class Plan:
 
     Attributes:
         open: Cells that are still to be computed.
-        shared: For ids of other unfinished cells, a cell with the same runs, whose results are copied.
+        shared: The cell whose results are copied, by id of each other unfinished cell with equal runs.
         memory_bytes: Estimated peak memory of all worker processes together.
         disk_bytes: Estimated disk space at the end of the sweep.
         most_disk_bytes: Estimated peak of the disk space, while cells run and write checkpoints.
@@ -101,7 +101,7 @@ def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
 
 
 def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[int, int]:
-    """Return the bytes of a cell's buffer file and of its other files, from a small cell that `built` caches."""
+    """Return the bytes of a cell's buffer file and of its other files, measured on small cells that `built` caches."""
     parts = (cell.plant, cell.parameters, cell.learner, cell.settings, cell.strategy, cell.observe, cell.replayed_noise)
     key = json.dumps(parts)
     if key not in built:
@@ -127,7 +127,7 @@ def _bytes(cell: Cell, built: dict[str, tuple[Replay, int, int, int]]) -> tuple[
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
-    """Map the id of each unfinished cell to another cell with equal runs, if there is one, whose results are copied."""
+    """Map ids of unfinished cells to other cells with equal runs, whose results can be copied."""
     sources: dict[str, Cell] = {}
     for group in same_runs(cells):
         finished = {cell.id: (folder.cell(cell.id) / "scores.h5").is_file() for cell in group}
@@ -146,7 +146,7 @@ def _never_fills(cell: Cell) -> bool:
 def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[Cell]]:
     """Group the cells of a study that compute equal runs, because their replay buffers never fill.
 
-    With `contents_only`, also cells that store equal experiences, but sample them differently, are in one group.
+    If `contents_only`, cells that store equal experiences but sample them differently are grouped, too.
     """
     groups: dict[str, list[Cell]] = {}
     changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
@@ -158,7 +158,7 @@ def same_runs(cells: Sequence[Cell], contents_only: bool = False) -> list[list[C
 
 
 def _without_retention(cell: Cell, contents_only: bool) -> dict[str, Any]:
-    """Return the fields of a cell that replace its retention by `FULL`, or nothing if the retention has an effect."""
+    """Return the changes to a cell that replace its retention by `FULL`, or {} if the retention has an effect."""
     strategy = parse(cell.strategy)
     if any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms) or not _never_fills(cell):
         return {}
@@ -203,7 +203,7 @@ _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"),
 
 
 def plan_warnings(cells: Sequence[Cell]) -> list[str]:
-    """Return warnings about settings of a study with which runs are useless, one line each."""
+    """Return warnings about settings of a study that make runs useless or inefficient, one line each."""
     points = list({cell.grid_point: cell for cell in cells}.values())
     lines = [line for cell in points for line in _no_learning(cell) or _constant_exploration(cell)]
     lines += [line for group in same_runs(points, contents_only=True) for line in _never_full(group)]

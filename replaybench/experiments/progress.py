@@ -21,17 +21,17 @@ from replaybench.runtime.quantities import duration
 
 
 class Round(NamedTuple):
-    """The state of a cell of a study after a training episode, or after an iteration of as many steps.
+    """The state of a cell of a study after a training episode or iteration.
 
-    A cell trains several members, which are runs with different seeds.
+    A cell trains several members, which are runs with different seeds. An iteration has as many steps as the longest
+    episode.
 
     Attributes:
         done: Number of finished episodes or iterations.
         reward: Mean score of the last training episodes, over members that have not failed; NaN if there are none.
         failed: Number of members with a reward that is not finite.
         steps: Number of environment steps so far, averaged over members.
-        latest: Latest greedy score and metrics of the learner, with their names, averaged over members that have not
-            failed.
+        latest: Names and values of the latest greedy score and metrics, averaged over members that have not failed.
     """
 
     done: int
@@ -148,7 +148,7 @@ class JournalReader:
 
 
 def number(new: Mapping[str, Any], name: str, default: float = math.nan) -> float:
-    """Return a finite number from an event, which may come from an untrusted file, or the default."""
+    """Return the entry `name` of an event from an untrusted file if it is a finite number, or else the default."""
     value = new.get(name)
     plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
     return float(value) if plain and value is not None else default
@@ -184,7 +184,7 @@ def plain_lines(console: Console, words: Callable[[], str]) -> contextlib.Abstra
 def printed_lines(
     console: Console, words: Callable[[], str], seconds: float
 ) -> contextlib.AbstractContextManager[None]:
-    """Print the elapsed time and the text that `words` returns at regular intervals, if the line has changed."""
+    """Print the elapsed time and the text of `words` at regular intervals, except lines equal to the previous one."""
     count, last = itertools.count(1), [""]
 
     def print_line() -> None:

@@ -265,7 +265,7 @@ def _check_values(path: Path, name: str, values: NDArray[Any], dtype: str) -> No
 def rescore(
     data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
 ) -> xr.Dataset:
-    """Compute the scores of results anew, from the same rewards and with new reference controllers.
+    """Compute all scores of stored results anew, with newly computed reference controllers.
 
     Args:
         data: The results, of any version.

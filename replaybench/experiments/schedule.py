@@ -17,7 +17,7 @@ from replaybench.runtime.quantities import duration
 
 
 def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
-    """Return the task of a learner on a plant: the sizes of observation and action, discount and reward scale.
+    """Return the task of a learner on a plant, with its sizes, discount and reward scale.
 
     With `discount` "horizon", discount and reward scale are adapted to the control rate, so that the horizon in seconds
     is equal at every rate (de Bruin et al., 2018, section 6.4). Otherwise they are those of the plant.
@@ -50,7 +50,7 @@ def updates_after(steps: int, episode: int, strategy: Strategy, learner: Any) ->
 
 
 def with_phases(strategy: Strategy, learner: Any, steps: int, every: int) -> Strategy:
-    """Set the length of update phases in a strategy with ERE (Wang & Ross, 2019), if episodes do not define it.
+    """Set the phase length of a strategy with ERE (Wang & Ross, 2019), if updates are more frequent than episodes.
 
     Other strategies are returned unchanged.
 

@@ -46,11 +46,11 @@ MOST_MEMBERS: Final = 50
 
 
 class Paths(NamedTuple):
-    """The trajectories of noise-free episodes, one for each of M members.
+    """The trajectories of noise-free episodes of M members, of which the longest has T steps.
 
     Attributes:
-        states: States in physical units; float64, shape `[M, T + 1, S]` for at most T steps. The last state of a
-            shorter episode is repeated.
+        states: States in physical units; float64, shape `[M, T + 1, S]`. The last state of a shorter episode is
+            repeated.
         reward: Mean reward per step of each episode; float64, shape `[M]`.
     """
 
@@ -104,12 +104,10 @@ class Snapshots:
             `collected`: Number of experiences collected by the end of each tenth of the run; int64, shape `[M, 10]`.
             `origin`: Number of stored experiences that were collected in each tenth; int64, shape `[M, K, 10]`.
             `exploration`: Mean of ‖a − π(s)‖₁ over the stored experiences, or NaN; float64, shape `[M, K]`.
-        policies: Arrays that describe the greedy policies of the first m members, by name; empty without policies.
-            `value`: (1 − γ) times the unscaled value, at each pixel of an image of the state space; float32, shape `[m,
-            K, X, Y]`.
-            `action`: Action at each pixel in physical units; float32, shape `[m, K, X, Y, A]`.
-            `path`: States of a noise-free episode in physical units, NaN after its end; float32, shape `[m, K, T + 1,
-            2]`.
+        policies: Arrays of the greedy policies of the first m members, by name; empty if policies are not recorded.
+            `value`: (1 − γ) times the unscaled value, at X × Y states; float32, shape `[m, K, X, Y]`.
+            `action`: Action at these states in physical units; float32, shape `[m, K, X, Y, A]`.
+            `path`: Physical states of a noise-free episode, NaN after its end; float32, shape `[m, K, T + 1, 2]`.
             `greedy`: Mean reward per step of this episode; float64, shape `[m, K]`.
     """
 

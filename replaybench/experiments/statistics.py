@@ -50,7 +50,7 @@ class Bootstrap:
         return low, high
 
     def _share(self, value: Floats) -> Floats:
-        """Return the fraction of resamples below a value, limited to the open interval (0, 1); ties count half."""
+        """Return the share of resamples below a value, with ties counted half, limited to the open interval (0, 1)."""
         rounding = _ROUNDING * np.maximum(np.abs(self.resampled[..., 0]), np.abs(self.resampled[..., -1]))
         below = (self.resampled < (value - rounding)[..., None]).mean(axis=-1)
         upto = (self.resampled <= (value + rounding)[..., None]).mean(axis=-1)

@@ -101,8 +101,8 @@ class Study:
         greedy_every: Number of training episodes between greedy episodes, from which nothing is learned.
         horizon_steps: Number of steps of a member over which schedules run (λ of AER, η of ERE, β of IS); 0 for all
             steps of the run. Afterwards, schedules keep their last value.
-        evaluate_every_steps: Number of steps of a member between evaluations without exploration; 0 for none. They
-            begin at the end of an episode or iteration, and nothing is learned from them.
+        evaluate_every_steps: Number of steps of a member between evaluations without exploration; 0 for none.
+            Evaluations begin at the end of an episode or iteration, and nothing is learned from them.
         evaluation_episodes: Number of episodes in each evaluation.
         discount: "fixed" keeps the plant's discount at every rate. "horizon" keeps the plant's horizon in seconds, and
             scales rewards accordingly (de Bruin et al., 2018, section 6.4). A number is the discount γ of a control
@@ -110,7 +110,7 @@ class Study:
             plants and learners may also contain `discount`. The value of a learner takes precedence.
         reference: Grid of the dynamic programming that defines scores. "converged" refines the plant's grid until the
             result no longer changes. "paper" uses the grid that the plant declares. By default, each plant has its own
-            choice. Learning does not depend on it.
+            choice. Learning does not depend on this grid.
         replayed_noise: Whether to store the noise in every experience, and to measure how much noise is replayed (de
             Bruin et al., 2018, table 6).
         observe: Names of the states that learners observe; all by default. Reference controllers observe all states.
@@ -476,7 +476,7 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
-    """Return the cell with the greatest discount for each plant, rate and noise, which defines reference scores."""
+    """Return the cell of greatest discount for each plant, rate and noise, from which reference scores are computed."""
     chosen: dict[tuple[str, float, float], Cell] = {}
     for cell in cells:
         other = chosen.setdefault((cell.plant, cell.frequency, cell.noise), cell)
@@ -486,5 +486,5 @@ def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cel
 
 
 def last_episodes(count: int, iterations: bool) -> int:
-    """Return over how many last episodes a final score is a mean, which is 100, or a tenth of the iterations."""
+    """Return the number of last episodes in a final score, which is 100, or a tenth of the iterations."""
     return max(1, count // 10) if iterations else min(FINAL_EPISODES, count)

@@ -54,7 +54,7 @@ def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], comple
 
 
 def shared_from(facts: Mapping[str, Any]) -> str:
-    """Return the id of the cell from which a file's runs were copied, from the file's metadata; empty if computed."""
+    """Return the id of the cell from which the runs of a file were copied, or "" if they were computed."""
     source = facts.get("shared_from")
     return source if isinstance(source, str) and source.isprintable() else ""
 
@@ -70,7 +70,7 @@ def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
 
 
 def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
-    """Return a study of the same cells that lists all settings explicitly, with a folder relative to `home`."""
+    """Return a study of the same cells with all settings written out, and with its folder relative to `home`."""
     known = {name for grid in study.grids() for name in grid.learners}
     names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
     learner = {names[cell.id]: dict(cell.settings) for cell in cells}

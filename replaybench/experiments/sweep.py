@@ -218,7 +218,7 @@ def _store_files(folder: Path, files: dict[str, bytes]) -> None:
 def _jobs(
     study: Study, points: dict[Point, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
 ) -> list[Job]:
-    """Return the references of scores and the open cells as jobs, in the order in which they start.
+    """Return the reference scores and the unfinished cells as jobs, in the order in which the jobs start.
 
     Workers write the files of cells into the run folder `home`. If `home` is None, they return the files.
     """

@@ -55,7 +55,7 @@ class Job(NamedTuple):
     Attributes:
         key: Name of the job, such as the id of a cell.
         function: Called with `arguments` and a `Report`. Function, arguments and result must support pickling.
-        stops: Whether the function returns soon after the `Report` returns False. Other jobs are killed to stop them.
+        stops: Whether the function returns soon after the `Report` returns False. If not, its worker is killed instead.
     """
 
     key: str
@@ -96,7 +96,7 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
 
 
 def leave_if_imported() -> None:
-    """End this process if it is a worker that is importing the main script, because that would start another sweep."""
+    """End a worker process that imports the main script, because the script would start another sweep in the worker."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(_UNGUARDED)
 
@@ -190,7 +190,7 @@ class _WorkerPool:
         return bool(self.busy)
 
     def close(self) -> None:
-        """End all workers, where busy workers are killed, and idle workers are asked to exit."""
+        """End all workers by killing busy workers and asking idle workers to exit."""
         for worker in self._workers:
             if worker.task:
                 worker.kill()
@@ -235,7 +235,7 @@ class _Worker:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM in processes that start in this block; a terminal sends them to all its processes."""
+    """Block Ctrl-C and SIGTERM in processes that start in the block, as a terminal sends them to all processes."""
     resource_tracker.ensure_running()  # if the tracker started in the block, it would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
