@@ -1,8 +1,8 @@
 """Estimates of how long a study takes on this machine.
 
-A cell is one combination of a study's settings, with all its seeds. Cells that differ only in noise, seeds and number
-of episodes form a class, because their steps take equally long. One cell of each class runs for some seconds, and its
-speed is stored.
+A cell is one combination of a study's settings, with a block of seeds. Cells that differ only in noise, seeds and
+number of episodes form a class, because their steps take equally long. One cell of each class runs for some seconds,
+and its speed is stored.
 """
 
 import contextlib

@@ -69,7 +69,7 @@ class ReferenceRow(NamedTuple):
 def beats_random(final: Floats, random: float) -> bool:
     """Return whether the mean of the finite final rewards exceeds the reward of random control.
 
-    If the reward of random control is unknown (NaN), the result is True.
+    If the reward of random control is unknown (NaN), the result is True. Otherwise, it is False without finite rewards.
     """
     finite = final[np.isfinite(final)]
     return bool(np.isnan(random) or (finite.size and finite.mean() > random))

@@ -1,7 +1,7 @@
 """Displays of a sweep's progress: a progress bar, a line every 30 s, or JSON for programs.
 
-A sweep runs all cells of a study. A cell is one combination of settings, with all its seeds. The unit of progress is a
-round, which is a training episode, or an iteration if updates follow a number of steps.
+A sweep runs all cells of a study. A cell is one combination of settings, with a block of seeds. The unit of progress is
+a round, which is a training episode, or an iteration if updates follow a number of steps.
 """
 
 from __future__ import annotations

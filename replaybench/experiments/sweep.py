@@ -196,6 +196,7 @@ def share(source: Cell, cell: Cell, folder: RunFolder) -> None:
 def _run_cell_task(
     cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float, report: Report
 ) -> dict[str, bytes] | None:
+    """Run a cell in a worker, and return its files by name if `folder` is None, or None if the cell stopped early."""
     with one_line_errors(cell.label):
         if folder is not None:
             return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
@@ -210,7 +211,7 @@ def _in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _store_files(folder: Path, files: dict[str, bytes]) -> None:
-    for name in sorted(files, key=lambda name: name == "scores.h5"):
+    for name in sorted(files, key=lambda name: name == "scores.h5"):  # last, because it marks a complete cell
         with atomic_path(folder / name) as temporary:
             temporary.write_bytes(files[name])
 

@@ -94,7 +94,7 @@ class FittedTable:
         return max(cell_len(heading), *(cell.cell_len for cell in self._column(heading)), 0)
 
     def _width(self, headings: Sequence[str]) -> int:
-        return sum(self._size(heading) + 3 for heading in headings) + 1
+        return sum(self._size(heading) + 3 for heading in headings) + 1  # with the gaps of `box.SIMPLE_HEAD`
 
     def _on_two_lines(self, headings: Sequence[str], width: int) -> Iterator[Text]:
         names = [heading for heading in headings if heading in self.names]
