@@ -236,10 +236,10 @@ def advise(
     """Recommend a retention and a sampling strategy for a replay buffer.
 
     Args:
-        subject: The folder of a study's run, a buffer file, or the name of a plant, on which new runs are made.
+        subject: The folder of a study's run, a buffer file, or the name of a plant. A plant is tested in new runs.
         output: Folder of the new runs; `runs/advice-PLANT` by default.
-        noise: Standard deviation of the noise of new runs, in normalised units, or of the results to use.
-        frequency: Control rate in Hz of new runs, or of the results to use.
+        noise: Standard deviation of sensor and actuator noise in new runs or in results to use, in normalised units.
+        frequency: Control rate in new runs or in results to use, in Hz.
         memory: Largest number of experiences that a buffer may hold; 0 for no limit.
         workers: Number of local worker processes; one per core by default.
         progress: Whether to print progress. By default, progress is printed in notebooks only.

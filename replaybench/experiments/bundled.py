@@ -12,7 +12,7 @@ EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 
 
 def study_file(path: Path) -> Path:
-    """Return the path of a study file, which may also be given as the name of a study in the package."""
+    """Return the path of a study file, given its path or the name of a study in the package."""
     if path.is_file():
         return path
     names = sorted(file.stem for file in STUDIES.glob("*.toml"))

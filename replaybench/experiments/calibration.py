@@ -115,7 +115,7 @@ def untried(cells: Sequence[Cell]) -> int:
 
 
 def _class(cell: Cell) -> str:
-    """Return a key that is equal for cells whose steps take equally long on this machine, with this version."""
+    """Return a key that is equal for cells whose steps take equally long on this machine with this code."""
     same: dict[str, Any] = {"noise": 0.0, "root_seed": 0, "first_member": 0, "episodes": 0, "greedy_every": 0}
     code = this_code()
     about = [dataclasses.asdict(dataclasses.replace(cell, **same)), VERSION, NUMERICS_VERSION, code.commit]

@@ -165,7 +165,7 @@ class CellRun:
             self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
     def act(self, steps: int) -> int:
-        """Let every member act for `steps` steps, or a whole episode, to measure the speed, and return the steps."""
+        """Run `steps` steps or a whole episode without updates to measure the speed, and return the number of steps."""
         if self.cell.update_every:
             training_steps(self.agent, self.replay, self.episodes, steps, self.episode)
             return steps
@@ -329,7 +329,6 @@ def run_cell(
 
 
 def _restored(run: CellRun, checkpoint: Path) -> Sequence[ComputeSession]:
-    """Restore a run from its checkpoint, if there is one, and return the earlier sessions that computed it."""
     if not checkpoint.exists():
         return ()
     try:

@@ -106,17 +106,17 @@ def _find_file(
 
 
 def find_recording(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the buffer file of the cell with the chosen values in a run folder, and the index of a member in it."""
+    """Find the buffer file of the cell with the chosen values in a run folder, and a member's index in the file."""
     return _find_file(path, member, ("buffer",), **chosen)
 
 
 def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the policy file of the cell with the chosen values in a run folder, and the index of a member in it."""
+    """Find the policy file of the cell with the chosen values in a run folder, and a member's index in the file."""
     return _find_file(path, member, ("policy",), **chosen)
 
 
 def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
-    """Find the file that `inspect` displays, which belongs to the chosen cell, or else is the run folder itself."""
+    """Find the buffer, scores or checkpoint file of a cell, or the run folder itself, for the command `inspect`."""
     if path.is_dir() and all(value is None for value in chosen.values()):
         return path, member
     file, place = _find_file(path, member, ("buffer", "scores", "checkpoint"), **chosen)

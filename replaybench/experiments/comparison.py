@@ -118,7 +118,8 @@ def unbeaten(data: xr.Dataset) -> Bools:
 def no_learning(data: xr.Dataset) -> tuple[str, list[str]]:
     """Return a headline and likely causes if under some condition no learner of one plant beats random control.
 
-    The most likely cause comes first. If some learner beats random control under each condition, both are empty.
+    The most likely cause comes first. Headline and causes are empty if some learner beats random control under each
+    condition.
     """
     places = np.argwhere(unbeaten(data))
     if not len(places):

@@ -243,7 +243,7 @@ def counted_in(data: xr.Dataset) -> str:
 
 
 def the_last(data: xr.Dataset, of: str = "") -> str:
-    """Return a text for the episodes of a final score, such as "the last 100 episodes" or "all 40 iterations"."""
+    """Return a text for the episodes over which a final score is a mean, such as "the last 100 episodes"."""
     last, counted = last_of(data), f"{of} {counted_in(data)}".strip()
     which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
     return f"{which} {counted}" if last > 1 else f"the last {counted.removesuffix('s')}"

@@ -114,7 +114,6 @@ class DeviceCell:
         return results
 
     def _fetch_shown(self, rounds: int) -> None:
-        """Copy the first members' networks and all stored experiences from the GPU, for a snapshot."""
         members, start = len(self.shown.setting.members), self.program.place("replay").start
         self._runner.fetch(*map(self.program.place, ("hot", "cold")), members=members)
         self.program.fetch(self.shown)

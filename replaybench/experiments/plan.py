@@ -51,7 +51,8 @@ class Plan:
 
     Attributes:
         open: Cells that are still to be computed.
-        shared: The cell whose results are copied, by id of each other unfinished cell with equal runs.
+        shared: Cells from which the results of unfinished cells with equal runs are copied, by id of the unfinished
+            cell.
         memory_bytes: Estimated peak memory of all worker processes together.
         disk_bytes: Estimated disk space at the end of the sweep.
         most_disk_bytes: Estimated peak of the disk space, while cells run and write checkpoints.

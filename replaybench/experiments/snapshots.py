@@ -133,7 +133,10 @@ class Snapshots:
             self.policies["greedy"] = np.full(run, np.nan)
 
     def take(self, done: int, agent: Learner, replay: Replay) -> None:
-        """Take a snapshot if one is due after `done` episodes, where `agent` may hold the first members only."""
+        """Take a snapshot if one is due after `done` episodes.
+
+        Policies are recorded for the members of `agent`, which may be the first members only.
+        """
         for tenth, end in enumerate(self._ends):
             if end >= done:
                 self.contents["collected"][:, tenth] = replay.collected

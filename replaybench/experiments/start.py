@@ -70,7 +70,6 @@ class Start:
         return dataclasses.replace(self, content=digest("", stored))
 
     def _read(self) -> tuple[dict[str, Any], Weights]:
-        """Return the metadata of the first policy file, and the joined weights of all policy files."""
         path = located(Path(self.policy))
         path = own if (own := path / "policy.safetensors").is_file() else path
         parts = _blocks(path) if path.is_dir() else [read_policy(path)]

@@ -186,8 +186,8 @@ def score(mu_r: Floats, failed: Bools, final: int = 100) -> Scores:
     """Compute the scores of n runs from their learning curves.
 
     Args:
-        mu_r: Normalised score of each of E episodes; float64, shape `[n, E]`. Where it is NaN because μ_r is undefined,
-            scores are NaN, and runs are neither `dead` nor `censored`.
+        mu_r: Normalised score of each of E episodes; float64, shape `[n, E]`. Where μ_r is undefined (NaN), scores are
+            NaN, and runs are neither `dead` nor `censored`.
         failed: Whether each run has failed; bool, shape `[n]`.
         final: Number of last episodes over which the final score is a mean.
     """

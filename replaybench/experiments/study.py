@@ -96,7 +96,7 @@ class Study:
             many steps as the longest episode.
         update_every: Number of steps between updates; 0 for updates after each episode. By default, each plant has its
             own value. With a number of steps, a member begins another episode when its episode has ended.
-        block: Number of seeds in a cell, which run as one population. On a GPU, a cell contains all seeds.
+        block: Number of seeds that run together as one population. On a GPU, all seeds run together.
         capacity: Number of experiences in a bounded buffer, unless its retention names a capacity (`FIFO(5000)`).
         greedy_every: Number of training episodes between greedy episodes, from which nothing is learned.
         horizon_steps: Number of steps of a member over which schedules run (λ of AER, η of ERE, β of IS); 0 for all
@@ -183,7 +183,7 @@ class Study:
                     parse(strategy)
 
     def grids(self) -> list[Grid]:
-        """Return the grids of the study, with the study's lists in place of empty lists."""
+        """Return the grids of the study, in which the study's lists replace empty lists."""
         lists = {axis: getattr(self, axis) for axis in AXES}
         lists["discount"] = () if isinstance(self.discount, str) else self.discount
         tables = self.grid or (Grid(),)
@@ -281,7 +281,6 @@ class Study:
         )
 
     def _check_buffers(self, strategy: Strategy, settings: Any, every: int) -> None:
-        """Check that the replay buffer and the strategy support a learner with these settings."""
         segment = getattr(settings, "segment", 1)
         batch = settings.batch_size * segment
         if every and segment > 1 and not strategy.retention.bounded:
@@ -371,7 +370,7 @@ class Cell:
 
     @functools.cached_property
     def id(self) -> str:
-        """The hash of the cell's content, so that cells with equal ids compute equal numbers."""
+        """The hash of the cell's content, which is equal only for cells that compute equal numbers."""
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         settings["device"] = self.device.partition(":")[0]  # numbers do not depend on which GPU computes them
         if not self.sources:
@@ -387,7 +386,7 @@ class Cell:
 
     @property
     def grid_point(self) -> tuple[str | float, ...]:
-        """The plant, learner, strategy, noise and rate, which are equal for all blocks of seeds of a combination."""
+        """The plant, learner, strategy, noise and rate of the cell, without its seeds."""
         return self.plant, self.learner, self.strategy, self.noise, self.frequency
 
     @property

@@ -70,7 +70,7 @@ def _origin(cell: Path) -> tuple[str, tuple[ComputeSession, ...]]:
 
 
 def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
-    """Return a study of the same cells with all settings written out, and with its folder relative to `home`."""
+    """Return a study of the same cells with all settings written out, and with paths relative to `home`."""
     known = {name for grid in study.grids() for name in grid.learners}
     names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
     learner = {names[cell.id]: dict(cell.settings) for cell in cells}

@@ -96,7 +96,6 @@ def _mean(values: Any, digits: int = 2) -> str:
 
 
 def _reference_notes(data: xr.Dataset) -> list[str]:
-    """Return notes about the grids of one plant's dynamic programming, and about conditions without μ_r."""
     notes = []
     if "reference_grid" in data:
         for rate in data["frequency"].values:
@@ -133,7 +132,6 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
 
 
 def _labels(data: xr.Dataset) -> dict[tuple[Any, Any], list[str]]:
-    """Return, for each learner and strategy, the shortened names that a table prints."""
     learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
     several = len(learners) > 1
     names = itertools.product(learners, strategies)

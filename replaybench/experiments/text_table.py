@@ -200,7 +200,6 @@ def _plain_table(table: Table | FittedTable) -> PlainTable:
 
 
 def _value(cell: str) -> str | int | float:
-    """Convert the text of a table cell to a finite number if possible, or else return the text."""
     for number in (int, float):
         with contextlib.suppress(ValueError):
             value = number(cell.replace("−", "-"))

@@ -190,7 +190,6 @@ class _WorkerPool:
         return bool(self.busy)
 
     def close(self) -> None:
-        """End all workers by killing busy workers and asking idle workers to exit."""
         for worker in self._workers:
             if worker.task:
                 worker.kill()
