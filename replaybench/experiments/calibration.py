@@ -73,7 +73,7 @@ def estimate(
     cells: Sequence[Cell], everyone: Sequence[Cell], rule: Rule | None, workers: int, measure: bool = True,
     compiles: bool = False, progress: Callable[[int, int], object] = lambda done, due: None,
 ) -> Estimate:  # fmt: skip
-    """Estimate how long the unfinished cells of a study take on this machine.
+    """Estimate how long the unfinished cells (combinations of settings) of a study take on this machine.
 
     Args:
         cells: The cells that are still to be computed.

@@ -55,7 +55,7 @@ class _CheckpointFacts:
 
 
 class CellRun:
-    """A running cell of a study, which trains M members (runs with different seeds) together.
+    """A running cell (combination of settings), which trains M members (runs with different seeds) together.
 
     Training proceeds in E rounds. A round is one episode of every member if updates follow episodes. If updates follow
     a number of steps, a round is an iteration. An iteration has as many steps as the longest episode, so at least one
@@ -271,7 +271,7 @@ def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()
 
 
 def make_agent(cell: Cell, plant: Plant) -> Learner:
-    """Build the learner of a cell, with the initial weights that the study names."""
+    """Build the learner of a cell (combination of settings), with the initial weights that the study names."""
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
@@ -288,7 +288,7 @@ def make_agent(cell: Cell, plant: Plant) -> Learner:
 def run_cell(
     cell: Cell, folder: Path, buffers: Buffers, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
 ) -> bool:
-    """Run a cell of a study to its end, from a checkpoint if there is one, and write its files.
+    """Run a cell (combination of settings) from its start or checkpoint to its end, and write its files.
 
     Args:
         buffers: How replay buffers are stored.
@@ -344,7 +344,7 @@ def _restored(run: CellRun, checkpoint: Path) -> Sequence[ComputeSession]:
 
 
 def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
-    """Write the replay buffers of a cell to a file, with the metadata that offline replay needs."""
+    """Write the replay buffers of a running cell to a file, with the metadata that offline replay needs."""
     cell, replay = run.cell, run.replay
     if run.device is not None:
         run.device.complete_buffers(run.episode_steps)

@@ -31,7 +31,7 @@ _TOLERANCE: Final = 1e-9
 
 
 def cells_of(folder: RunFolder) -> list[Cell]:
-    """Return the cells of the study in a run folder, in the study's order, from its file `provenance.json`."""
+    """Return the cells (combinations of settings) of the study in a run folder, as `provenance.json` lists them."""
     if not folder.study.is_file():
         raise no_run_folder(folder.path)
     table = read_json(folder.provenance).get("cells")

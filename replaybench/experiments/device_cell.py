@@ -49,7 +49,7 @@ class Parts(NamedTuple):
 
 
 def device_program(cell: Cell, parts: Parts) -> Program:
-    """Generate the GPU program of a cell.
+    """Generate the GPU program of a cell (combination of settings).
 
     Raises:
         UserError: The GPU does not support a setting of the cell. The message names alternatives.
@@ -71,7 +71,7 @@ def device_program(cell: Cell, parts: Parts) -> Program:
 
 
 class DeviceCell:
-    """The members of a cell that a GPU trains.
+    """The part of a running cell (combination of settings) that a GPU computes.
 
     Args:
         cell: The cell.

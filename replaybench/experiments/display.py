@@ -52,7 +52,7 @@ _POINTS: Final = 200
 
 @dataclass
 class CellHistory:
-    """The progress of one cell of a study.
+    """The progress of one cell (combination of settings) of a study.
 
     Attributes:
         points: Learning curve, as pairs of a number of finished episodes and the mean reward since the previous pair.
@@ -76,7 +76,7 @@ class CellHistory:
 
 
 class History:
-    """The progress of all cells of a sweep, updated by the sweep's events.
+    """The progress of all cells (combinations of settings) of a sweep, updated by the sweep's events.
 
     Attributes:
         cells: Progress of each cell by its id, in the study's order.
@@ -232,7 +232,7 @@ def seconds_left(
 ) -> float | None:  # fmt: skip
     """Estimate the remaining time of a sweep in seconds, or return None if no cell was observed.
 
-    The duration of a step in an incomplete cell is that of the most similar observed cells.
+    The duration of a step in an incomplete cell (combination of settings) is that of the most similar observed cells.
 
     Args:
         seen: Observed cells, each with a time in seconds and the number of episodes finished in this time.

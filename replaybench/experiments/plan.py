@@ -47,7 +47,7 @@ _FIGURE_BYTES: Final = (500_000, 180_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a sweep, and the memory and disk space that they need.
+    """The cells (combinations of settings) of a sweep, and the memory and disk space that they need.
 
     Attributes:
         open: Cells that are still to be computed.
@@ -67,7 +67,7 @@ class Plan:
 
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    """List the cells of a study, and estimate the memory and disk space that the unfinished cells need.
+    """List the cells (combinations of settings) of a study, and estimate the memory and disk space of unfinished ones.
 
     Memory is estimated as if the largest tasks ran at the same time.
     """

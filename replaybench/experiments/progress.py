@@ -21,7 +21,7 @@ from replaybench.runtime.quantities import duration
 
 
 class Round(NamedTuple):
-    """The state of a cell of a study after a training episode or iteration.
+    """The state of a cell (combination of settings) of a study after a training episode or iteration.
 
     A cell trains several members, which are runs with different seeds. An iteration has as many steps as the longest
     episode.

@@ -107,7 +107,7 @@ class Snapshots:
         policies: Arrays of the greedy policies of the first m members, by name; empty if policies are not recorded.
             `value`: (1 − γ) times the unscaled value, at X × Y states; float32, shape `[m, K, X, Y]`.
             `action`: Action at these states in physical units; float32, shape `[m, K, X, Y, A]`.
-            `path`: Physical states of a noise-free episode, NaN after its end; float32, shape `[m, K, T + 1, 2]`.
+            `path`: States in an episode of at most T steps without noise, then NaN; float32, shape `[m, K, T + 1, 2]`.
             `greedy`: Mean reward per step of this episode; float64, shape `[m, K]`.
     """
 

@@ -190,7 +190,7 @@ class Study:
         return [Grid(**{axis: getattr(table, axis) or lists[axis] for axis in AXES}) for table in tables]
 
     def cells(self) -> list[Cell]:
-        """Return the cells of the study without duplicates, in the order of its lists.
+        """Return the cells (combinations of settings) of the study, without duplicates, in the order of its lists.
 
         Raises:
             UserError: A name is unknown, or settings do not fit together.

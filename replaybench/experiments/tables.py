@@ -16,7 +16,7 @@ from replaybench.runtime.user_file import shortened
 
 
 def score_tables(data: xr.Dataset) -> list[FittedTable]:
-    """Return a table of scores for each plant, which also contains the scores of reference controllers."""
+    """Return one table of scores per plant, with the scores of reference controllers."""
     return [
         table for plant in data["plant"].values if (table := _score_table(data.sel(plant=plant), _labels(data))).rows
     ]
@@ -59,7 +59,7 @@ def _score_table(data: xr.Dataset, labels: dict[tuple[Any, Any], list[str]]) -> 
 
 
 def noise_tables(data: xr.Dataset) -> list[FittedTable]:
-    """Return a table for each plant of the noise in replayed experiences (de Bruin et al., 2018, table 6)."""
+    """Return one table per plant that lists the noise in replayed experiences (de Bruin et al., 2018, table 6)."""
     tables: dict[str, FittedTable] = {}
     if "replayed_noise" not in data:
         return []
