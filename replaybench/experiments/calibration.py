@@ -80,8 +80,8 @@ def estimate(
         everyone: All cells of the study, which decide the reference scores to compute.
         rule: Rule for the grid of dynamic programming in reference scores.
         workers: Number of worker processes.
-        measure: Whether to run types of cells whose speed is unknown for some seconds.
-        compiles: Whether to run also cells whose functions must first be compiled.
+        measure: Whether to measure unknown speeds in trial runs of some seconds.
+        compiles: Whether to measure also cells whose functions must first be compiled.
         progress: Called with the number of finished types of cells and the number of all types.
     """
     classes = {_class(cell): cell for cell in cells}
