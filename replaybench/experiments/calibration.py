@@ -70,9 +70,14 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    cells: Sequence[Cell], everyone: Sequence[Cell], rule: Rule | None, workers: int, measure: bool = True,
-    compiles: bool = False, progress: Callable[[int, int], object] = lambda done, due: None,
-) -> Estimate:  # fmt: skip
+    cells: Sequence[Cell],
+    everyone: Sequence[Cell],
+    rule: Rule | None,
+    workers: int,
+    measure: bool = True,
+    compiles: bool = False,
+    progress: Callable[[int, int], object] = lambda done, due: None,
+) -> Estimate:
     """Estimate how long the unfinished cells (combinations of settings) of a study take on this machine.
 
     Args:

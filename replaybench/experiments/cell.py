@@ -88,9 +88,17 @@ class CellRun:
         fields = {**stored_fields(plant, cell.replayed_noise, cell.observe), **self.agent.fields}
         capacity = cell.capacity if self.strategy.retention.bounded else longest * cell.episodes
         self.replay = Replay(
-            self.strategy, fields, capacity, cell.root_seed, cell.seeds, self.agent.batch_size, Unit(segment),
-            PlantModel(self.env, self.agent), self.agent.traces, self.agent.window,
-        )  # fmt: skip
+            self.strategy,
+            fields,
+            capacity,
+            cell.root_seed,
+            cell.seeds,
+            self.agent.batch_size,
+            Unit(segment),
+            PlantModel(self.env, self.agent),
+            self.agent.traces,
+            self.agent.window,
+        )
         phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
         steps_apart = cell.update_every or steps
         self.horizon = cell.horizon_steps / steps_apart if cell.horizon_steps else float(phases)

@@ -158,9 +158,16 @@ def _written(cells: Sequence[Cell], axis: str) -> list[str]:
 
 
 def load_policy(
-    path: Path | str, member: int | None = None, learner: str | None = None, *, plant: str | None = None,
-    strategy: str | None = None, noise: float | None = None, frequency: float | None = None, seed: int | None = None,
-) -> Policy:  # fmt: skip
+    path: Path | str,
+    member: int | None = None,
+    learner: str | None = None,
+    *,
+    plant: str | None = None,
+    strategy: str | None = None,
+    noise: float | None = None,
+    frequency: float | None = None,
+    seed: int | None = None,
+) -> Policy:
     """Load a trained policy from a policy file, or from the folder of a study's run.
 
     A policy file holds one policy for each seed. A run folder holds policy files for all combinations of settings.

@@ -227,9 +227,11 @@ class RunHistory(History):
 
 
 def seconds_left(
-    seen: Iterable[tuple[Cell, float, int]], still: Iterable[tuple[Cell, int]], processes: int,
+    seen: Iterable[tuple[Cell, float, int]],
+    still: Iterable[tuple[Cell, int]],
+    processes: int,
     length: Callable[[Cell], float],
-) -> float | None:  # fmt: skip
+) -> float | None:
     """Estimate the remaining time of a sweep in seconds, or return None if no cell was observed.
 
     The duration of a step in an incomplete cell (combination of settings) is that of the most similar observed cells.
@@ -314,9 +316,16 @@ class Display:
     """
 
     def __init__(
-        self, folder: RunFolder, study: str, cells: Sequence[Cell], todo: Sequence[Cell], workers: int,
-        console: Console, form: ProgressForm | None, tensorboard: Path | None,
-    ) -> None:  # fmt: skip
+        self,
+        folder: RunFolder,
+        study: str,
+        cells: Sequence[Cell],
+        todo: Sequence[Cell],
+        workers: int,
+        console: Console,
+        form: ProgressForm | None,
+        tensorboard: Path | None,
+    ) -> None:
         self._cells = {cell.id: cell for cell in todo}
         firsts = {(cell.plant, cell.frequency): cell for cell in todo}
         lengths = {point: cell.steps_per_episode for point, cell in firsts.items()}

@@ -221,9 +221,16 @@ class Study:
         return own if gamma is None else {"discount": gamma}
 
     def _cell(
-        self, plant: str, made: Plant, fingerprint: str, learner: str, strategy: str, noise: float,
-        rate: float | None, gamma: float | None,
-    ) -> Cell:  # fmt: skip
+        self,
+        plant: str,
+        made: Plant,
+        fingerprint: str,
+        learner: str,
+        strategy: str,
+        noise: float,
+        rate: float | None,
+        gamma: float | None,
+    ) -> Cell:
         frequency = made.frequency if rate is None else rate
         steps = made.steps_per_episode(frequency) * self.episodes
         every = made.update_every if self.update_every is None else self.update_every

@@ -71,9 +71,17 @@ def cores() -> int:
 
 
 def run_sweep(
-    study: Study, output: Path, workers: int, cluster: str | None, *, checkpoint_seconds: float, console: Console,
-    figures: Figures | None = None, progress: ProgressForm | None = None, tensorboard: bool = False,
-) -> Outcome:  # fmt: skip
+    study: Study,
+    output: Path,
+    workers: int,
+    cluster: str | None,
+    *,
+    checkpoint_seconds: float,
+    console: Console,
+    figures: Figures | None = None,
+    progress: ProgressForm | None = None,
+    tensorboard: bool = False,
+) -> Outcome:
     """Run a study into a folder, or continue an interrupted run, in worker processes.
 
     Args:
@@ -91,34 +99,15 @@ def run_sweep(
     with names_from(study.folder), folder.locked():
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
-        if notice := replaced(folder, study, todo.cells):
-            console.print(notice, markup=False, highlight=False)
-            if figures:
-                with contextlib.suppress(UserError):  # damaged results are replaced, too
-                    figures.remove(folder)
-            folder.results.unlink(missing_ok=True)  # they do not match the new study.toml
-        for warning in plan_warnings(todo.cells):
-            console.print(f"warning: {warning}", markup=False, highlight=False)
-        write_text(folder.study, write_toml(resolved(study, todo.cells, folder.path)))
-        write_provenance(folder, study.name, todo.cells, complete=False)  # lists the cells while they run
+        _record_study(study, todo.cells, folder, console, figures)
         points = reference_cells(todo.cells)
         jobs = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         computed = [cell for cell in todo.cells if cell.id not in todo.shared]
-        status, fault = 0, None
         board = folder.path / "tensorboard" if tensorboard else None
         with Display(folder, study.name, computed, todo.open, workers, console, progress, board) as display:
             store = _Store(folder, todo, points, display)
-            try:
-                store.share_finished()
-                if cluster is None:
-                    count = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
-                    run_locally(count, jobs, display.advance, store)
-                else:
-                    run_on_cluster(cluster, jobs, display.advance, store)
-            except Interrupted as interruption:
-                status = interruption.status
-            except Exception as error:  # results of the finished cells are written first
-                status, fault = 2 if isinstance(error, UserError) else 1, error
+            count = workers if study.device == "cpu" else min(workers, DEVICE_CELLS)
+            status, fault = _compute(jobs, count, cluster, display, store)
             display.end(status)
         done = sum((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
         if fault is not None:
@@ -135,6 +124,39 @@ def run_sweep(
             note = f"stopped while drawing; scores are in {folder.results}, run the same command again to draw"
             raise type(stop)(note) from stop
     return Outcome(data, drawn, status)
+
+
+def _record_study(
+    study: Study, cells: Sequence[Cell], folder: RunFolder, console: Console, figures: Figures | None
+) -> None:
+    """Write the study and the list of its cells, and remove the results of another study that was run in the folder."""
+    if notice := replaced(folder, study, cells):
+        console.print(notice, markup=False, highlight=False)
+        if figures:
+            with contextlib.suppress(UserError):  # damaged results are replaced, too
+                figures.remove(folder)
+        folder.results.unlink(missing_ok=True)
+    for warning in plan_warnings(cells):
+        console.print(f"warning: {warning}", markup=False, highlight=False)
+    write_text(folder.study, write_toml(resolved(study, cells, folder.path)))
+    write_provenance(folder, study.name, cells, complete=False)
+
+
+def _compute(
+    jobs: list[Job], workers: int, cluster: str | None, display: Display, store: _Store
+) -> tuple[int, Exception | None]:
+    """Run the jobs, and return the exit status and the error that ended them, so that finished cells can be written."""
+    try:
+        store.share_finished()
+        if cluster is None:
+            run_locally(workers, jobs, display.advance, store)
+        else:
+            run_on_cluster(cluster, jobs, display.advance, store)
+    except Interrupted as interruption:
+        return interruption.status, None
+    except Exception as error:
+        return 2 if isinstance(error, UserError) else 1, error
+    return 0, None
 
 
 class _Store:
@@ -240,9 +262,14 @@ def _jobs(
 
 
 def _write_results(
-    folder: RunFolder, study: Study, points: Mapping[Point, Cell], cells: Sequence[Cell],
-    references: Mapping[str, Reference], *, complete: bool,
-) -> xr.Dataset:  # fmt: skip
+    folder: RunFolder,
+    study: Study,
+    points: Mapping[Point, Cell],
+    cells: Sequence[Cell],
+    references: Mapping[str, Reference],
+    *,
+    complete: bool,
+) -> xr.Dataset:
     from replaybench.experiments.dataset import assemble
     from replaybench.experiments.results_file import write_results
 
