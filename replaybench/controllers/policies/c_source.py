@@ -1,8 +1,9 @@
 """Policies as C source code.
 
-The C code computes `Policy.predict` in the same order and precision. Its results have the same bits if the C library's
-tanhf has (`docs/how-to/export-a-policy.md`). In the texts below, `NAME` and `name` stand for the policy's. Each text is
-one function for one member and one observation, in float32. Sums run in order, by fused multiply-adds.
+The C code computes `Policy.predict` in the same order and precision. The results have the same bits if the C library's
+tanhf gives the same bits (`docs/how-to/export-a-policy.md`). In the templates below, `NAME` and `name` stand for the
+name of the policy. Each template is one function for one member and one observation, in float32. Sums run in order, by
+fused multiply-adds.
 """
 
 import textwrap
@@ -180,28 +181,28 @@ MEMORY_STARTED    for (int n = 0; n < VECTORS; n++) {
 
 
 def number(value: float | np.float32) -> str:
-    """Return a float32 as C writes it, so that a compiler reads the same bits."""
+    """Return a C literal of a float32 from which a compiler reads the same bits."""
     text = f"{np.float32(value):.9g}"
     return f"{text}f" if any(mark in text for mark in ".en") else f"{text}.0f"
 
 
 def double(value: float) -> str:
-    """Return a float64 as C writes it, so that a compiler reads the same bits."""
+    """Return a C literal of a float64 from which a compiler reads the same bits."""
     return repr(float(value))
 
 
 VECTORS: Final = 16
-"""Observations in the self-test."""
+"""Number of observations in the self-test of a header."""
 
 
 def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | None) -> str:
     """Return a greedy policy as a C header.
 
     Args:
-        policy: of any learner, with a memory or without.
-        name: prefix of all names in the header, a C identifier in lower case.
-        origin: lines about the origin of the policy.
-        units: the plant's physical units; without them, observations and actions are normalised only.
+        policy: Policy of any learner, feed-forward or recurrent.
+        name: Prefix of all names in the header. It must be a C identifier in lower case.
+        origin: Lines of text about the origin of the policy, for the comment at the top.
+        units: Physical units of the plant. Without them, the functions take only normalised observations and actions.
     """
     return _Writer(policy, name, units).text(origin)
 
@@ -216,7 +217,7 @@ class _Writer:
         self.rate = float(policy.facts["policy"]["frequency"])
 
     def text(self, origin: Sequence[str]) -> str:
-        """Return the whole header; `name` replaces NAME and name in its code."""
+        """Return the whole header, in which the policy's name replaces `NAME` and `name`."""
         parts = [self._opening(), *self._functions(), *self._tables(), self._predict()]
         parts += [self._physical(self.units)] if self.units is not None else []
         code = "\n".join([*parts, self._test(), "#endif\n"])
@@ -368,7 +369,7 @@ class _Writer:
         return "\n".join([*parts, observe, command, self._with_memory(STEP)])
 
     def _with_memory(self, text: str) -> str:
-        """Return the text of `STEP` or `MAIN` for this policy, recurrent or feed-forward."""
+        """Return the template `STEP` or `MAIN` for this policy, recurrent or feed-forward."""
         parts = {
             "MEMORY_DECLARED": " float *memory,",
             "MEMORY_PASSED": " memory,",
@@ -392,7 +393,7 @@ class _Writer:
 
 
 def _array(kind: str, name: str, values: NDArray[Any], write: Any) -> str:
-    """Return an array of one or two axes as a constant of C."""
+    """Return the definition of a constant C array with one or two axes."""
     size = "".join(f"[{length}]" for length in values.shape)
     rows = [", ".join(write(value) for value in row) for row in np.atleast_2d(values)]
     if values.ndim == 2:
