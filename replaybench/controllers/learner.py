@@ -25,8 +25,8 @@ from replaybench.runtime.arrays import AnyFloats, Bools, Floats
 from replaybench.runtime.errors import UserError
 
 MOST = 1000
-"""Largest number of discrete actions. Each action is an output of a network, and some learners store its probability.
-"""
+"""Largest number of discrete actions. Each action is an output of a network, and some learners store its
+probability."""
 
 USUAL = 15
 """Default number of levels in each dimension of a continuous action, as in de Bruin et al. (2018, section 6.3)."""
@@ -38,8 +38,7 @@ class ActionLevels:
     The levels of each dimension begin at −1 and end at 1.
 
     Args:
-        levels: Number of levels in each dimension. None selects the plant's choices, or `USUAL` if actions are
-            continuous.
+        levels: Number of levels in each dimension. None selects the plant's choices or, without choices, `USUAL`.
         actions: Number of action dimensions A.
         choices: Number of values that the plant accepts in each dimension. It is empty if actions are continuous.
 
@@ -76,8 +75,7 @@ Arrays = dict[str, NDArray[Any]]
 class Learner:
     """A base class for learners that train M independent members together.
 
-    A member is one run, with its own networks and random numbers. All arrays of a learner begin with the axis of
-    members.
+    A member is one run, with its own networks and random numbers. The first axis of arrays is that of the members.
 
     Args:
         config: Settings of the learner. If it has the fields `betas`, `epsilon` and `clip`, they are settings of Adam.
@@ -103,11 +101,9 @@ class Learner:
         fields: Width of each field that is stored with an experience in addition to ⟨s, a, r, s′⟩, by name.
         segment: Number of successive steps that are stored and sampled as a unit.
         window: Largest number of successive steps that are replayed with each sample, including the sample.
-        traces: The rule that computes numbers along stored episodes, such as returns. None if there are no such
-            numbers.
+        traces: The rule that computes numbers along stored episodes, such as returns, or None.
         on_policy: Whether each series of updates begins with an update on the newest experiences.
-        supports_chunks: Whether `update` accepts the batches of several updates at once. Subclasses do not inherit
-            this.
+        supports_chunks: Whether `update` accepts the batches of several updates at once. The flag is not inherited.
         warmup_episodes: Number of episodes, or of iterations with as many steps, before the first update.
         warming_up: Whether the current episode is one of the `warmup_episodes`. The training loop sets this flag.
         discrete: Whether actions are chosen from a finite set.
@@ -184,10 +180,7 @@ class Learner:
 
     @classmethod
     def check(cls, config: Any, actions: Actions, refer: bool = False) -> None:
-        """Raise `UserError` unless this learner supports the plant's actions and, if `refer` is true, ReF-ER.
-
-        The message names a remedy.
-        """
+        """Raise `UserError` with a remedy unless the learner supports these actions and, if `refer` is true, ReF-ER."""
         if actions.choices and not cls.discrete:
             raise UserError(
                 f"{_name(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
@@ -198,15 +191,17 @@ class Learner:
             need_density(_name(cls), config.exploration)
 
     def train_state(self, name: str, samples: int | None = None) -> TrainState:
-        """Return the arrays of a network for compiled updates, with passes of `samples` rows, by default one batch."""
+        """Return the arrays that compiled updates of the network `name` need.
+
+        The work arrays are for passes over `samples` rows, by default over one batch.
+        """
         network, tape = self.networks[name], self.memory.tape(name, samples or self.batch_size)
         return TrainState(network.network, self.targets.get(name, network).network, self.adams[name], tape)
 
     def free_numbers(self, first: float, size: int = 1) -> PopulationMLP:
-        """Return `size` trained parameters of each member that do not depend on the state.
+        """Return `size` trained parameters of each member that do not depend on the state and begin at `first`.
 
-        They begin at `first`. They are the biases of a network without inputs, so that Adam and policy files need no
-        special case.
+        They are the biases of a network without inputs. Adam and policy files therefore need no special case.
         """
         numbers = PopulationMLP(Shape((0, size)), len(self.setting.members), self.setting.dtype)
         numbers.parameters[:] = first
@@ -219,15 +214,15 @@ class Learner:
         return self.normaliser.observations(observation)
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Begin training episode `episode` (from 0) of the chosen `members` `[M]`, while others continue theirs."""
+        """Begin training episode number `episode` (from 0) of the members that `members` `[M]` selects."""
         self.memory.forget(members)
         self.exploration.start_episode(episode, members)
 
     def explore(self, observation: AnyFloats, active: Bools) -> Explored:
         """Return exploring actions `[M, A]` for the next observation `[M, S]` of each member.
 
-        Actions may lie outside [−1, 1]. The method updates the statistics of observations and draws random numbers.
-        Members that are not `active` `[M]` draw none.
+        Actions may lie outside [−1, 1]. The statistics of observations are updated, and random numbers are drawn, for
+        members that are `active` `[M]` only.
         """
         self.normaliser.observations.update(observation, active)
         self._advance(observation, active)
@@ -242,8 +237,7 @@ class Learner:
     def perturb(self, observation: AnyFloats) -> Explored:
         """Return an exploring action of each member, from the random numbers of the current step.
 
-        `explore` ends with a call of this method. Further calls with other observations `[M, S]` draw no new random
-        numbers.
+        The observations `[M, S]` may differ from those that `explore` received. No random numbers are drawn.
         """
         mean = self.mean(observation[:, None], self.memory.state)[:, 0]
         return self.memory.with_memory(self.exploration.disturb(mean, self.normalised(observation)))
@@ -276,7 +270,7 @@ class Learner:
         return np.zeros(len(self.setting.members))
 
     def sample(self, observation: AnyFloats, state: AnyFloats | None = None) -> AnyFloats:
-        """Return actions `[M, N, A]` without added noise, which a stochastic policy draws at random."""
+        """Return actions `[M, N, A]` without exploration noise, which a stochastic policy draws at random."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
     def act(self, observation: AnyFloats) -> AnyFloats:
@@ -284,11 +278,11 @@ class Learner:
         return self.policy(observation[:, None])[:, 0]
 
     def greedy(self) -> Any:
-        """Return an object whose method `act` acts greedily during one evaluation episode."""
+        """Return an object whose method `act` returns greedy actions during one evaluation episode."""
         return Evaluation(self) if self.memory.size else self
 
     def remember(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
-        """Return recurrent states `[M, N, H]` of H numbers after N observations `[M, N, S]` of each member."""
+        """Return the next recurrent states `[M, N, H]`, of H numbers, for N observations `[M, N, S]` of each member."""
         return self.memory.next(self.normalised(observation), state)
 
     def on_step(
@@ -296,8 +290,8 @@ class Learner:
     ) -> Mapping[str, AnyFloats]:
         """Process the result of one environment step, and return further fields to store with the experience.
 
-        `successor` `[M, S]` contains the observations after the step. `ended` is true for terminated and truncated
-        episodes. Only `active` members took the step.
+        The observations after the step are `successor` `[M, S]`. Termination and truncation both set `ended` `[M]`.
+        Only `active` `[M]` members took the step.
         """
         self.normaliser.rewards.update(reward, active)
         return {}
@@ -307,8 +301,8 @@ class Learner:
     ) -> Mapping[str, AnyFloats]:
         """Process an experience that another controller recorded, and return further fields to store with it.
 
-        `experience` contains arrays `[M, width]` by the name of their field. Only `active` members have an experience,
-        and `ended` is true where it is the last of an episode.
+        The fields of the experience are arrays `[M, width]` by name. Only `active` `[M]` members have an experience. It
+        is the last of an episode where `ended` `[M]` is true.
         """
         self.normaliser.observations.update(experience["observation"], active)
         self.normaliser.rewards.update(experience["reward"], active)
@@ -320,18 +314,14 @@ class Learner:
     def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
         """Return metrics of learning by name, such as divergences, with one number per member.
 
-        `stored` is a sample of n stored experiences of each member, as arrays `[M, n, width]` by the name of their
-        field.
+        They are computed from `stored`, the fields `[M, n, width]` of n stored experiences of each member, by name.
         """
         return self.density.metrics(stored, lambda observation: self.mean(observation, stored.get(FIELD)))
 
     # Learning
 
     def experiences(self, batch: Batch, first: int = 1) -> Experiences:
-        """Return a batch of single experiences as the arrays that compiled updates take.
-
-        `first` is the number, counted from 1, of the first update that uses the batch.
-        """
+        """Return a batch of single experiences for compiled updates, the first of which has number `first` (from 1)."""
         observation, next_observation = self.memory.inputs(batch, self.normalised)
         updates, scale = self._updates_of(batch), self.normaliser.rewards.factor
         unknown = np.empty((*batch.weight.shape, 0), np.float32)
@@ -360,10 +350,10 @@ class Learner:
         return np.empty(batch.weight.shape, self.setting.dtype)
 
     def update(self, batch: Batch) -> Mapping[str, AnyFloats]:
-        """Update the networks on a batch, and return numbers of each sample to store in the buffer, by name.
+        """Update the networks on a batch, and return numbers to store with each sample, by name.
 
         They are TD errors (`td_error`) and the inputs of `traces`. Their shape is `[M·U, B]` for U updates with B
-        samples each.
+        samples.
         """
         raise NotImplementedError
 
@@ -410,7 +400,7 @@ class Learner:
     def trained(self) -> Arrays:
         """Return the arrays that updates change, by name.
 
-        They are the P parameters of each network and target network, and Adam's moments. All have shape `[M, P]`.
+        They are the P parameters of each network and target network, and Adam's moments, with shape `[M, P]`.
         """
         return {
             **{name: network.parameters for name, network in self.networks.items()},
@@ -435,10 +425,7 @@ class Learner:
 
 
 class Evaluation:
-    """A recurrent learner that acts greedily in one evaluation episode.
-
-    Its recurrent states are separate from those of training.
-    """
+    """A recurrent learner in one evaluation episode, whose states are separate from those of training."""
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner

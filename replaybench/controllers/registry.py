@@ -75,10 +75,7 @@ def algorithm_of(name: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """Return the name of a learner with the capital letters under which it is registered.
-
-    The label of a variant does not change. For example, `ddpg:decay` gives `DDPG:decay`.
-    """
+    """Return the name of a learner in its registered spelling, with the label of a variant unchanged."""
     algorithm = algorithm_of(name)
     return algorithm + name[len(algorithm) :]
 
@@ -99,10 +96,7 @@ def load_learner(name: str) -> tuple[Any, Any]:
 
 
 def name_of(kind: type) -> str:
-    """Return the name by which studies refer to the class of a learner.
-
-    A class that is not registered is called by its own class name.
-    """
+    """Return the name of a learner's class in studies, or the class's own name if it is not registered."""
     return next((name for name, path in LEARNERS.own.items() if path.endswith(f":{kind.__name__}")), kind.__name__)
 
 

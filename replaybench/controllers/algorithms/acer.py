@@ -44,19 +44,19 @@ class ACERConfig(Settings):
     """Settings of ACER, with the values of Wang et al. (2017) unless noted.
 
     The paper draws learning rates from [1e-4, 10^-3.3] and δ from [0.1, 2], and replays each experience about 4 times.
-    Many workers update with one segment each; policy and value share most layers. Here, the networks are separate, and
-    log ρ is clipped (`log_ratio_bound`). δ bounds kᵀg, has the unit of the advantage, and is 10.
+    Many workers update with one segment each, and policy and value share most layers. Here, the networks are separate,
+    and log ρ is clipped (`log_ratio_bound`). δ bounds kᵀg and has the unit of the advantage. Its default is 10.
 
     `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3). `samples` is n, the number of sampled actions
-    of the dueling network (eq. 13); Q̃(a) and Q̃(a′) use the same ones. `average` is α of the average policy θ_a ← α
-    θ_a + (1 − α) θ. `policy_return` is the return in the policy gradient; the traces of "opc" are 1 (eq. 21).
-    `on_policy` adds an update on the newest stored segments before replay.
+    of the dueling network (eq. 13). Q̃(a) and Q̃(a′) use the same sampled actions. `average` is α of the average
+    policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. `policy_return` is the return in the policy gradient. The
+    traces of "opc" are 1 (eq. 21). `on_policy` adds an update on the newest stored segments before replay.
 
-    Variants of appendix E: `retrace = false` uses importance sampling for both targets (E.4). `dueling = false` has a
-    critic Q(x, a) in addition to V, and V moves by ρ (Q_ret − V); Q must not learn more slowly than V. `truncation =
-    false` sets c to ∞. `trajectory_weights` is TIS, or Trust-TIS with `trust_region` (E.2). It uses returns to the end
-    of the segment, weighted by min(c, Π ρ) over its rest. Without replays, and with `on_policy`, these are A3C and
-    Trust-A3C, synchronous over the batch.
+    Several settings select variants of appendix E. `retrace = false` uses importance sampling for both targets (E.4).
+    `dueling = false` has a critic Q(x, a) in addition to V. V then moves by ρ (Q_ret − V), and Q must not learn more
+    slowly than V. `truncation = false` sets c to ∞. `trajectory_weights` is TIS, or Trust-TIS with `trust_region`
+    (E.2). It uses returns to the end of the segment, weighted by min(c, Π ρ) over its rest. Without replays and with
+    `on_policy`, these are A3C and Trust-A3C, synchronous over the batch.
     """
 
     policy_hidden: Widths = (64, 64)
@@ -191,6 +191,7 @@ class ACER(Learner):
         return self.normaliser.rewards.restored(self.value_network(self.normalised(observation))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
+        """Return the mean D_KL(μ‖π) from the behaviour μ over stored steps, and the fraction of steps with ρ > c."""
         observation, action, behaviour = steps_of(self, stored, "observation", "action", "behaviour_mean")
         mean = self.policy(observation)
         double = 2.0 * self.config.sigma**2
@@ -213,7 +214,7 @@ class ACER(Learner):
 
 @kernel
 def log_ratio(action: AnyFloats, mean: AnyFloats, behaviour: AnyFloats, sigma: float, bound: float) -> float:
-    """Return log ρ = log N(a; φ, σ²) − log N(a; μ, σ²) of one step, clipped to ±bound."""
+    """Return log ρ = log N(a; φ, σ²) − log N(a; μ, σ²) within ±bound, for policy mean φ and behaviour mean μ."""
     total = 0.0
     for j in range(action.size):
         total += (action[j] - behaviour[j]) ** 2 - (action[j] - mean[j]) ** 2
@@ -222,10 +223,10 @@ def log_ratio(action: AnyFloats, mean: AnyFloats, behaviour: AnyFloats, sigma: f
 
 @kernel
 def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool) -> float:
-    """Return the factor of ∇V in the critic's ascent.
+    """Return the factor of ∇V in the critic's ascent (Wang et al. 2017).
 
-    With the dueling network it is (1 + min(1, ρ)) (Q_ret − Q̃). The 1 comes from ∇Q̃, the rest from the target of eq.
-    14 of Wang et al. (2017). With a separate critic Q it is ρ (Q_ret − V) (appendix E.4).
+    With the dueling network, it is (1 + min(1, ρ)) (Q_ret − Q̃). The 1 comes from ∇Q̃, and the rest from the target of
+    eq. 14. With a separate critic Q, it is ρ (Q_ret − V) (appendix E.4).
     """
     if dueling:
         return (1.0 + (1.0 if rho > 1.0 else rho)) * (ret - q)
@@ -238,10 +239,10 @@ def sample_actions(
     data: Segments, row: int, mean: AnyFloats, stream: NDArray[np.uint64], numbers: ACERNumbers, tried: AnyFloats,
     other: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the actions a, u_1…u_n below each other to `tried`, and a′ to `other`.
+    """Write the stored actions a, then the sampled actions u_1…u_n, to `tried`, and sampled actions a′ to `other`.
 
-    The names are those of Wang et al. (2017, section 5): a is stored, the others are drawn from the policy. Padding
-    rows are zero and use no random numbers, so that values of a failed member cannot reach the next one.
+    The names are those of Wang et al. (2017, section 5). Padding rows are zero and use no random numbers, so that
+    values of a failed member cannot reach the next one.
     """
     length = data.length[row]
     count, actions = other.shape
@@ -318,7 +319,7 @@ def gradients(
     a: AnyFloats, other: AnyFloats,
     a_other: AnyFloats, numbers: ACERNumbers, d_phi: AnyFloats, d_v: AnyFloats, d_a: AnyFloats, td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of one row's losses with respect to φ, V and A, averaged over the steps of the batch."""
+    """Write the gradients of a row's mean losses with respect to the policy's mean φ, V and A."""
     length, action = data.length[row], data.action[row]
     count, actions = action.shape
     steps, total = count // length.size, max(1, length.sum())

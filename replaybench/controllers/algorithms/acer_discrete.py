@@ -44,16 +44,18 @@ _LEAST = 1e-6
 class ACERDiscreteConfig(Settings):
     """Settings of discrete ACER, with the values of Wang et al. (2017) unless noted.
 
-    The paper learns Atari games with one network of two heads; here, policy and critic are separate networks. It draws
-    the number of replays after each on-policy update from Poisson(4); here, `replays_per_experience` is the mean
-    number, 64 by default. Its entropy weight is 1e-3; with 0.02 or less, the policy on the pendulum soon outputs 0 for
-    ever. Here, log ρ is clipped (`log_ratio_bound`), and the projected gradient includes that of the entropy.
+    The paper learns Atari games with one network of two heads. Here, policy and critic are separate networks. The paper
+    draws the number of replays after each on-policy update from Poisson(4). Here, `replays_per_experience` is the mean
+    number, 64 by default. The paper's entropy weight is 1e-3. With 0.02 or less, the policy on the pendulum soon
+    outputs 0 permanently. Here, log ρ is clipped (`log_ratio_bound`), and the projected gradient includes that of the
+    entropy.
 
-    `truncate_at` is c of eq. 9; its correction uses Q(x, a) of each summed a (Algorithm 2 prints Q(x, a_i)). `average`
-    is α of the average policy θ_a ← α θ_a + (1 − α) θ. `levels` are evenly spaced in [−1, 1]. None means the plant's
-    own choices, or 15 levels if its actions are continuous. `on_policy` adds an update on the newest stored segments
-    before replay. With 0 replays, this is A3C, or Trust-A3C with `trust_region`, whose baseline comes from Q. Variants
-    of appendix E.4: `retrace = false` uses importance sampling, `truncation = false` sets c to ∞.
+    `truncate_at` is c of eq. 9. Its correction uses Q(x, a) of each summed a (Algorithm 2 prints Q(x, a_i)). `average`
+    is α of the average policy, whose parameters are θ_a ← α θ_a + (1 − α) θ. `levels` are evenly spaced in [−1, 1].
+    None means the plant's own choices, or 15 levels if its actions are continuous. `on_policy` adds an update on the
+    newest stored segments before replay. With 0 replays, this is A3C, or Trust-A3C with `trust_region`, whose baseline
+    comes from Q. Two settings select variants of appendix E.4: `retrace = false` uses importance sampling,
+    `truncation = false` sets c to ∞.
     """
 
     levels: int | None = None
@@ -175,7 +177,7 @@ class ACERDiscrete(Learner):
         return self._actions(_chosen(probability, drawn), probability)
 
     def _actions(self, choice: Integers, numbers: AnyFloats) -> AnyFloats:
-        """Return the actions of the given choices, or NaN where one of the n `numbers` of a choice is NaN."""
+        """Return the actions of the given choices, or NaN where any of the `numbers` `[…, n]` is NaN."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
     def policy_head(self) -> PolicyHead:
@@ -186,6 +188,7 @@ class ACERDiscrete(Learner):
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> dict[str, NDArray[Any]]:
+        """Return mean divergence from the behaviour, fraction with ρ > c, and mean entropy in nats, of stored steps."""
         observation, behaviour, choice = steps_of(self, stored, "observation", "behaviour", "choice")
         pi, log_pi = _softmax(self._logits(observation))
         chosen = choice.astype(np.int64)
@@ -263,7 +266,7 @@ def policy_gradient(
 
 @kernel
 def to_logits(pi: Floats, z: Floats, scale: float, d_logits: AnyFloats) -> None:
-    """Write scale · π_j (z_j − Σ_i π_i z_i), the gradient to logits for the gradient z to probabilities."""
+    """Convert the gradient z with respect to probabilities into that with respect to logits, times `scale`."""
     mean = 0.0
     for i in range(pi.size):
         mean += pi[i] * z[i]
@@ -306,7 +309,7 @@ def gradients(
     pi_average: Floats, q: AnyFloats, numbers: ACERDiscreteNumbers, d_logits: AnyFloats, d_q: AnyFloats,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of one row's losses with respect to logits and Q, averaged over the steps of the batch."""
+    """Write the gradients of a row's mean losses with respect to logits and Q."""
     length = data.length[row]
     count, n = behaviour.shape
     steps, total = count // length.size, max(1, length.sum())

@@ -34,11 +34,11 @@ class DDPGConfig(Settings):
 
     The paper does not state `tau`. It prints `l2` = 5e-3, but with this weight decay in Adam's gradient, learning
     degrades after a few hundred episodes. The default is therefore 0. `l2_form` selects how the critic's weight decay
-    acts. `coupled` acts on all parameters through Adam's gradient, `decoupled` on all parameters directly, and
-    `weights` through the gradient of weights but not of biases. The authors' fork of OpenAI Baselines for the paper's
-    Roboschool results has the last form.
+    acts. `coupled` acts on all parameters through Adam's gradient, and `decoupled` on all parameters directly.
+    `weights` acts through the gradient of weights but not of biases, as in the authors' fork of OpenAI Baselines for
+    the paper's Roboschool results.
 
-    The action joins the critic after hidden layer number `action_layer`; 0 means next to the observation. With a
+    The action joins the critic after hidden layer number `action_layer`, where 0 means next to the observation. With a
     `memory`, it joins right after the LSTM instead. `layer_norm` normalises every hidden layer before its activation.
     `output_bound` bounds the initial weights and biases of the last layers. The paper's Roboschool networks have both,
     with a bound of 3e-3 (section 8.5).
@@ -120,9 +120,9 @@ def _update(
     actor: TrainState, critic: TrainState, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float,
     first: int, delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update the critic (eq. 4 and 5) and the actor (eq. 6 of de Bruin et al. 2018) of every member.
+    """Update the critic and actor of every member (de Bruin et al. 2018, eq. 4 to 6), counting updates from `first`.
 
-    Updates are counted from `first`. The suffix `_tm1` means step t − 1 (the sample), and `_t` the next step.
+    The suffix `_tm1` means step t − 1, which is that of the sample, and `_t` means the next step.
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type

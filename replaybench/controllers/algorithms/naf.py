@@ -119,7 +119,7 @@ def means(outputs: AnyFloats, form: AdvantageForm, mean: AnyFloats) -> None:
 def action_values(
     outputs: AnyFloats, action: AnyFloats, mean: AnyFloats, form: AdvantageForm, q: AnyFloats, d_q: AnyFloats
 ) -> None:
-    """Write the action values Q(s, a) of B samples to `q` `[B]`, and their gradient to the `outputs` to `d_q`.
+    """Write the action values Q(s, a) of B samples to `q` `[B]`, and their gradient with respect to `outputs` to `d_q`.
 
     `mean` `[B, A]` is the result of `means`. With e = a − m, u = Lᵀe and the factor c of the advantage, the gradients
     are ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u.

@@ -33,14 +33,14 @@ from replaybench.runtime.streams import next_normal
 
 @dataclass(frozen=True, kw_only=True)
 class SACConfig(Settings):
-    """Settings of SAC, where the papers' rates, widths and batches would be slow on this package's plants.
+    """Settings of SAC, with larger learning rates and smaller networks and batches than in the papers.
 
-    The papers have rates of 3e-4, 256-256 units and batches of 256. With `version = "first"`, there is a value network,
-    whose target network gives the critics' targets (Haarnoja et al. 2018a). `temperature` is the weight α of the
-    entropy. None means that it is learned from `first_temperature` on, with the target entropy −A for A action
-    dimensions. The first version needs a fixed temperature. Studies of replay that use it have 0.2, in units of the
-    scaled reward. In the first `warmup_episodes` episodes (iterations, if updates follow a number of steps), actions
-    are uniformly random and nothing is learned.
+    The papers have learning rates of 3e-4, 256-256 units and batches of 256, which is slow on this package's plants.
+    With `version = "first"`, there is a value network, whose target network gives the critics' targets (Haarnoja et al.
+    2018a). `temperature` is the weight α of the entropy. None means that it is learned from `first_temperature` on,
+    with the target entropy −A for A action dimensions. The first version needs a fixed temperature. Studies of replay
+    that use this version have 0.2, in units of the scaled reward. In the first `warmup_episodes` episodes (iterations,
+    if updates follow a number of steps), actions are uniformly random and nothing is learned.
     """
 
     version: Literal["present", "first"] = "present"
@@ -130,7 +130,7 @@ class SAC(Learner):
         return self.normaliser.rewards.restored(np.minimum(*both))
 
     def value_bonus(self) -> Floats:
-        """Return α A ln 2 `[M]`, because no policy on [−1, 1]^A has more entropy than the uniform one."""
+        """Return α A ln 2 `[M]` for temperature α, because the uniform policy on [−1, 1]^A has the largest entropy."""
         alpha = elementwise.exp(self.log_temperature.parameters.astype(np.float64))
         return self.normaliser.rewards.restored(alpha * self.task.action_size * math.log(2.0))[:, 0]
 
@@ -138,7 +138,7 @@ class SAC(Learner):
         return {"temperature": elementwise.exp(self.log_temperature.parameters[:, 0])}
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return all weights by name, where the outputs μ and log σ of the actor are separate layers."""
+        """Return all weights by name, with separate last layers for the actor's outputs μ and log σ."""
         named, actions = super().weights(), self.task.action_size
         last = len(self.config.actor_hidden)
         for part in ("weight", "bias"):

@@ -60,7 +60,7 @@ def as_segments(batch: Batch, normaliser: Normaliser, dtype: DTypeLike) -> Segme
 
 
 def rows(batch: Batch, name: str, dtype: DTypeLike) -> AnyFloats:
-    """Return a column of a batch with one row per step, as a contiguous array `[M, B·K, width]`."""
+    """Return a column of a batch as an array `[M, B·K, width]`, for B segments of up to K steps."""
     column = _stepwise(batch, name)
     members, _, _, width = column.shape
     return np.array(column, dtype, order="C").reshape(members, -1, width)

@@ -162,6 +162,7 @@ class VRACER(Learner):
         return self.normaliser.rewards.restored(self._heads(observation, state)[0])
 
     def metrics(self, stored: Mapping[str, AnyFloats]) -> Mapping[str, NDArray[Any]]:
+        """Return divergence `kl` from the behaviours, far-policy fraction `far`, coefficient β, and mean σ."""
         pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
         kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
         sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
@@ -336,7 +337,7 @@ def read_policy(outputs: AnyFloats, first: AnyFloats, form: HeadForm, mean: AnyF
 def _successor_values(
     network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: AnyFloats, width: int, value: AnyFloats
 ) -> None:
-    """Write V(s′) of the samples at which an episode was truncated to `value`, and leave the others unchanged."""
+    """Write V(s′) to `value` for the samples at which an episode was truncated, and leave other entries unchanged."""
     kind = network.parameters.dtype
     samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, width), kind)
     nothing = np.empty((SUCCESSORS, 0), kind)

@@ -47,7 +47,7 @@ class NormaliseConfig(Settings):
 
 
 class ObservationNormaliser:
-    """A function that standardises observations by the running statistics of each member.
+    """A standardisation of observations, with running statistics of each member.
 
     Normalised observations are (s − mean) / deviation. The statistics are those of all observations that the member has
     collected. The deviation is computed with division by n and is at least `LEAST_DEVIATION`. It is 1 before the second
@@ -58,7 +58,7 @@ class ObservationNormaliser:
         mean: Mean of each observed variable; float64, shape `[M, S]`.
         variance: Variance of each observed variable; float64, shape `[M, S]`.
         scale: 1 / deviation; float64, shape `[M, S]`.
-        bound: Largest size of a normalised observation; float64, shape `[M]`. It is infinite without clipping.
+        bound: Bound on the absolute value of normalised observations; float64, shape `[M]`. Infinite without clipping.
     """
 
     def __init__(self, config: NormaliseConfig, members: int, size: int, dtype: DTypeLike = np.float32) -> None:
@@ -127,10 +127,7 @@ class RewardScale:
 
 
 class Normaliser:
-    """The normalisation of the observations and rewards of M members.
-
-    `reward_scale` is the factor on rewards if the settings do not normalise them.
-    """
+    """The normalisation of observations and rewards, with the factor `reward_scale` on rewards otherwise."""
 
     def __init__(
         self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
@@ -201,8 +198,8 @@ class Task(NamedTuple):
 class Actions(NamedTuple):
     """The actions of a plant, for checks before a run.
 
-    `plant` is the plant's name in error messages, and `size` the number of action dimensions. `choices` is the number
-    of values of each action. It is empty if actions are continuous.
+    `plant` is the plant's name in error messages, and `size` the number of action dimensions. `choices` contains the
+    number of values of each action, or nothing if actions are continuous.
     """
 
     plant: str
@@ -214,8 +211,7 @@ class Actions(NamedTuple):
 class LearnerSetting:
     """The task and the members of a learner.
 
-    Members are independent runs that are trained together. Random numbers depend on `root` and the number of the
-    member.
+    Members are independent runs that are trained together. Their random numbers depend on `root` and their own numbers.
 
     Attributes:
         task: Sizes of observations and actions, discount factor and scale of rewards.

@@ -40,15 +40,10 @@ class ParameterNoise(Settings):
     Actions are a = π̃(s). The weights and biases of π̃ are those of the actor plus σ · N(0, 1). The default values are
     those of de Bruin et al. (2018).
 
-    Every member adapts its own σ, initially `initial`, at the start of each episode:
-
-    1. New weights of π̃ are drawn with the present σ.
-    2. The distance √mean (π(s) − π̃(s))² is measured. The mean is over action dimensions and the member's latest
-       `recent`
-    observations.
-    3. If the distance is below `target`, σ is multiplied by `factor` for the next draw. Otherwise σ is divided by it.
-
-    These steps are repeated `adaptations` times. The last weights act in the episode.
+    Every member has its own σ, initially `initial`. At the start of each episode, new weights of π̃ are drawn with this
+    σ. Then the distance √mean (π(s) − π̃(s))² is measured. The mean is over action dimensions and the member's latest
+    `recent` observations. If the distance is below `target`, σ is multiplied by `factor` for the next draw. Otherwise σ
+    is divided by it. These steps are repeated `adaptations` times. The last weights act in the episode.
 
     Plappert et al. measure the distance on a batch from the replay buffer. They do not state how often, and their code
     adapts σ before every update. Here, the distance is measured once per episode, on the latest observations. Their
@@ -127,10 +122,7 @@ def _disturb(
     recent: NDArray[Any], seen: Integers, chosen: Bools, target: float, factor: float,
     adaptations: int, sigma: Floats, distance: Floats,
 ) -> None:  # fmt: skip
-    """Draw new parameter noise for the chosen members, and adapt its standard deviation.
-
-    The standard deviation stays the same for members without observations.
-    """
+    """Draw new parameter noise for chosen members, and adapt the σ of those that have observations."""
     actor, disturbed = both
     policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)
     explored = np.empty_like(policy)
@@ -168,14 +160,11 @@ def _remember_observations(recent: NDArray[Any], seen: Integers, observation: ND
 __all__ = ["ExplorationConfig", "GaussianNoise", "ParameterNoise", "ProcessNoise", "make_exploration"]
 
 ExplorationConfig: TypeAlias = ProcessNoise | GaussianNoise | ParameterNoise
-"""Settings of exploration. In a table of settings, `form` selects one of these classes; the default is the first."""
+"""Settings of exploration. In a table of settings, `form` selects one of these classes, by default the first."""
 
 
 def make_exploration(config: ExplorationConfig, setting: LearnerSetting, actor: Population) -> Exploration:
-    """Return the exploration that the settings describe.
-
-    `actor` is the policy's network with its initial weights. Only parameter noise uses it.
-    """
+    """Return the exploration that the settings describe, given the initialised network `actor` of the policy."""
     root, members, actions = setting.root, setting.members, setting.task.action_size
     match config:
         case ProcessNoise():

@@ -35,13 +35,12 @@ class Exploration(Protocol):
     """The interface of exploration that modifies the actions of deterministic policies."""
 
     def start_episode(self, episode: int, members: Bools) -> None:
-        """Begin training episode `episode` (from 0) of the chosen `members` `[M]`, while others continue theirs."""
+        """Begin training episode number `episode` (from 0) of the members that `members` `[M]` selects."""
 
     def advance(self, observation: Any, active: Bools) -> None:
         """Draw the random numbers of the next step for `active` `[M]` members, at normalised observations `[M, S]`.
 
-        Other members draw nothing. Their next episode therefore does not depend on how long the episodes of others
-        last.
+        Other members draw nothing. Their next episode therefore does not depend on the length of others' episodes.
         """
 
     def disturb(self, action: Any, observation: Any) -> Explored:
@@ -91,7 +90,7 @@ class ProcessNoise(Settings):
     """Settings of temporally correlated noise whose amplitude decays (de Bruin et al. 2018, appendix B.2).
 
     The noise is clip(u, ±1) times the amplitude. The state u of the noise is 0 at the start of an episode and is never
-    clipped. In each step it changes as printed in the paper, which exchanges the usual names of the two constants:
+    clipped. In each step it changes by the printed formula; the paper exchanges the usual names of its two constants:
 
         u ← u + diffusion · N(0, 1) − friction · u
 
@@ -173,6 +172,7 @@ def _disturb(
         distance = np.float32(0)
         for a in range(action.shape[1]):
             tried = action[m, a] + scale[m] * min(max(noise[m, a], -noise_bound), noise_bound)
+            # Written so that NaN stays NaN.
             explored[m, a] = bound if tried > bound else -bound if tried < -bound else tried
             distance += np.float32(abs(explored[m, a] - action[m, a]))
         deviation[m] = distance
@@ -190,8 +190,8 @@ class GaussianNoise(Settings):
 
     `truncate` = c limits the noise to ±cσ. Use c = 3 with ReF-ER. If the policy's mean moves by Δ, the importance
     weight of an action at a distance of zσ changes by the factor exp(z Δ/σ). Without truncation, the few actions with
-    large |z| would become far-policy at once. Truncation raises the density by a constant factor, which cancels in
-    importance weights.
+    large |z| would leave ReF-ER's near-policy range at once. Truncation raises the density by a constant factor, which
+    cancels in importance weights.
     """
 
     form: Literal["gaussian"] = "gaussian"
@@ -226,11 +226,7 @@ class RunningGaussian:
             self.noise[active] = truncated_normal(uniform, bound)[active]
 
     def disturb(self, action: Any, observation: Any) -> Explored:
-        """Return the policy's actions `[M, A]` with the noise of the current step.
-
-        Without clipping, the extras are the parameters of the density, `behaviour_mean` and `behaviour_log_sigma`. Both
-        have shape `[M, A]`.
-        """
+        """Return actions with noise and, without clipping, the mean and log σ of the density as extras `[M, A]`."""
         explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
         if self.config.clip:
             return explored

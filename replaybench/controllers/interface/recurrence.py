@@ -29,8 +29,7 @@ class Memory:
         size: The number H, which is 0 for feed-forward networks.
         before: States before the current step of each member, shape `[M, H]`.
         after: States after the current step of each member, shape `[M, H]`.
-        stored: Whether states are stored with experiences.
-        fields: Width of each field to store with an experience, by name.
+        fields: Width of each field to store with an experience, by name. It is empty if states are not stored.
         window: Number of successive steps that are replayed with each sample, including the sample.
     """
 
@@ -55,7 +54,7 @@ class Memory:
         return self.before[:, None] if self.size else None
 
     def tape(self, name: str, segments: int) -> AnyTape:
-        """Allocate the work arrays of a network's passes over a number of samples, or segments if it is recurrent."""
+        """Allocate the work arrays of a network's passes over `segments` samples, or segments if it is recurrent."""
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or self.config is None:
             return network.tape(segments)
@@ -72,7 +71,7 @@ class Memory:
             self.after[active] = self.next(observation[:, None], self.before[:, None])[active, 0]
 
     def next(self, observation: AnyFloats, state: AnyFloats) -> AnyFloats:
-        """Return states `[M, N, H]` of H numbers after N normalised observations `[M, N, S]` of each member."""
+        """Return the next states `[M, N, H]`, of H numbers, for N normalised observations of each member."""
         states = [
             network.step(observation, state[:, :, self.spans[name]])[1]
             for name, network in self.networks.items()
@@ -97,10 +96,7 @@ class Memory:
         return explored._replace(extras={**explored.extras, **self.remembered()}) if self.stored else explored
 
     def remembered(self) -> dict[str, AnyFloats]:
-        """Return a copy of the states before the current step, as a field to store.
-
-        The result is empty unless the settings require stored states.
-        """
+        """Return a copy of the states before the current step as a field, or nothing if states are not stored."""
         return {FIELD: self.before.astype(np.float32)} if self.stored else {}
 
     def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:

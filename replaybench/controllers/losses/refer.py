@@ -47,10 +47,10 @@ class Rules(NamedTuple):
 class ReFER:
     """The state of ReF-ER for M members (Novati & Koumoutsakos 2019, section 3).
 
+    Without settings no rule applies, and β stays 1. Then c_max = 5 only defines which experiences are far-policy.
+
     Args:
-        settings: Settings of ReF-ER in the replay strategy, or None. Without settings no rule applies, and β stays 1.
-            Then
-        c_max = 5 only defines which experiences are far-policy.
+        settings: Settings of ReF-ER in the replay strategy, or None.
         members: Number of members M.
         learning_rate: Step size of β, unless the settings contain one.
     """
@@ -77,11 +77,11 @@ class ReFER:
         return 1.0 / (1.0 + self.anneal * update)
 
     def rules(self, update: int) -> Rules:
-        """Return the rules that apply in an update, whose number is counted from 1."""
+        """Return the rules that apply in update number `update`, counted from 1."""
         return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
 
     def slowed(self, rate_factor: Floats32, update: int) -> Floats32:
-        """Return factors `[M]` on learning rates, annealed for an update, whose number is counted from 1."""
+        """Return factors `[M]` on learning rates, annealed for update number `update`, counted from 1."""
         return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
     def c_max(self, update: int) -> float:
@@ -143,13 +143,13 @@ class FarCount(TraceRule):
         return self.far / np.maximum(self.stored_steps, 1)
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Remove the steps in the slots `[M]` of the buffers from the counts."""
+        """Remove the steps at buffer indices `slots` `[M]` from the counts."""
         gone = np.flatnonzero(slots >= 0)
         self.far[gone] -= values[gone, slots[gone], FAR].astype(np.int64)
         self.stored_steps[gone] -= 1
 
     def stored(self, values: Floats32, previous: Links, next: Links, slots: Slots, ended: Bools) -> None:
-        """Count the new steps in the slots `[M]`, with ρ = 1 because the current policy chose their actions."""
+        """Count the new steps at buffer indices `slots` `[M]`, with ρ = 1 because the current policy acted."""
         new = np.flatnonzero(slots >= 0)
         values[new, slots[new], RHO], values[new, slots[new], FAR] = 1, 0
         self.stored_steps[new] += 1
@@ -166,7 +166,7 @@ class FarCount(TraceRule):
         self.refer.move_beta(self.fraction, update)
 
     def loaded(self, values: Floats32, count: Counts) -> None:
-        """Count the steps of a loaded buffer, which are in the first `count` `[M]` slots."""
+        """Count the steps of a loaded buffer, which are at the first `count` `[M]` indices of each member."""
         self.stored_steps[:] = count
         self.far[:] = [int(values[m, :n, FAR].sum()) for m, n in enumerate(count)]
 
@@ -189,7 +189,7 @@ def _write_rho(values: Floats32, idx: Slots, rho: AnyFloats, c_max: float, far: 
 
 @kernel
 def _recount_far(values: Floats32, stored: Counts, c_max: float, far: Counts) -> None:
-    """Recount far-policy steps with the current c_max, in the first `stored` `[M]` slots of each buffer."""
+    """Recount far-policy steps with the current c_max, at the first `stored` `[M]` indices of each buffer."""
     for m in range(stored.size):
         far[m] = 0
         for slot in range(stored[m]):
@@ -204,11 +204,11 @@ ONE = np.float32(1)
 
 
 class StoredReturns(FarCount):
-    """A trace rule that stores Retrace returns with every step (see this module's description).
+    """A trace rule that stores Retrace returns with every step (Novati & Koumoutsakos 2019, eq. 6 to 8).
 
     The return of a step whose successor is not in the buffer contains a bootstrap. It is 0 after termination. After
     truncation, it is V(s′), which is updated whenever the step is replayed. It is also V(s′) if the successor was not
-    stored, and the successor's latest V_tbc if the successor was overwritten.
+    stored. If the successor was overwritten, it is the latest V_tbc of the successor (eq. 7).
 
     Experiences must have the fields `value`, which is V(s) at collection, `truncated` and, at the end of an episode,
     `q_ret`. The traces of a step are `rho`, `far`, `value`, `q_ret`, `reward` and `truncated`, which is 1 if the
@@ -223,14 +223,14 @@ class StoredReturns(FarCount):
         self._last = np.full(members, -1, np.int64)
 
     def followed(self, values: Floats32, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Bootstrap the steps in slots `last` `[M]` with the values of their successors, until these are stored."""
+        """Bootstrap the steps at buffer indices `last` `[M]` from their successors' values, until these are stored."""
         self._last[:] = last
         m = np.flatnonzero(last >= 0)
         reward, value = values[m, last[m], REWARD], experience["value"][m, 0].astype(np.float32)
         values[m, last[m], Q_RET] = self.scale[m].astype(np.float32) * reward + self.discount * value
 
     def evicting(self, values: Floats32, previous: Links, next: Links, slots: Slots) -> None:
-        """Compute the returns of all earlier steps in the episodes of the steps to be overwritten, in slots `[M]`."""
+        """Compute the returns of all steps before those at buffer indices `slots` `[M]`, which will be overwritten."""
         super().evicting(values, previous, next, slots)
         _sweep_all(values, previous, slots, self.discount, self.scale)
 
@@ -248,8 +248,7 @@ class StoredReturns(FarCount):
     ) -> None:
         """Store new values of B sampled steps of each member, and update returns.
 
-        The annotations `[M, B]` are the importance weight `rho`, `value` V(s) and, for truncated steps, `bootstrap`
-        V(s′).
+        The annotations `[M, B]` are ρ (`rho`), V(s) (`value`) and, for truncated steps, V(s′) (`bootstrap`).
         """
         super().annotated(values, previous, next, idx, annotations)
         renewed = annotations["value"], annotations["bootstrap"]

@@ -44,7 +44,7 @@ def twin_workspace(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> Tw
 def lesser_value(
     critics: tuple[Network, Network], m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
 ) -> None:
-    """Write min_i Q_i(s, a) of member m to `workspace.q`, for B pairs of s `[B, S]` and a `[B, A]`."""
+    """Compute min_i Q_i(s, a) of member m in `workspace.q`, for B pairs of s `[B, S]` and a `[B, A]`."""
     q, q_other = workspace.q, workspace.q_other
     forward(critics[0], m, workspace.tape, observation, action, q)
     forward(critics[1], m, workspace.tape, observation, action, q_other)
@@ -56,7 +56,7 @@ def lesser_value(
 def lesser_gradient(
     critics: Twins, m: int, workspace: TwinWorkspace, observation: AnyFloats, action: AnyFloats
 ) -> None:
-    """Write min_i Q_i(s, a) of member m to `workspace.q`, and its gradient to the action to `workspace.d_action`."""
+    """Compute min_i Q_i(s, a) of member m in `workspace.q`, and its gradient ∂/∂a in `workspace.d_action`."""
     q, q_other, d_action, d_other = workspace.q, workspace.q_other, workspace.d_action, workspace.d_other
     workspace.d_q[:] = 1
     forward(critics[0].network, m, workspace.tape, observation, action, q)

@@ -23,12 +23,10 @@ class Adam(NamedTuple):
         first: First moments of the P parameters of each member, shape `[M, P]`.
         second: Second moments, shape `[M, P]`.
         l2: Weight decay.
-        coupled: Whether `l2` times the parameters is added to the gradient. Otherwise, `l2` shrinks the parameters
-            (AdamW).
+        coupled: Whether weight decay is added to the gradient. Otherwise, it shrinks the parameters directly (AdamW).
         clip: Bound on the Euclidean norm of each member's gradient.
-        penalised: K ranges [first, end) of parameters, shape `[K, 2]`. If K > 0, weight decay acts on the gradients of
-            these
-        parameters only, before clipping.
+        penalised: K ranges [first, end) of parameters, shape `[K, 2]`. If K > 0, weight decay acts only on the
+            gradients of these parameters, before clipping.
     """
 
     first: AnyFloats
@@ -100,7 +98,7 @@ def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> No
 
 @kernel
 def track(target: Any, source: Any, m: int, tau: float) -> None:
-    """Move member m's target by θ⁻ ← (1 − τ) θ⁻ + τ θ, with the source's θ (de Bruin et al. 2018, section 3.2)."""
+    """Update member m's target network by θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
     slow, fast = target.parameters[m], source.parameters[m]
     keep, take = slow.dtype.type(1.0 - tau), slow.dtype.type(tau)
     for i in range(slow.size):

@@ -41,8 +41,7 @@ class LSTMTape(NamedTuple):
     `reach` steps of each segment.
 
     Attributes:
-        values: Inputs of each layer, its state h before the step, and ones; shape `[rows, slots, B']`, with a slot per
-            step.
+        values: Inputs, state h before the step, and ones of each layer; shape `[rows, slots, B']`, one slot per step.
         gates: Input, forget, output and candidate gates; shape `[L, T, 4 · U · B']`.
         cells: States c of the cells; shape `[L, T + 1, U · B']`.
         squashed: tanh of the cells after each step; shape `[L, T, U · B']`.
@@ -65,10 +64,7 @@ class LSTMTape(NamedTuple):
 
 @dataclass(frozen=True)
 class LSTMShape:
-    """The shape of a stack of LSTM layers, and the initial bias of their forget gates.
-
-    The defaults of 2 layers with 32 units are those of Novati & Koumoutsakos (2019).
-    """
+    """The shape of a stack of LSTM layers, by default 2 layers of 32 units as in Novati & Koumoutsakos (2019)."""
 
     inputs: int
     layers: int = 2
@@ -95,9 +91,9 @@ class PopulationLSTM:
     """The LSTM layers of M members, which have the same shape.
 
     Attributes:
-        parameters: P parameters of each member, layer by layer; shape `[M, P]`. A layer with U units has its weights
-        `[in + U, 4U]`, the rows of the inputs before those of its state, then its biases `[4U]`. Columns belong to the
-        input, forget and output gates, then to the candidate.
+        parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer with U units has weights
+            `[in + U, 4U]`, the rows of the inputs before those of its state, then biases `[4U]`. Columns belong to the
+            input, forget and output gates, then to the candidate.
         gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
         network: Both arrays as a tuple that compiled functions accept. They share memory.
     """
@@ -334,9 +330,8 @@ def cell_backward(
 ) -> None:
     """Propagate gradients back through one step of n LSTM cells.
 
-    `d_h` and `d_c` `[n]` are the gradients with respect to h and c after the step. The gradients with respect to the
-    sums of the gates are written to `d_gates` `[4 · n]`. The gradient with respect to c before the step overwrites
-    `d_c`.
+    `d_h` and `d_c` `[n]` are the gradients with respect to h and c after the step. The gradient with respect to c
+    before the step overwrites `d_c`. Those with respect to the gates' sums are written to `d_gates` `[4 · n]`.
     """
     n, one = before.size, gates.dtype.type(1)
     i, f, o, g = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]

@@ -74,7 +74,7 @@ def _tanh64(x: Any) -> Any:
 
 
 def _tanh(x: Any) -> Any:
-    """Return tanh(x) in the precision of x, in compiled code only."""
+    """Return tanh(x) in the precision of x (compiled code only)."""
     raise NotImplementedError
 
 
@@ -89,7 +89,7 @@ def activate(values: AnyFloats, activation: int) -> None:
     kind = values.dtype.type
     if activation == _RELU:
         for i in range(values.size):
-            # A choice between 0 and the value would become masked stores, seven times as slow on AMD processors.
+            # Selecting 0 or the value would compile to masked stores, which take seven times as long on AMD processors.
             values[i] -= values[i] if values[i] < 0 else kind(0)
     elif activation == _TANH:
         for i in range(values.size):
@@ -122,9 +122,9 @@ class Network(NamedTuple):
         parameters: P parameters of each member, shape `[M, P]`.
         gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
         plan: Layout of the layers, one row of 5 integers each: inputs, outputs, index of the first parameter, row of
-            the
-        inputs in the tape, row of the normalised values in the tape (or −1). The inputs include an injected action and
-        the constant 1 for the bias. A last row has the number of outputs and, in column 3, their row in the tape.
+            the inputs in the tape, row of the normalised values in the tape (or −1). The inputs include an injected
+            action and the constant 1 for the bias. A last row has the number of outputs and, in column 3, their row in
+            the tape.
         inject: Index of the layer that the action joins.
         actions: Size of the action.
         activation: Index of the activation function in `ACTIVATIONS`.
@@ -158,11 +158,9 @@ class Shape:
     """The shape of a fully connected network.
 
     Attributes:
-        sizes: Number of inputs, of units in each hidden layer, and of outputs. With 0 inputs, the only input is the
-            action.
+        sizes: Numbers of inputs, of units in each hidden layer, and of outputs. With 0 inputs, only the action enters.
         actions: Size of an action that joins the network; 0 if there is none.
-        inject: Index of the layer whose inputs include the action. 0 means next to the observation, 1 after the first
-        hidden layer, as in de Bruin et al. (2018, appendix B.1).
+        inject: Index of the layer that the action joins, 0 next to the observation (1 in de Bruin et al. 2018, B.1).
         tanh: Whether tanh is applied to the outputs, which are linear otherwise.
         activation: Activation function of hidden layers.
         layer_norm: Whether hidden layers are normalised before their activation (Ba, Kiros & Hinton 2016).
@@ -191,9 +189,8 @@ class PopulationMLP:
     """The fully connected networks of M members, which have the same shape.
 
     Attributes:
-        parameters: P parameters of each member, layer by layer; shape `[M, P]`. A layer has its weights `[in, out]`,
-            its
-        biases `[out]` and, if it is normalised, gains `[out]` and shifts `[out]`.
+        parameters: P parameters of each member, shape `[M, P]`, layer by layer. A layer has weights `[in, out]`, biases
+            `[out]` and, if it is normalised, gains `[out]` and shifts `[out]`.
         gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
         network: Both arrays as a tuple that compiled functions accept. They share memory.
     """
@@ -202,7 +199,7 @@ class PopulationMLP:
         self.shape = shape
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
-        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # of the latest batch sizes
+        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # one tape for each of the latest batch sizes
         normalised = len(shape.layers) - 1 if shape.layer_norm else 0
         rows, offset, row = [], 0, 0
         kept = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
@@ -235,8 +232,8 @@ class PopulationMLP:
 
         Args:
             stream: Random stream, from which one number is drawn per parameter.
-            scheme: Bound of the weights. `fan_in` is 1/√inputs. `xavier` is √(6 / (inputs + outputs)) (Glorot & Bengio
-                2010, eq. 16).
+            scheme: Bound of the weights, 1/√inputs or √(6 / (inputs + outputs)) (`xavier`; Glorot & Bengio 2010,
+                eq. 16).
             output_scale: Factor on the weights of the last layer, which is 0.1 in Novati & Koumoutsakos (2019).
             output_bound: Bound of the last layer's weights and biases, which is 3e-3 in Lillicrap et al. (2016).
         """
@@ -257,8 +254,8 @@ class PopulationMLP:
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
         """Return views of the weights `[M, in, out]` and biases `[M, out]` of all layers.
 
-        Their names are `{name}.{layer}.weight` and `.bias`. A normalised layer also has `.gain` and `.shift` `[M,
-        out]`.
+        Their names are `{name}.{layer}.weight` and `.bias`. A normalised layer also has `.gain` and `.shift`
+        `[M, out]`.
         """
         named = {}
         for layer, (inputs, outputs, offset, _, kept) in enumerate(self.network.plan[:-1]):
@@ -462,7 +459,7 @@ def normalise(
     scale = flat[kept + units * stride : kept + (units + 1) * stride]
     gains, shifts = parameters[gain : gain + units], parameters[gain + units : gain + 2 * units]
     inverse = kept + units * stride
-    # Sums over units are matrix products with a row of ones: they run in a fixed order, a vector of columns at a time.
+    # Sums over units are products with a row of ones, which add in a fixed order, for a vector of columns at a time.
     matmul(flat, inverse, stride, 1, stride, flat, one, 0, 0, flat, start, stride, units)
     for b in range(stride):
         scale[b] *= share
@@ -487,22 +484,22 @@ def normalise_backward(
     units: int, stride: int, batch: int, parameters: AnyFloats, gradient: AnyFloats, gain: int,
     want_weights: np.bool_,
 ) -> None:  # fmt: skip
-    """Replace the gradient with respect to the output of `normalise` by that with respect to its input.
+    """Replace the gradient with respect to the output of `normalise` by the gradient with respect to the input.
 
     If δ is the given gradient and ⟨·⟩ the mean over units, the new gradient is
 
         (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ.
 
     `error` is the flat array of the gradient, and `product` is scratch of the same size. With `want_weights`, the
-    gradients to gain, Σ δ ẑ, and to shift, Σ δ, are written to `gradient` from index `gain` on. Their sums are over the
-    `batch`. A vector of ones begins at `flat[one]`. Other arguments are those of `normalise`.
+    gradients with respect to gain, Σ δ ẑ, and to shift, Σ δ, are written to `gradient` from index `gain` on. Their sums
+    are over the `batch`. A vector of ones begins at `flat[one]`. Other arguments are those of `normalise`.
     """
     share = flat.dtype.type(1.0 / units)
     normal = flat[kept : kept + units * stride]
     for i in range(normal.size):
         product[i] = error[i] * normal[i]
     if want_weights:
-        # A matrix product of one column: its sums run in a fixed order, eight units at a time.
+        # A matrix product with one column sums in a fixed order, for eight units at a time.
         matmul(gradient, gain, 1, units, 1, product, 0, stride, 1, flat, one, 0, batch)
         matmul(gradient, gain + units, 1, units, 1, error, 0, stride, 1, flat, one, 0, batch)
     sums = kept + (units + 1) * stride

@@ -86,7 +86,7 @@ class TrainState(NamedTuple):
 
 
 def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype: DTypeLike) -> Population:
-    """Return networks of `members` members, which begin with LSTM layers if `config` is given."""
+    """Return a network for each of `members` members, which begins with LSTM layers if `config` is given."""
     if config is None:
         return PopulationMLP(shape, members, dtype)
     trunk = LSTMShape(shape.sizes[0], config.layers, config.units, config.forget_bias)
@@ -116,12 +116,12 @@ def differentiate(
 
 
 def of_member(x: Inputs, m: int) -> Inputs:
-    """Return the inputs of member m as views, in compiled code only."""
+    """Return views of the inputs of member m (compiled code only)."""
     raise NotImplementedError
 
 
 def of_samples(x: Inputs, samples: Integers) -> Inputs:
-    """Return copies of a member's inputs for some samples, in compiled code only."""
+    """Return copies of a member's inputs for some samples (compiled code only)."""
     raise NotImplementedError
 
 

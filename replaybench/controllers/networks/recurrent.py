@@ -1,4 +1,4 @@
-"""Recurrent networks of M members: an LSTM over observations, then fully connected layers.
+"""Recurrent networks of M members, with an LSTM over observations before fully connected layers.
 
 They replace fully connected networks if the plant is partially observed (Novati & Koumoutsakos 2019). The passes
 correspond to `forward` and `backward` of `mlp`, but each sample is a segment of successive observations. An action
@@ -51,13 +51,13 @@ class RecurrentNetwork(NamedTuple):
 
 
 class Histories(NamedTuple):
-    """The inputs of a recurrent network: B segments of at most T steps for each member.
+    """The inputs of a recurrent network, B segments of at most T steps for each member.
 
     Each sample is the last step of its segment. For one member, the axis M is missing.
 
     Attributes:
-        observation: Observations from the oldest on, shape `[M, B, T, S]`. After the end of a segment, they must be
-            finite.
+        observation: Observations, oldest first, shape `[M, B, T, S]`. They must be finite after the end of a segment,
+            too.
         length: Number of steps of each segment, shape `[M, B]`.
         memory: State before the first step, with H numbers; shape `[M, B, H]`. H = 0 means a zero state.
     """
@@ -115,8 +115,7 @@ class PopulationRecurrent:
     """The recurrent networks of M members, which have the same shape.
 
     Attributes:
-        parameters: P parameters of each member, shape `[M, P]`: those of the LSTM, then those of the fully connected
-            layers.
+        parameters: P parameters of each member, shape `[M, P]`, first of the LSTM, then of the fully connected layers.
         gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
         network: Both arrays as a tuple that compiled functions accept. They share memory.
     """
@@ -145,7 +144,7 @@ class PopulationRecurrent:
         self._head.initialise(stream, scheme, output_scale, output_bound)
 
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
-        """Return views of all weights by name: `{name}.trunk.…` for the LSTM, `{name}.head.…` for other layers."""
+        """Return views of the LSTM's weights, named `{name}.trunk.…`, and of other weights, named `{name}.head.…`."""
         return self._trunk.named_weights(f"{name}.trunk") | self._head.named_weights(f"{name}.head")
 
     def tape(self, segments: int, steps: int = 1, reach: int | None = None, place: int = 0) -> RecurrentTape:

@@ -281,7 +281,7 @@ def _transpose_body(v: _Vectors, _most: int, args: Any) -> None:
 
 
 def _routine(context: Any, builder: Any, name: str, real: Any, width: int, arguments: str, body: Any) -> Any:
-    """Return the function `name` of a module, which is generated if missing, with pointers (p) and integers (i)."""
+    """Return a generated function of an LLVM module, whose `arguments` are pointers (p) and integers (i)."""
     lanes = width // (4 if isinstance(real, ir.FloatType) else 8)
     kind = ir.FunctionType(_VOID, [real.as_pointer() if letter == "p" else _INT for letter in arguments])
     function = cgutils.get_or_insert_function(builder.module, kind, f"replaybench.{name}.{real}.{width}")
@@ -368,14 +368,13 @@ def matmul(
     """Write the matrix product C = A · B of matrices in flat arrays.
 
     Products are added in the order of k, the summed index. If C has one or two rows, each element is the sum of four
-    sums over every fourth k.
+    sums over every fourth k. Each matrix has a row stride and the index of its first element.
 
     Args:
-        c: Array of C `[rows, columns]`, which begins at index `c0`, with row stride `ldc`.
-        a: Array of A `[rows, depth]`, which begins at index `a0`, with strides `a_row` and `a_col`.
-        b: Array of B `[depth, columns]`, which begins at index `b0`, with row stride `ldb`. Rows are read in whole
-            vectors,
-        so `ldb` must be padded (see `padded`). The padding has no effect.
+        c: Array of C `[rows, columns]`, with first element `c0` and row stride `ldc`.
+        a: Array of A `[rows, depth]`, with first element `a0` and strides `a_row` and `a_col`.
+        b: Array of B `[depth, columns]`, with first element `b0` and row stride `ldb`. Rows are read in whole vectors,
+            so `ldb` must be padded (see `padded`). The padding has no effect.
     """
     wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
     j = 0

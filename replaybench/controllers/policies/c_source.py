@@ -19,8 +19,8 @@ from replaybench.controllers.networks.tiles import THIN_ROWS
 from replaybench.controllers.policies.policy import Policy, Units, head_of, memory_of, statistics_of, weights_of
 
 FMA: Final = """\
-/* A fused multiply-add, rounded once; one instruction where the processor has it (build for it: -mfma, -mfpu=…),
-   else a call of the C library. Define NAME_FMA to use another. */
+/* A fused multiply-add, rounded once. It is one instruction if the program is built for a processor that has it
+   (-mfma, -mfpu=…), otherwise a call of the C library. Define NAME_FMA to use another function. */
 #ifndef NAME_FMA
 #ifdef __GNUC__
 #define NAME_FMA(a, b, c) __builtin_fmaf((a), (b), (c))
@@ -31,7 +31,8 @@ FMA: Final = """\
 """
 
 LAYER: Final = """\
-/* y = W x + b, sums in the order of x; of one or two outputs four sums of every fourth, the first also of those left */
+/* y = W x + b, summed in the order of x. With one or two outputs, four partial sums run over every fourth x, and the
+   first partial sum includes the remaining x. */
 static inline void name_layer(const float *weight, const float *bias, int inputs, int outputs, const float *x, float *y)
 {
     const int chained = outputs <= THIN ? (inputs + 1) / 4 * 4 : 0;
@@ -50,7 +51,7 @@ NORMALISE: Final = """\
 static inline void name_normalise(const float *gain, const float *shift, int units, float share, float *z)
 {
     float first[4] = {0.0f, 0.0f, 0.0f, 0.0f}, second[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (int u = 0; u < units; u++) /* four sums of every fourth, the first also of those left */
+    for (int u = 0; u < units; u++) /* four sums over every fourth unit, the first with the rest */
         first[u < units / 4 * 4 ? u % 4 : 0] += z[u];
     const float mean = ((first[0] + first[1]) + (first[2] + first[3])) * share;
     for (int u = 0; u < units; u++) {
@@ -90,8 +91,8 @@ ACTIVATE: Final = {
 }
 
 LSTM: Final = """\
-/* One layer of long short-term memory: memory = its output h, then its cells c, each of so many units.
-   joined has room for inputs + units numbers, gates for 4 units (input, forget, output, candidate). */
+/* One LSTM layer. memory contains the layer's output h, then its cells c, with one number per unit each.
+   joined has room for inputs + units numbers, and gates for 4 * units (input, forget, output, candidate). */
 static inline void name_lstm(const float *weight, const float *bias, int inputs, int units, const float *x,
                              float *memory, float *joined, float *gates)
 {
@@ -151,7 +152,7 @@ static inline void name_command(const float *action, double *physical)
 """
 
 STEP: Final = """\
-/* states in physical units -> command in physical units: a whole control step */
+/* A whole control step: states in physical units -> command in physical units */
 static inline void name_step(const double *physical,MEMORY_DECLARED double *command)
 {
     float observation[NAME_STATES], action[NAME_ACTIONS];
@@ -231,18 +232,18 @@ class _Writer:
         ]
         if self.memory:
             lines += [
-                f"It remembers {self.memory} numbers from call to call; set them to 0 at the start of an episode."
+                f"Its memory has {self.memory} numbers. Set them to 0 at the start of an episode, and pass them to each call."
             ]
         lines += ["", f"Observation: {self.states} float, normalised:"]
         lines += [f"  {line}" for line in self._observed()]
         if self.statistics is not None:
-            lines += ["Inside, they are standardised by what was seen in training (mean, scale and bound are below)."]
+            lines += ["The network receives them standardised by statistics of the training (mean and scale are below)."]
         lines += ["", f"Action: {self.actions} float in [-1, 1]:", *(f"  {line}" for line in self._acted())]
         where = " and tanhf is the same C library's" if self.form.squash == "tanh" else ""
         lines += [
             "",
-            "All arithmetic of the network is float32, in the order of the package's own: bits are the same where the "
-            f"compiler keeps to ISO C (-std=c99 or -ffp-contract=off; not -ffast-math){where}.",
+            "All arithmetic of the network is float32, in the same order as in the package. Results have the same bits if "
+            f"the compiler conforms to ISO C (-std=c99 or -ffp-contract=off, without -ffast-math){where}.",
             "",
             f"Self-test: cc -std=c99 -D{self.name.upper()}_MAIN -x c THIS_FILE -lm && ./a.out",
         ]
@@ -347,7 +348,7 @@ class _Writer:
                 f"        best = {outputs}[{first} + k] > {outputs}[{first} + best] ? k : best;",
                 "    for (int a = 0; a < NAME_ACTIONS; a++)",
                 "        action[a] = name_choice[best][a];",
-                f"    for (int k = 0; k < {width} * NAME_ACTIONS; k++) /* not a number stays none */",
+                f"    for (int k = 0; k < {width} * NAME_ACTIONS; k++) /* NaN stays NaN */",
                 f"        if ({outputs}[{first} + k % {width}] != {outputs}[{first} + k % {width}])",
                 f"            action[k / {width}] = {outputs}[{first} + k % {width}];",
             ]
@@ -387,7 +388,7 @@ class _Writer:
             actions[row] = action[0]
         body = self._with_memory(MAIN).replace("VECTORS", f"{VECTORS}")
         how = "one after the other, as in an episode" if self.memory else "each by itself"
-        parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the actions due */"]
+        parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the expected actions */"]
         parts += [_array("float", "name_given", observations, number), _array("float", "name_due", actions, number)]
         return "\n".join([*parts, body, "#endif\n"])
 

@@ -74,10 +74,9 @@ class Policy:
 
         Args:
             observation: Normalised observation `[S]`, or N observations `[N, S]`.
-            state: State `[N, width]` of a recurrent policy, as the last call returned it. None at the start of
-                episodes.
-            episode_start: Which of the N episodes begin with this observation, so that the state is reset; bool, shape
-                `[N]`.
+            state: State `[N, width]` of a recurrent policy, as the last call returned it. None at the start.
+            episode_start: Which of the N episodes begin with this observation; bool, shape `[N]`. Their states are
+                reset.
             deterministic: Whether to act greedily. Otherwise, a stochastic policy draws the actions at random.
 
         Returns:
@@ -110,16 +109,16 @@ class Policy:
 def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -> Policy:
     """Load the policy of one member from a file that `sweep` or `replay` wrote.
 
+    If the learner is defined in a Python file, `learner` is required, because opening a file never executes code that
+    it names.
+
     Args:
         path: Policy file (`.safetensors`).
         member: Index of the member in the file, from 0.
-        learner: Learner of the file. It is required if the learner is defined in a Python file
-        (`path/to/file.py:ClassName`), because opening a file never executes code that it names.
+        learner: Learner of the file, for example `path/to/file.py:ClassName`.
 
     Raises:
-        UserError: The file is missing, damaged or no policy file, or it has no such member. Another cause is a learner
-            in a
-        Python file without the argument `learner`.
+        UserError: The file is missing, damaged or no policy file, it has no such member, or `learner` is required.
     """
     path = Path(path)
     facts, weights = read_policy(path)
@@ -137,10 +136,7 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
 
 
 class Statistics(NamedTuple):
-    """The normalisation of observations by (s − mean) · scale, clipped to ±`bound`.
-
-    `mean` and `scale` are float64 `[S]`.
-    """
+    """The normalisation of observations by (s − mean) · scale, clipped to ±`bound`, with float64 arrays `[S]`."""
 
     mean: Floats
     scale: Floats
@@ -150,17 +146,19 @@ class Statistics(NamedTuple):
 class Units(NamedTuple):
     """The signals of a plant in physical units.
 
+    An observation is (state − center) / scale. An action a stands for middle + half · a in physical units.
+
     Attributes:
         state_names: Names of the S observed states.
         state_units: Units of the observed states.
-        center: An observation is (state − center) / scale; float64, shape `[S]`.
-        scale: See `center`; float64, shape `[S]`.
+        center: Center of each observed state; float64, shape `[S]`.
+        scale: Scale of each observed state; float64, shape `[S]`.
         limit: Observations are clipped to ±limit; float64, shape `[S]`. None means no limit.
         periodic: Which states are angles in [−π, π), shape `[S]`.
         action_names: Names of the A actions.
         action_units: Units of the actions.
-        middle: An action a stands for middle + half · a in physical units; float64, shape `[A]`.
-        half: See `middle`; float64, shape `[A]`.
+        middle: Middle of the range of each action; float64, shape `[A]`.
+        half: Half the range of each action; float64, shape `[A]`.
         choices: Number of evenly spaced values of each action. It is empty if actions are continuous.
     """
 

@@ -125,17 +125,14 @@ _OPSET: Final = 17
 
 
 def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) -> None:
-    """Write a policy as a `torch.export` program for any number of observations.
-
-    `about` is stored in the program as `policy.json`.
-    """
+    """Write a policy as a `torch.export` program for any number of observations, with `about` as `policy.json`."""
     module = TorchPolicy(policy.agent.policy_head(), statistics_of(policy.agent)).eval()
     several = torch.export.Dim("observations")
     given = [torch.zeros(2, policy.agent.task.observation_size)]
     given += [torch.zeros(2, module.memory)] if module.memory else []
     shapes = {name: {0: several} for name, _ in zip(("observation", "memory"), given, strict=False)}
     program = torch.export.export(module, tuple(given), dynamic_shapes=shapes)
-    content = io.BytesIO()  # `save` warns about paths that do not end in .pt2, such as temporary ones
+    content = io.BytesIO()  # `save` warns about paths without the ending .pt2, such as temporary ones
     torch.export.save(program, content, extra_files={"policy.json": json.dumps(about)})
     path.write_bytes(content.getvalue())
 
@@ -158,7 +155,7 @@ def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) 
         given["memory"] = torch.zeros(2, module.memory)
     results = ["action", "memory_after"][: len(given)]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter that needs no further package calls itself outdated
+        warnings.simplefilter("ignore")  # this exporter is deprecated, but needs no further package
         torch.onnx.export(
             module, tuple(given.values()), f"{folder}/policy.onnx", input_names=list(given), output_names=results,
             opset_version=_OPSET, dynamic_axes={name: {0: "observations"} for name in (*given, *results)}, dynamo=False,
