@@ -231,19 +231,17 @@ class _Writer:
             f"Control rate: {self.rate:g} Hz. Call it once every {1 / self.rate:g} s, with the newest measurement."
         ]
         if self.memory:
-            lines += [
-                f"Its memory has {self.memory} numbers. Set them to 0 at the start of an episode, and pass them to each call."
-            ]
+            lines += [f"Its memory has {self.memory} numbers. Set them to 0 at the start of an episode."]
         lines += ["", f"Observation: {self.states} float, normalised:"]
         lines += [f"  {line}" for line in self._observed()]
         if self.statistics is not None:
-            lines += ["The network receives them standardised by statistics of the training (mean and scale are below)."]
+            lines += ["The network receives them standardised by the mean and scale that are below."]
         lines += ["", f"Action: {self.actions} float in [-1, 1]:", *(f"  {line}" for line in self._acted())]
         where = " and tanhf is the same C library's" if self.form.squash == "tanh" else ""
         lines += [
             "",
-            "All arithmetic of the network is float32, in the same order as in the package. Results have the same bits if "
-            f"the compiler conforms to ISO C (-std=c99 or -ffp-contract=off, without -ffast-math){where}.",
+            "All arithmetic of the network is float32, in the same order as in the package. Results have the same "
+            f"bits if the compiler conforms to ISO C (-std=c99 or -ffp-contract=off, without -ffast-math){where}.",
             "",
             f"Self-test: cc -std=c99 -D{self.name.upper()}_MAIN -x c THIS_FILE -lm && ./a.out",
         ]
