@@ -45,7 +45,8 @@ class ACERConfig(Settings):
 
     The paper draws learning rates from [1e-4, 10^-3.3] and δ from [0.1, 2], and replays each experience about 4 times.
     Many workers update with one segment each, and policy and value share most layers. Here, the networks are separate,
-    and log ρ is clipped (`log_ratio_bound`). δ bounds kᵀg and has the unit of the advantage. Its default is 10.
+    and log ρ is clipped (`log_ratio_bound`). δ, the bound on kᵀg (eq. 12), has the unit of the advantage and is 10 by
+    default.
 
     `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3). `samples` is n, the number of sampled actions
     of the dueling network (eq. 13). Q̃(a) and Q̃(a′) use the same sampled actions. `average` is α of the average
@@ -278,7 +279,7 @@ def update_members(
     data: Segments, behaviour: AnyFloats, stream: NDArray[np.uint64], numbers: ACERNumbers, first: int,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 3 of Wang et al. (2017), with its symbols, counting updates from `first`."""
+    """Update every member by Algorithm 3 of Wang et al. (2017), with its symbols, from update number `first` on."""
     count, actions = data.action.shape[1:]
     segments, blocks = data.length.shape[1], 1 + numbers.samples
     observations, kind = data.observation.shape[2], policy.network.parameters.dtype
@@ -319,7 +320,7 @@ def gradients(
     a: AnyFloats, other: AnyFloats,
     a_other: AnyFloats, numbers: ACERNumbers, d_phi: AnyFloats, d_v: AnyFloats, d_a: AnyFloats, td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of a row's mean losses with respect to the policy's mean φ, V and A."""
+    """Write the gradients of the losses in one row of a batch with respect to the policy's mean φ, V and A."""
     length, action = data.length[row], data.action[row]
     count, actions = action.shape
     steps, total = count // length.size, max(1, length.sum())

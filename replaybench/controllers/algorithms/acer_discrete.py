@@ -279,7 +279,7 @@ def update_members(
     policy: TrainState, critic: TrainState, data: Segments, choice: Integers, behaviour: AnyFloats,
     numbers: ACERDiscreteNumbers, first: int, td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 2 of Wang et al. (2017), with its symbols, counting updates from `first`."""
+    """Update every member by Algorithm 2 of Wang et al. (2017), with its symbols, from update number `first` on."""
     count, n = data.observation.shape[1], behaviour.shape[2]
     kind = policy.network.parameters.dtype
     logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)
@@ -309,7 +309,7 @@ def gradients(
     pi_average: Floats, q: AnyFloats, numbers: ACERDiscreteNumbers, d_logits: AnyFloats, d_q: AnyFloats,
     td_error: AnyFloats,
 ) -> None:  # fmt: skip
-    """Write the gradients of a row's mean losses with respect to logits and Q."""
+    """Write the gradients of the losses in one row of a batch with respect to logits and Q."""
     length = data.length[row]
     count, n = behaviour.shape
     steps, total = count // length.size, max(1, length.sum())

@@ -120,7 +120,7 @@ def _update(
     actor: TrainState, critic: TrainState, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float,
     first: int, delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update the critic and actor of every member (de Bruin et al. 2018, eq. 4 to 6), counting updates from `first`.
+    """Update the critic and actor of every member (de Bruin et al. 2018, eq. 4 to 6), from update `first` on.
 
     The suffix `_tm1` means step t − 1, which is that of the sample, and `_t` means the next step.
     """

@@ -172,7 +172,7 @@ def _update(
     net: TrainState, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float, first: int,
     delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member, counting updates from `first`.
+    """Update every member, from update number `first` on.
 
     The loss is ½ δ², for the TD error δ. With Rule 2 of ReF-ER, the divergence from the behaviour is added with the
     weight 1 − β, and the loss has the weight β (Novati & Koumoutsakos 2019, eq. 10).

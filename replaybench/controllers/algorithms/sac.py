@@ -246,7 +246,7 @@ def update_present(
     workspace: TwinWorkspace,
     x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 1 of Haarnoja et al. (2018b), counting updates from `first`."""
+    """Update every member by Algorithm 1 of Haarnoja et al. (2018b), from update number `first` on."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = workspace.q.dtype.type
     pi, noise = np.empty((batch, actions), workspace.q.dtype), np.empty((batch, actions), workspace.q.dtype)
@@ -293,7 +293,7 @@ def update_first(
     temperature: float,
     stream: NDArray[np.uint64], first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 1 of Haarnoja et al. (2018a), counting updates from `first`.
+    """Update every member by Algorithm 1 of Haarnoja et al. (2018a), from update number `first` on.
 
     The losses are those of equations 5 (value), 7 (critics) and 12 (policy). In equations 5 and 12, the value of an
     action is the smaller one of both critics. All gradients are taken at the weights before the update. The paper

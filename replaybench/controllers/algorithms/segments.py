@@ -78,7 +78,7 @@ def steps_of(learner: Learner, stored: Mapping[str, AnyFloats], *names: str) -> 
 
 
 def mean_over(own: Bools, measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the mean of each array `[M, n]` over those of n steps that `own` `[M, n]` selects, shape `[M]`."""
+    """Return the mean `[M]` of each array `[M, n]` over the steps that `own` `[M, n]` selects."""
     steps = np.maximum(own.sum(axis=1), 1)
     return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
 

@@ -121,7 +121,7 @@ def _update(
     stream: NDArray[np.uint64],
     smoothing: float, smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member by Algorithm 1 of Fujimoto et al. (2018), counting updates from `first`.
+    """Update every member by Algorithm 1 of Fujimoto et al. (2018), from update number `first` on.
 
     With `imitation` α, the actor's loss is that of TD3+BC (Fujimoto & Gu 2021, eq. 4 and 5),
 

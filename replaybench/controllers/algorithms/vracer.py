@@ -222,7 +222,7 @@ class FirstValue:
         self.reach[active & ended] = 0
 
     def take(self) -> Floats:
-        """Return V̄ `[M]` in units of rewards, or 0 without rewards, and stop collecting rewards."""
+        """Return the mean return V̄ `[M]` in units of rewards, or 0 without rewards, and stop collecting."""
         self.taken[0] = True
         steps = self.steps - self.discount * self.reach  # an unfinished episode continues with V̄
         return np.divide(self.weighted, steps, out=np.zeros_like(steps), where=steps > 0)

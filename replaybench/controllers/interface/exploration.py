@@ -218,7 +218,7 @@ class Density:
 
     @property
     def log_sigma(self) -> Floats:
-        """Logarithm of the current σ of each member, shape `[M]`, or 0 if the density is unknown."""
+        """Logarithm of the standard deviation of each member's noise, shape `[M]`, or 0 if the density is unknown."""
         return elementwise.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
 
     def metrics(

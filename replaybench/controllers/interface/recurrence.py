@@ -54,7 +54,7 @@ class Memory:
         return self.before[:, None] if self.size else None
 
     def tape(self, name: str, segments: int) -> AnyTape:
-        """Allocate the work arrays of a network's passes over `segments` samples, or segments if it is recurrent."""
+        """Allocate the work arrays of a network's passes over a number of samples (segments if it is recurrent)."""
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or self.config is None:
             return network.tape(segments)

@@ -85,7 +85,7 @@ class ReFER:
         return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
     def c_max(self, update: int) -> float:
-        """Return c_max = 1 + C/(1 + A·t) after t updates (Novati & Koumoutsakos 2019, eq. 13)."""
+        """Return c_max = 1 + C/(1 + A·t) after t updates, for settings C and A (Novati & Koumoutsakos 2019, eq. 13)."""
         return 1.0 + self.c * self.annealed(update)
 
     def move_beta(self, far_fraction: Floats, update: int) -> None:
@@ -108,7 +108,7 @@ def near_policy(rho: float, c_max: float) -> bool:
 
 @kernel
 def gives_gradient(rho: float, rules: Rules) -> bool:
-    """Return whether a sample contributes to gradients, which far-policy samples do not under Rule 1."""
+    """Return whether a sample with importance weight ρ gives a gradient under the rules of ReF-ER."""
     return not rules.mask or near_policy(rho, rules.c_max)
 
 
@@ -122,9 +122,10 @@ RECOUNT: Final = 1000
 
 
 class FarCount(TraceRule):
-    """A trace rule that counts the far-policy steps in the buffers of M members.
+    """A rule that counts the far-policy steps in the buffers of M members.
 
-    With every step it stores `rho`, its latest importance weight, and `far`, which is 1 if the step is far-policy.
+    The buffer stores two numbers (traces) of this rule with every step. They are `rho`, the latest importance weight,
+    and `far`, which is 1 if the step is far-policy.
 
     Attributes:
         far: Number of far-policy steps in each buffer; int64, shape `[M]`.
@@ -204,15 +205,15 @@ ONE = np.float32(1)
 
 
 class StoredReturns(FarCount):
-    """A trace rule that stores Retrace returns with every step (Novati & Koumoutsakos 2019, eq. 6 to 8).
+    """A rule that computes the Retrace return of every step in the buffer (Novati & Koumoutsakos 2019, eq. 6 to 8).
 
     The return of a step whose successor is not in the buffer contains a bootstrap. It is 0 after termination. After
     truncation, it is V(s′), which is updated whenever the step is replayed. It is also V(s′) if the successor was not
     stored. If the successor was overwritten, it is the latest V_tbc of the successor (eq. 7).
 
     Experiences must have the fields `value`, which is V(s) at collection, `truncated` and, at the end of an episode,
-    `q_ret`. The traces of a step are `rho`, `far`, `value`, `q_ret`, `reward` and `truncated`, which is 1 if the
-    episode was truncated at this step. `scale` `[M]` is the factor on each member's rewards.
+    `q_ret`. The numbers (traces) of a step are `rho`, `far`, `value`, `q_ret`, `reward` and `truncated`, which is 1 if
+    the episode was truncated at this step. `scale` `[M]` is the factor on each member's rewards.
     """
 
     names = ("rho", "far", "value", "q_ret", "reward", "truncated")
@@ -271,7 +272,7 @@ def earlier_return(
 
 @kernel
 def _sweep(values: Floats32, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
-    """Compute the returns of all earlier steps of an episode, backwards from the step in `slot`."""
+    """Compute the Retrace returns of all earlier steps of an episode, backwards from the step in `slot`."""
     while previous[m, slot] >= 0:
         step, before = values[m, slot], values[m, previous[m, slot]]
         before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)
@@ -290,7 +291,7 @@ def _renew_values(
     values: Floats32, previous: Links, idx: Slots, value: AnyFloats, bootstrap: AnyFloats, discount: np.float32,
     scale: Floats,
 ) -> None:  # fmt: skip
-    """Store the values of sampled steps, then recompute returns backwards from all of them."""
+    """Store the values of sampled steps, then recompute Retrace returns backwards from all of them."""
     slots = np.empty(idx.shape[1], np.int64)
     for m in range(idx.shape[0]):
         factor, count = np.float32(scale[m]), 0

@@ -28,7 +28,7 @@ class Experiences(NamedTuple):
         actor_weight: Weight of each sample in the actor's loss, shape `[M, B]`.
         rate_factor: Factor on the learning rates, shape `[M]`.
         mu_mean: Mean of the Gaussian from which the action was drawn, shape `[M, B, A]`, or `[M, B, 0]` if unknown.
-        mu_log_sigma: Logarithm of its standard deviation, in the same shape.
+        mu_log_sigma: Logarithm of the Gaussian's standard deviation, in the same shape.
         reward_factor: Factor on rewards; float64, shape `[M]`.
         discount: Discount factor γ.
     """

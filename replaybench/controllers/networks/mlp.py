@@ -144,8 +144,8 @@ class Tape(NamedTuple):
     """The work arrays of one member's forward pass, which its backward pass reads.
 
     `values` `[T, stride]` contains the transposed inputs of each layer and the outputs, one row per unit. Then follow
-    rows for layer normalisation. `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch of the
-    backward pass. Rows are padded to whole vectors of the processor (`stride`, `width`).
+    rows for layer normalisation. `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch arrays of
+    the backward pass. Rows are padded to whole vectors of the processor (`stride`, `width`).
     """
 
     values: AnyFloats
@@ -158,9 +158,11 @@ class Shape:
     """The shape of a fully connected network.
 
     Attributes:
-        sizes: Numbers of inputs, of units in each hidden layer, and of outputs. With 0 inputs, only the action enters.
+        sizes: Numbers of inputs, of units in each hidden layer, and of outputs. With 0 inputs, the action is the only
+            input.
         actions: Size of an action that joins the network; 0 if there is none.
-        inject: Index of the layer that the action joins, 0 next to the observation (1 in de Bruin et al. 2018, B.1).
+        inject: Index of the layer that the action joins. 0 means next to the observation. In de Bruin et al. (2018,
+            appendix B.1), it is 1.
         tanh: Whether tanh is applied to the outputs, which are linear otherwise.
         activation: Activation function of hidden layers.
         layer_norm: Whether hidden layers are normalised before their activation (Ba, Kiros & Hinton 2016).

@@ -70,10 +70,10 @@ class Histories(NamedTuple):
 class RecurrentTape(NamedTuple):
     """The work arrays of one member's forward pass over B segments, which its backward pass reads.
 
-    `trunk` and `head` are those of the LSTM, with L layers of U units, and of the fully connected layers. `place` is
-    the first column of this network's state in `Histories.memory`. `initial` `[B, 2 · L · U]` is the state before the
-    first step, and `length` `[B]` the number of steps of each segment. `joined` `[B, U + A]` contains the outputs of
-    the LSTM and the action, and `d_joined` the gradient with respect to them.
+    `trunk` has the work arrays of the LSTM, which has L layers of U units, and `head` those of the fully connected
+    layers. `place` is the first column of this network's state in `Histories.memory`. `initial` `[B, 2 · L · U]` is the
+    state before the first step, and `length` `[B]` the number of steps of each segment. `joined` `[B, U + A]` contains
+    the outputs of the LSTM and the action, and `d_joined` the gradient with respect to them.
     """
 
     trunk: LSTMTape

@@ -38,7 +38,7 @@ def _has_avx512(context: Any) -> bool:
 
 
 def _most_rows(context: Any, width: int) -> int:
-    """Return the largest number of rows of a tile whose sums fit in registers, with the vectors of B and one of A."""
+    """Return the largest number of rows of a tile for which all sums fit in the processor's registers."""
     return 12 if _has_avx512(context) and width >= STRIP_BYTES else 6
 
 
