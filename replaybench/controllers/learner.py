@@ -104,7 +104,7 @@ class Learner:
         traces: The rule that computes numbers along stored episodes, such as returns, or None.
         on_policy: Whether each series of updates begins with an update on the newest experiences.
         supports_chunks: Whether `update` accepts the batches of several updates at once. The flag is not inherited.
-        warmup_episodes: Number of episodes, or of iterations with as many steps, before the first update.
+        warmup_episodes: Number of episodes (iterations, if updates follow a number of steps) before the first update.
         warming_up: Whether the current episode is one of the `warmup_episodes`. The training loop sets this flag.
         discrete: Whether actions are chosen from a finite set.
         supports_refer: Whether the learner supports ReF-ER.
