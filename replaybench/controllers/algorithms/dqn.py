@@ -124,7 +124,7 @@ def _update(
     copy_every: int, first: int,
     delta: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member, from update number `first` on.
+    """Update every member from update number `first` on.
 
     The TD error is δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), where Q⁻ is the target network. The action a*
     maximises Q⁻(s′, ·) or, with `double`, Q(s′, ·).

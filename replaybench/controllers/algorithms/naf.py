@@ -31,10 +31,10 @@ from replaybench.runtime.kernel import kernel
 class NAFConfig(Settings):
     """Settings of NAF, with which it learns the pendulum.
 
-    Novati & Koumoutsakos (2019) use 2 × 128 units, batches of 256, one update per step and a learning rate of 1e-4, for
-    a thousand times as many steps. They print the quadratic form without the factor ½ of their code and of Gu et al.
-    (2016); `half` includes it. The function `diagonal` makes the diagonal of L positive, by exp (Gu et al. 2016) or
-    softplus. With `bounded`, tanh bounds the best action. Otherwise, the policy is clipped to ±1.
+    Novati & Koumoutsakos (2019) use 2 × 128 units, batches of 256, one update per step and a learning rate of 1e-4.
+    They train for a thousand times as many steps. They print the quadratic form without the factor ½ of their code and
+    of Gu et al. (2016). `half` includes this factor. The function `diagonal` makes the diagonal of L positive, by exp
+    (Gu et al. 2016) or softplus. With `bounded`, tanh bounds the best action. Otherwise, the policy is clipped to ±1.
     """
 
     hidden: Widths = (64, 64)
@@ -121,8 +121,8 @@ def action_values(
 ) -> None:
     """Write the action values Q(s, a) of B samples to `q` `[B]`, and their gradient with respect to `outputs` to `d_q`.
 
-    `mean` `[B, A]` is the result of `means`. With e = a − m, u = Lᵀe and the factor c of the advantage, the gradients
-    are ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u.
+    `mean` `[B, A]` is the result of `means`, and c is the factor of the advantage. With e = a − m and u = Lᵀe, the
+    gradients are ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u.
     """
     batch, actions = action.shape
     kind = outputs.dtype.type
@@ -172,10 +172,10 @@ def _update(
     net: TrainState, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: AnyFloats, tau: float, first: int,
     delta: AnyFloats, rho: AnyFloats,
 ) -> None:  # fmt: skip
-    """Update every member, from update number `first` on.
+    """Update every member from update number `first` on.
 
-    The loss is ½ δ², for the TD error δ. With Rule 2 of ReF-ER, the divergence from the behaviour is added with the
-    weight 1 − β, and the loss has the weight β (Novati & Koumoutsakos 2019, eq. 10).
+    The loss is ½ δ², for the TD error δ. With Rule 2 of ReF-ER, the loss has the weight β, and the divergence from the
+    behaviour has the weight 1 − β (Novati & Koumoutsakos 2019, eq. 10).
     """
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = net.network.parameters.dtype, net.network.parameters.dtype.type

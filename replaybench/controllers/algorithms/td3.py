@@ -173,7 +173,7 @@ class TD3BCConfig(TD3Config):
     Their values are in section 5 and table 3. `alpha` is the weight of the critic's value relative to imitation. Near
     0, the policy copies the recording; large values give TD3. The paper divides observations by their deviation plus
     1e-3, here by at least 1e-2. It has 256-256 units, batches of 256 and rates of 3e-4, for 10⁶ updates on robots.
-    Widths, batch size and rates here are those of `TD3`, with which 20,000 updates are enough for a pendulum (with 3e-4
+    Widths, batch size and rates here are those of `TD3`. With them, 20,000 updates are enough for a pendulum (with 3e-4
     they are not). Exploration noise acts in sweeps only.
     """
 

@@ -43,10 +43,10 @@ SUCCESSORS = 16
 class VRACERConfig(Settings):
     """Settings of V-RACER, with which it learns the pendulum if ReF-ER is used.
 
-    Novati & Koumoutsakos (2019) use 2 × 128 SoftSign units, batches of 256, γ = 0.995 and a learning rate of 1e-4, for
-    10⁶ steps and more. In their paper, σ is an output of the network (`sigma = "network"`). In their public code, it is
-    a parameter (`free`), initially √0.2 (`first_sigma`). With `fixed`, it keeps its initial value. With `bounded`, tanh
-    bounds the mean of the policy. Actions are never bounded.
+    Novati & Koumoutsakos (2019) use 2 × 128 SoftSign units, batches of 256, γ = 0.995 and a learning rate of 1e-4. They
+    train for 10⁶ steps and more. In their paper, σ is an output of the network (`sigma = "network"`). In their public
+    code, it is a parameter (`free`), initially √0.2 (`first_sigma`). With `fixed`, it keeps its initial value. With
+    `bounded`, tanh bounds the mean of the policy. Actions are never bounded.
     """
 
     hidden: Widths = (64, 64)
@@ -195,9 +195,9 @@ class VRACER(Learner):
 class FirstValue:
     """The mean discounted return of each member before the first update, which becomes the critic's initial value.
 
-    A value far from 0 is learned slowly, and until then all advantages have the same sign. The mean V̄ over all n steps
-    gives each reward r[j], j steps after the start of its episode, the weight w[j] = 1 + γ + … + γʲ. If an episode is
-    truncated, another V̄ follows its last step:
+    A value far from 0 is learned slowly, and until then all advantages have the same sign. V̄ is the mean over all n
+    steps. A reward r[j], which is j steps after the start of its episode, has the weight w[j] = 1 + γ + … + γʲ. If an
+    episode is truncated, another V̄ follows its last step:
 
         n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last]
 

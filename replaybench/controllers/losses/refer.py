@@ -260,7 +260,7 @@ class StoredReturns(FarCount):
 def earlier_return(
     r_tm1: np.float32, v_t: np.float32, rho_t: np.float32, q_ret_t: np.float32, discount: np.float32
 ) -> np.float32:
-    """Return the Retrace return of step t − 1 from those of step t (Novati & Koumoutsakos 2019, eq. 6 with Q = V).
+    """Return the Retrace return of step t − 1, given step t (Novati & Koumoutsakos 2019, eq. 6 with Q = V).
 
         Q_ret[t−1] = r[t−1] + γ (V[t] + min(1, ρ[t]) (Q_ret[t] − V[t]))
 

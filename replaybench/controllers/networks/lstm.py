@@ -24,8 +24,9 @@ Lengths = Integers
 class LSTMNetwork(NamedTuple):
     """The arrays of M stacks of LSTM layers, with their layout, for compiled functions.
 
-    `plan` has one row of 3 integers per layer: inputs from the layer below, index of the first parameter, and row of
-    the inputs in the tape. The inputs exclude the layer's own state and the constant 1 for the bias.
+    `plan` has one row of 3 integers per layer. They are the number of inputs from the layer below, the index of the
+    first parameter, and the row of the inputs in the tape. The layer's own state and the constant 1 are not counted as
+    inputs.
     """
 
     parameters: AnyFloats

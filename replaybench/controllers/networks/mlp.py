@@ -121,10 +121,10 @@ class Network(NamedTuple):
     Attributes:
         parameters: P parameters of each member, shape `[M, P]`.
         gradient: Gradient of a loss with respect to the parameters, shape `[M, P]`.
-        plan: Layout of the layers, one row of 5 integers each: inputs, outputs, index of the first parameter, row of
-            the inputs in the tape, row of the normalised values in the tape (or −1). The inputs include an injected
-            action and the constant 1 for the bias. A last row has the number of outputs and, in column 3, their row in
-            the tape.
+        plan: Layout, one row of 5 integers per layer. They are the numbers of inputs and outputs, the index of the
+            first parameter, and the rows of the inputs and of the normalised values (or −1) in the tape. Inputs include
+            an injected action and the constant 1 for the bias. A last row has the number of outputs and, in column 3,
+            their row in the tape.
         inject: Index of the layer that the action joins.
         actions: Size of the action.
         activation: Index of the activation function in `ACTIVATIONS`.
@@ -213,28 +213,20 @@ class PopulationMLP:
             kept += (outputs + _EXTRA_ROWS) * normal
         rows.append((shape.sizes[-1], 0, 0, row, -1))
         self._tape_rows = kept
-        self.network = Network(
-            self.parameters,
-            self.gradient,
-            np.array(rows, np.int64),
-            shape.inject,
-            shape.actions,
-            ACTIVATIONS.index(shape.activation),
-            shape.tanh,
-        )
+        plan, index = np.array(rows, np.int64), ACTIVATIONS.index(shape.activation)
+        self.network = Network(self.parameters, self.gradient, plan, shape.inject, shape.actions, index, shape.tanh)
 
     def initialise(
         self, stream: Stream, scheme: Scheme = "fan_in", output_scale: float = 1.0, output_bound: float | None = None
     ) -> None:
         """Draw weights uniformly, and set biases and shifts to zero and gains to one.
 
-        De Bruin et al. (2018) do not state their initial weights. The default `fan_in` has the weights of Torch, but
-        zero biases. With random biases, untrained policies push to one side at rest, and some never swing the pendulum
-        up.
+        De Bruin et al. (2018) do not state their initial weights. The default `fan_in` is Torch's, but with zero
+        biases. With random biases, untrained policies push to one side at rest, and some never swing the pendulum up.
 
         Args:
             stream: Random stream, from which one number is drawn per parameter.
-            scheme: Bound of the weights, 1/√inputs or √(6 / (inputs + outputs)) (`xavier`; Glorot & Bengio 2010,
+            scheme: Bound of weights, 1/√inputs or, for `xavier`, √(6 / (inputs + outputs)) (Glorot & Bengio 2010,
                 eq. 16).
             output_scale: Factor on the weights of the last layer, which is 0.1 in Novati & Koumoutsakos (2019).
             output_bound: Bound of the last layer's weights and biases, which is 3e-3 in Lillicrap et al. (2016).
@@ -256,8 +248,7 @@ class PopulationMLP:
     def named_weights(self, name: str) -> dict[str, AnyFloats]:
         """Return views of the weights `[M, in, out]` and biases `[M, out]` of all layers.
 
-        Their names are `{name}.{layer}.weight` and `.bias`. A normalised layer also has `.gain` and `.shift`
-        `[M, out]`.
+        Names are `{name}.{layer}.weight` and `.bias`. Normalised layers also have `.gain` and `.shift` `[M, out]`.
         """
         named = {}
         for layer, (inputs, outputs, offset, _, kept) in enumerate(self.network.plan[:-1]):
@@ -306,11 +297,7 @@ def _load_rows(rows: AnyFloats, x: AnyFloats) -> None:
 
 @kernel
 def forward(net: Network, m: int, tape: Tape, x: AnyFloats, action: AnyFloats, out: AnyFloats) -> None:
-    """Compute the outputs of member m's network for B samples, and write them to `out` `[B, out]`.
-
-    `x` has shape `[B, in]`, and `action` has shape `[B, A]`, or `[B, 0]` if the network takes no action. The tape
-    stores the numbers that `backward` needs.
-    """
+    """Compute member m's outputs `[B, out]` for B samples `x` and actions `[B, A]` or `[B, 0]`, and fill the tape."""
     parameters, values = net.parameters[m], tape.values
     stride, columns = values.shape[1], padded(x.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -447,12 +434,9 @@ def normalise(
     """Normalise a hidden layer in place by z ← gain · ẑ + shift (Ba, Kiros & Hinton 2016, eq. 4).
 
     The normalised values are ẑ = (z − mean) / √(variance + 1e-5), with mean and variance over the units of one sample.
-    Matrices have one row per unit and one column per sample, `[units, stride]`.
-
-    Args:
-        flat: Array of the tape. z begins at index `start`. ẑ and 1/σ `[stride]` are written from index `kept` on.
-        one: Index of a 1 in `flat`. It stands for a row of ones, so that sums are matrix products.
-        parameters: Parameters of the member. The gains and then the shifts of the layer begin at index `gain`.
+    Matrices have one row per unit and one column per sample, `[units, stride]`. z begins at `flat[start]`. ẑ and then
+    1/σ `[stride]` are written from `flat[kept]` on. `flat[one]` is a 1. It stands for a row of ones, so that sums are
+    matrix products. The gains and then the shifts of the layer begin at `parameters[gain]`.
     """
     kind = flat.dtype.type
     share, epsilon = kind(1.0 / units), kind(_EPSILON)
@@ -488,13 +472,10 @@ def normalise_backward(
 ) -> None:  # fmt: skip
     """Replace the gradient with respect to the output of `normalise` by the gradient with respect to the input.
 
-    If δ is the given gradient and ⟨·⟩ the mean over units, the new gradient is
-
-        (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ.
-
+    If δ is the given gradient and ⟨·⟩ the mean over units, the new one is (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ.
     `error` is the flat array of the gradient, and `product` is scratch of the same size. With `want_weights`, the
-    gradients with respect to gain, Σ δ ẑ, and to shift, Σ δ, are written to `gradient` from index `gain` on. Their sums
-    are over the `batch`. A vector of ones begins at `flat[one]`. Other arguments are those of `normalise`.
+    gradients for gain, Σ δ ẑ, and for shift, Σ δ, are written to `gradient` from index `gain` on. Their sums are over
+    the `batch`. A vector of ones begins at `flat[one]`. Other arguments are those of `normalise`.
     """
     share = flat.dtype.type(1.0 / units)
     normal = flat[kept : kept + units * stride]

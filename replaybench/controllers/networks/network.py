@@ -34,7 +34,7 @@ class MemoryConfig(Settings):
     """Settings of LSTM layers, with which a network begins if the plant is partially observed.
 
     The action of a critic joins after the LSTM layers. The defaults of 2 layers with 32 units are those of Novati &
-    Koumoutsakos (2019), whose networks have no other hidden layers (`hidden = []`). Gradients are propagated back over
+    Koumoutsakos (2019). Their networks have no other hidden layers (`hidden = []`). Gradients are propagated back over
     `window` steps.
 
     Their paper does not state an LSTM's state at the start of a window. `start` selects one of three:

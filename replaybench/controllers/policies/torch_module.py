@@ -29,7 +29,7 @@ class TorchPolicy(nn.Module):
     """A PyTorch module that computes the greedy action of a policy.
 
     It maps normalised observations, float32 `[..., S]`, to actions `[..., A]` in [−1, 1]. A recurrent policy also takes
-    its state `[..., H]`, which is zero at the start of an episode, and also returns the next state.
+    its state `[..., H]` and returns the next state. The state is zero at the start of an episode.
 
     Args:
         form: Network of the policy, with the rule that maps its outputs to the action.
