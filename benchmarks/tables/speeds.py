@@ -88,7 +88,7 @@ def made_when(script: str, *sections: str) -> str:
     notes = sorted({each["note"] for each in made if "note" in each})
     facts = [made[-1]["processor"], f"{made[-1]['cores']} cores"]
     facts += [f"load average {number(min(loads), 1)} to {number(max(loads), 1)}"] if loads else []
-    text = f"Measured {listed(dates)} on {', '.join(facts)}; {listed(peers)}."
+    text = f"Measured {listed(dates)} on {', '.join(facts)}. Versions: {listed(peers)}."
     return " ".join([text, *(f"*{note[0].upper()}{note[1:]}.*" for note in notes)])
 
 
@@ -167,7 +167,7 @@ def _replay() -> str:
             "" if (what, rival) == before else f"{what} ({rival})",
             _power(capacity),
             *(word for batch in (16, 256) for word in _millions(row[batch])),
-            ", ".join(sorted(bounds, reverse=True)) + missed or "measured",
+            ", ".join(sorted(bounds, reverse=True)) + missed or "–",
         ])  # fmt: skip
         before = what, rival
     return table(

@@ -58,8 +58,8 @@ def _longer(learner: str, run: str) -> dict[str, str]:
     )
     headings = ("task", "library", "training return [95 %]", "training return of each seed", "greedy return [95 %]")
     found = [difference(source) for source in tasks.values()]
-    told = ", ".join(f"{task} {_told(pair)}" for task, pair in zip(tasks, _by_holm(found), strict=True))
-    return {run: captioned(caption, table(headings, rows)), f"{run}.differences": told}
+    told = {f"{run}.{task}": _told(pair) for task, pair in zip(tasks, _by_holm(found), strict=True)}
+    return {run: captioned(caption, table(headings, rows)), **told}
 
 
 def _biases() -> dict[str, str]:
@@ -77,15 +77,11 @@ def _biases() -> dict[str, str]:
     )
     found = [compare(drawn, ours, paired=True), compare(ours, peer), compare(drawn, peer)]
     adjusted = _by_holm(found)
-    words = (
-        "random minus zero biases",
-        "zero biases minus Stable-Baselines3",
-        "random biases minus Stable-Baselines3",
-    )
+    names_of_pairs = ("random-zero", "zero-peer", "random-peer")
     headings = ("library", "seeds", "training return [95 %]", f"seeds below {STUCK:,.0f}")
     return {
         "locomotion-biases": captioned(caption, table(headings, rows)),
-        "locomotion-biases.differences": "; ".join(f"{a} {_told(b)}" for a, b in zip(words, adjusted, strict=True)),
+        **{f"locomotion-biases.{name}": _told(one) for name, one in zip(names_of_pairs, adjusted, strict=True)},
     }
 
 
