@@ -54,7 +54,7 @@ def _drafting() -> dict[str, str]:
         ])  # fmt: skip
     caption = (
         f"{runs(study, 'iterations')} of 400 steps, with one update after each step and buffers of 20,000 experiences. "
-        f"n is the number of seeds whose networks did not diverge; only these seeds count. {MEANS} {STAYS} "
+        f"n is the number of seeds whose networks did not diverge. Only these seeds count. {MEANS} {STAYS} "
         f"The last two columns use the greedy episodes in the last tenth of the iterations, {late.shape[1]} per seed. "
         f"An episode is *lost* if its return is below {number(LOST, 0)}. The cost is the median over the other "
         "episodes."

@@ -60,7 +60,7 @@ def _laws(found: dict[str, float]) -> dict[str, str]:
     ]
     caption = (
         "Constants of the equations of motion and of the sensors. *Slip* is the velocity of the water relative to the "
-        "ellipse; a sensor reads the slip times a gain. The last column was fitted to "
+        "ellipse. A sensor reads the slip times a gain. The last column was fitted to "
         f"{found['actions']:,} actions in the flow solver that were not used to fit the free-wake model. Two effects "
         "of the wake model have no row: its drag across the chord grows with the square of the slip, and the ellipse "
         "weakens its vortices."
