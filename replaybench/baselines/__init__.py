@@ -1,1 +1,1 @@
-"""Reference controllers and normalised scores: fuzzy Q-iteration, linear-quadratic, random and zero control."""
+"""Reference controllers and scores: fuzzy Q-iteration, linear-quadratic, random and zero control."""

@@ -1,7 +1,8 @@
-"""Reference controllers: linear-quadratic, dynamic programming, random and zero action.
+"""Reference controllers: linear-quadratic, dynamic programming, random and zero control.
 
-The greedy controller of μ_r = 1 treats observations as states and is no upper bound under noise (de Bruin et al. 2018,
-appendix C). `averaged_over_noise` and `ObserverController` use the same solution and take the noise into account.
+The score μ_r = 1 is that of greedy control by dynamic programming. This controller treats observations as states, so it
+is no upper bound under noise (de Bruin et al., 2018, appendix C). `averaged_over_noise` and `ObserverController` use
+the same solution and take the noise into account.
 """
 
 import dataclasses
@@ -25,30 +26,39 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.streams import Stream
 
 _HELD = 1e-6
-"""Largest drift from the reference in one sample at which the plant counts as held there, normalised."""
+"""Largest drift of the normalised state in one control period at which a plant counts as held at its reference."""
 _NEWTON_STEPS = 10
 _DIFFERENCE = 1e-4
-"""Step of numerical differentiation, normalised."""
+"""Step of numerical differentiation, in normalised units."""
 _KINK = 0.01
-"""Largest relative disagreement of one-sided differences at which the plant counts as smooth."""
+"""Largest relative difference of one-sided derivatives at which the plant counts as smooth."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinearQuadraticRegulator:
-    """`a = a₀ − K (z − z₀)`, clipped to [-1, 1]; z and a are normalised, differences of angles are wrapped.
+    """A linear-quadratic regulator that holds a plant at its reference state z₀.
 
-    The weights are the identity on normalised states and actions.
+    It applies a = a₀ − K (z − z₀), clipped to [−1, 1]. z and a are normalised, and differences of angles are wrapped.
+    The weights of the quadratic cost are identity matrices.
+
+    Attributes:
+        plant: The plant.
+        A: Derivative of the state after one control period with respect to the state, shape `[S, S]`.
+        B: Derivative of the state after one control period with respect to the action, shape `[S, A]`.
+        gain: K, shape `[A, S]`.
+        reference: z₀, shape `[S]`.
+        equilibrium: a₀, the action that holds the plant at z₀; shape `[A]`.
     """
 
     plant: OdePlant
-    A: Floats  # ∂z′/∂z over one sample `[S, S]`
-    B: Floats  # ∂z′/∂a over one sample `[S, A]`
-    gain: Floats  # K `[A, S]`
-    reference: Floats  # z₀ `[S]`
-    equilibrium: Floats  # a₀ `[A]`, which holds the plant at z₀
+    A: Floats
+    B: Floats
+    gain: Floats
+    reference: Floats
+    equilibrium: Floats
 
     def act(self, observation: Floats32) -> Floats32:
-        """Return actions float32 `[M, A]` for observations float32 `[M, S]`, both normalised."""
+        """Return actions, float32 `[M, A]`, for normalised observations of each member, `[M, S]`."""
         error = short_way(
             np.asarray(observation, np.float64) - self.reference, self.plant.periodic, self.plant.state_scale
         )
@@ -57,14 +67,17 @@ class LinearQuadraticRegulator:
 
 
 def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> LinearQuadraticRegulator:
-    """Design the regulator of a plant at a control rate [Hz]."""
+    """Design the linear-quadratic regulator of a plant at a control rate in Hz.
+
+    Raises:
+        UserError: The plant has discrete actions, or cannot be linearised, held or stabilised at its reference state.
+    """
     if plant.action_choices:
         raise UserError(f"{plant.name} takes choices, between which there is nothing to linearise")
     HERTZ.check(frequency, "frequency")
     reference = plant.normalise_state(plant.reference_state)
 
     def drift(state: Floats, action: Floats) -> Floats:
-        """Return z′ − z₀ `[..., S]` after one sample."""
         x, u = plant.denormalise_state(state), plant.denormalise_action(action)
         after, _, _ = rk4.simulate(plant, x, u, 1.0 / frequency)
         return short_way(plant.normalise_state(after) - reference, plant.periodic, plant.state_scale)
@@ -90,11 +103,10 @@ def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> Line
 
 
 def _equilibrium(plant: OdePlant) -> Floats:
-    """Return the normalised action `[A]` nearest to mid-range that balances the plant at its reference state."""
+    """Return the normalised action that balances a plant at its reference state, the one nearest to mid-range."""
     x, scale = np.array(plant.reference_state, np.float64), np.array(plant.state_scale)
 
     def slope(action: Floats) -> Floats:
-        """Return the time derivative of the normalised state, `[..., S]`."""
         inputs = np.atleast_2d(plant.denormalise_action(action))
         slopes: Floats = np.array([plant.rhs(x, u, plant.params()) for u in inputs]) / scale
         return slopes.reshape(*action.shape[:-1], -1)
@@ -111,7 +123,7 @@ def _equilibrium(plant: OdePlant) -> Floats:
 
 
 def _jacobian(plant: OdePlant, drift: Callable[[Floats], Floats], inputs: int) -> Floats:
-    """Return the derivative `[S, inputs]` of the drift by its argument; all steps are simulated at once."""
+    """Return the derivative of the drift with respect to its argument, shape `[S, inputs]`."""
     steps = _DIFFERENCE * np.eye(inputs)
     middle, ahead, behind = drift(np.zeros(inputs)), drift(steps), drift(-steps)
     kink = np.abs(ahead + behind - 2.0 * middle).max()
@@ -124,11 +136,11 @@ def _jacobian(plant: OdePlant, drift: Callable[[Floats], Floats], inputs: int) -
 
 
 Controller = Callable[[Floats32], Floats32]
-"""Returns actions `[M, A]` in [-1, 1] for noisy normalised observations `[M, S]`, both float32."""
+"""A function that returns actions in [−1, 1] for noisy normalised observations of M members, both float32."""
 
 
 class RandomController:
-    """Draw actions uniformly from the range, or the plant's choices, independently at every sample; its μ_r is 0."""
+    """Uniformly random control over the range or the discrete choices of actions, which defines μ_r = 0."""
 
     def __init__(self, plant: Plant, members: Sequence[int], seed: int = 0) -> None:
         self._stream = Stream(seed, members, "random controller")
@@ -136,7 +148,7 @@ class RandomController:
         self._choices = np.array(plant.action_choices, np.int64)
 
     def act(self, observation: Floats32) -> Floats32:
-        """Draw actions `[M, A]`."""
+        """Draw an action of each member, float32 `[M, A]`."""
         share = self._stream.uniform(self._actions)
         if self._choices.size:  # rounding would give the first and the last choice half the probability of the others
             share = np.floor(share * self._choices) / (self._choices - 1)
@@ -144,13 +156,13 @@ class RandomController:
 
 
 def zero_control(plant: Plant) -> Controller:
-    """Return the controller that applies a plant's `zero_action`."""
+    """Return a controller that always applies the plant's `zero_action`."""
     zero = plant.normalise_action(plant.zero_action).astype(np.float32)
     return lambda observation: np.tile(zero, (len(observation), 1))
 
 
 def run_episode(controller: Controller, env: PopulationEnv) -> Floats:
-    """Run the next episode of every member; return its score `Plant.episode_score`, float64 `[M]`."""
+    """Run the next episode of every member and return its score, as `Plant.episode_score` defines it."""
     observation, _ = env.reset()
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
     running = np.ones(env.num_envs, np.bool_)
@@ -163,15 +175,15 @@ def run_episode(controller: Controller, env: PopulationEnv) -> Floats:
 
 
 OBSERVER_GAIN: Final = 0.2
-"""Share of the difference between observation and prediction that the observer adds at each sample."""
+"""Gain of the observer, which is the fraction of the prediction error that corrects the state at each step."""
 _QUADRATURE: Final = 7  # nodes of Gauss-Hermite quadrature on each axis
 
 
 def averaged_over_noise(solution: Solution, noise: float) -> Solution:
-    """Return a solution whose action values are averages over the states that may have given an observation.
+    """Return a copy of a solution whose action values are averaged over the sensor noise.
 
-    `Q̄(z, a) = E[Q(z − ε, a)]` with `ε ~ N(0, σ²)` on each normalised state; `noise` is σ. A priori, all states are
-    equally likely.
+    The new values are Q̄(z, a) = E[Q(z − ε, a)]. The noise ε of each normalised state has the distribution N(0, σ²),
+    where σ is `noise`. A priori, all states are assumed to be equally likely.
     """
     grid, points = solution.grid, solution.grid.points()
     places, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE)
@@ -187,9 +199,10 @@ def averaged_over_noise(solution: Solution, noise: float) -> Solution:
 
 
 class ObserverController:
-    """Greedy controller on an observer of the state, `x̂ = f(x̂, u) + L (z − f(x̂, u))`, for one episode.
+    """Greedy control by dynamic programming with an observer of the state, for one episode.
 
-    f is the plant without noise, u the commanded action, L `OBSERVER_GAIN`.
+    The estimated state is x̂ = f(x̂, u) + L (z − f(x̂, u)). f is the plant without noise, u the commanded action, z the
+    observation and L the gain `OBSERVER_GAIN`.
     """
 
     def __init__(self, solution: Solution) -> None:
@@ -197,7 +210,7 @@ class ObserverController:
         self._predicted: Floats | None = None
 
     def act(self, observation: Floats32) -> Floats32:
-        """Return actions `[M, A]`."""
+        """Return an action of each member, float32 `[M, A]`."""
         plant = self._solution.plant
         seen = plant.denormalise_state(observation)
         state = seen

@@ -1,8 +1,8 @@
-"""Fuzzy Q-iteration: dynamic programming on a grid (Buşoniu et al. 2010).
+"""Fuzzy Q-iteration: dynamic programming on a grid (Buşoniu et al., 2010).
 
-The value of action j at grid node i is θ[i, j]; between nodes it is interpolated by the weights Φ. The successor
-x′ and reward R of every node and action come from the plant's noise-free simulation. Each sweep of
-`θ ← R + γ max_j Φ(x′) θ` contracts by γ towards the fixed point. Solutions are cached on disk.
+The value of action j at grid node i is θ[i, j]. Between nodes it is interpolated with weights Φ. The next state x′ and
+the reward R of every node and action come from a noise-free simulation of the plant. Each sweep θ ← R + γ max_j Φ(x′) θ
+contracts by γ towards the fixed point. Solutions are cached on disk.
 """
 
 import contextlib
@@ -41,21 +41,27 @@ _RESTED: Final = 0.05  # fraction of the last ‖Δθ‖∞ at which those sweep
 
 
 def action_grid(plant: OdePlant) -> Floats:
-    """Return all combinations of a plant's action levels, normalised float64 `[U, A]`, the last action fastest."""
+    """Return all combinations of a plant's action levels, normalised, `[U, A]`, the last action fastest."""
     levels = [np.linspace(-1.0, 1.0, count) if count > 1 else np.zeros(1) for count in plant.action_levels]
     return np.array(list(itertools.product(*levels)))
 
 
 class Transitions(NamedTuple):
-    """One sample from each of P pairs of a node and an action."""
+    """The simulated results of one control period for P pairs of a grid node and an action.
 
-    cell: Integers32  # of the successor `[P]`
-    weight: Floats  # of the corners of that cell `[P, 2^S]`, zero where the episode ends there
-    reward: Floats  # `[P]`
+    Attributes:
+        cell: Grid cell of the next state, shape `[P]`.
+        weight: Interpolation weights of the corners of that cell, shape `[P, 2^S]`. They are 0 if the episode ends.
+        reward: Reward, shape `[P]`.
+    """
+
+    cell: Integers32
+    weight: Floats
+    reward: Floats
 
 
 def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) -> Transitions:
-    """Simulate one sample from every node under every action, `P = N U` pairs, the action fastest."""
+    """Simulate one control period from each grid node with each action, the action fastest."""
     points, inputs = grid.points(), plant.denormalise_action(actions)
     pairs = len(points) * len(inputs)
     cell, reward = np.empty(pairs, np.int32), np.empty(pairs)
@@ -77,7 +83,7 @@ def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Floats) 
 
 
 def most_sweeps(discount: float, tolerance: float) -> int:
-    """Return the number of sweeps after which ‖Δθ‖∞ is at most `tolerance` max|R|, and 50 more for rounding."""
+    """Return the number of sweeps after which ‖Δθ‖∞ is at most `tolerance` · max|R|, plus 50 for rounding errors."""
     return math.ceil(math.log(tolerance) / math.log(discount)) + 50
 
 
@@ -85,7 +91,7 @@ def iterate(
     plant: OdePlant, frequency: float, grid: Grid, actions: Floats, discount: float, variant: Variant,
     tolerance: float,
 ) -> tuple[Floats, Floats]:  # fmt: skip
-    """Iterate until the values converge; return θ `[N, U]` and ‖Δθ‖∞ of every sweep over all values of this grid."""
+    """Return action values θ `[N, U]` of N nodes and U actions, and ‖Δθ‖∞ of each sweep until convergence."""
     theta = np.zeros((grid.size, len(actions)))
     coarse = grid.refined(0.5, plant.reference_state)
     if variant == "modified" and min(coarse.nodes) >= _FEWEST_NODES:
@@ -121,16 +127,16 @@ def iterate(
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A solved plant; N nodes, U actions."""
+    """The result of fuzzy Q-iteration for a plant, on a grid of N nodes with U actions."""
 
     plant: OdePlant
-    frequency: float  # control rate [Hz]
-    discount: float  # γ of one sample
+    frequency: float  # control rate in Hz
+    discount: float  # γ per control step
     variant: str  # "modified", "synchronous" or "asynchronous"
     grid: Grid
-    actions: Floats  # normalised `[U, A]`
-    theta: Floats  # action values of the unscaled reward `[N, U]`
-    convergence: Floats  # ‖Δθ‖∞ of each sweep
+    actions: Floats  # normalised, shape `[U, A]`
+    theta: Floats  # action values θ of the unscaled reward, shape `[N, U]`
+    convergence: Floats  # ‖Δθ‖∞ of each sweep over all values
 
     @property
     def sweeps(self) -> int:
@@ -139,33 +145,33 @@ class Solution:
 
     @functools.cached_property
     def best(self) -> Integers32:
-        """The best action of each node, int32 `[N]`."""
+        """Index of the best action of each of N nodes, int32 `[N]`."""
         best: Integers32 = self.theta.argmax(axis=1).astype(np.int32)
         return best
 
     def greedy(self, observation: ArrayLike) -> Floats32:
-        """Return the greedy actions, float32 `[..., A]` normalised, at normalised states `[..., S]`."""
+        """Return the greedy actions at normalised states `[..., S]`, as float32 `[..., A]`, normalised."""
         choice, _ = self._maximum(observation)
         lead = np.shape(observation)[:-1]
         return self.actions[choice].astype(np.float32).reshape(*lead, -1)
 
     def interpolated(self, observation: ArrayLike) -> Floats32:
-        """Return the interpolated actions, float32 `[..., A]` normalised, at normalised states `[..., S]`."""
+        """Return the nodes' best actions, interpolated at normalised states `[..., S]`, as float32 `[..., A]`."""
         mixed = self.grid.interpolate(self.actions[self.best], self._points(observation))
         return mixed.astype(np.float32).reshape(*np.shape(observation)[:-1], -1)
 
     def value(self, observation: ArrayLike) -> Floats:
-        """Return the value of the greedy action, float64 `[...]`, at normalised states `[..., S]`."""
+        """Return the values of the greedy actions at normalised states `[..., S]`, as float64 `[...]`."""
         _, value = self._maximum(observation)
         return value.reshape(np.shape(observation)[:-1])
 
     def value_surface(self) -> Floats:
-        """Return the values at the nodes, float64, one axis per state."""
+        """Return the value of the best action at each node, as an array with one axis per state."""
         surface: Floats = self.theta.max(axis=1).reshape(self.grid.nodes)
         return surface
 
     def policy_surface(self) -> Floats:
-        """Return the best physical actions at the nodes, float64, one axis per state and then `[A]`."""
+        """Return the best action at each node in physical units, with one axis per state and a last axis `[A]`."""
         return self.plant.denormalise_action(self.actions[self.best]).reshape(*self.grid.nodes, -1)
 
     def _points(self, observation: ArrayLike) -> Floats:
@@ -207,13 +213,13 @@ def _greedy(
 
 
 TOLERANCE: Final = 5e-6
-"""‖Δθ‖∞ at which the sweeps stop, as a part of the largest |R|."""
+"""‖Δθ‖∞ at which the sweeps stop, as a fraction of the largest |R|."""
 
 _KIND: Final = "dynamic programming"
 
 
 def reference_discount(plant: Plant, frequency: float) -> float:
-    """Return γ per sample for the plant's horizon in seconds: its discount^(its frequency / `frequency`)."""
+    """Return the discount per step that keeps the plant's horizon in seconds at a control rate in Hz."""
     return float(plant.discount ** (plant.frequency / frequency))
 
 
@@ -221,20 +227,20 @@ def solve(
     plant: OdePlant, frequency: float = 50.0, *, grid: Grid | None = None, discount: float | None = None,
     variant: Variant = "modified", tolerance: float = TOLERANCE, store: bool = True,
 ) -> Solution:  # fmt: skip
-    """Solve a plant, or read its solution from the cache.
+    """Compute the action values of a plant by fuzzy Q-iteration, or read them from the cache.
 
     Args:
-        plant: the plant.
-        frequency: control rate [Hz].
-        grid: the nodes; by default the plant's.
-        discount: γ per sample; by default `reference_discount`.
-        variant: "synchronous" sweeps from the values of the last sweep, "asynchronous" ones in place, or "modified"
-            policy iteration to the same values (`replaybench.baselines.fuzzy_q_iteration`).
-        tolerance: the sweeps stop at ‖Δθ‖∞ ≤ `tolerance` max|R|.
-        store: put a new solution into the cache.
+        plant: The plant, which must have equations.
+        frequency: Control rate in Hz.
+        grid: The grid; by default that of the plant.
+        discount: Discount γ per control step; by default that of `reference_discount`.
+        variant: `synchronous` sweeps use the values of the last sweep, `asynchronous` ones work in place. `modified` is
+            policy iteration, which converges faster to the same values.
+        tolerance: The sweeps stop at ‖Δθ‖∞ ≤ `tolerance` · max|R|.
+        store: Whether a new solution is stored in the cache.
 
     Raises:
-        UserError: the plant has no equations, or declares no grid, or a setting is out of its range.
+        UserError: The plant has no equations or no grid, or a setting is out of its range.
     """
     plant = with_equations(plant, "dynamic programming")
     whole_steps(plant.name, plant.episode_seconds, frequency)
@@ -257,7 +263,7 @@ def solve(
 
 
 def keep(solution: Solution, tolerance: float = TOLERANCE) -> None:
-    """Put a solution into the cache."""
+    """Store a solution in the cache."""
     key = solution.plant, solution.frequency, solution.grid, solution.discount, solution.variant, tolerance
     _store(_depends_on(*key), (solution.theta, solution.convergence))
 
@@ -265,7 +271,6 @@ def keep(solution: Solution, tolerance: float = TOLERANCE) -> None:
 def _depends_on(
     plant: OdePlant, frequency: float, grid: Grid, discount: float, variant: str, tolerance: float
 ) -> dict[str, Any]:
-    """Return the key of a solution in the cache."""
     return {
         "plant": plant.fingerprint(), "frequency": float(frequency), "discount": discount,
         "grid": dataclasses.asdict(grid), "levels": plant.action_levels, "variant": variant, "tolerance": tolerance,
@@ -274,13 +279,13 @@ def _depends_on(
 
 
 def cached_at(folder: str, depends_on: Any) -> Path:
-    """Return the path in the cache of a result that depends on some plain values."""
+    """Return the path of a cached result, whose name is a hash of the plain values on which the result depends."""
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
     return cache_dir() / f"{folder}{key[:32]}.h5"
 
 
 def write_cached(path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
-    """Write a record into the cache; errors are ignored, because the cache is optional."""
+    """Write metadata and arrays to the cache, ignoring errors because the cache is optional."""
     with contextlib.suppress(OSError, UserError):
         write_record(path, kind, facts, arrays or {})
 
@@ -292,7 +297,7 @@ def _store(depends_on: Mapping[str, Any], values: tuple[Floats, Floats]) -> None
 
 
 def _load(path: Path, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
-    """Read a cached solution; None if there is none, or it is damaged."""
+    """Read a cached solution, or return None if it is missing or damaged."""
     try:
         _, arrays = read_record(path, _KIND)
         theta, convergence = arrays["theta"], arrays["convergence"]

@@ -1,11 +1,12 @@
-"""The sweeps of fuzzy Q-iteration, `θ ← R + γ max_j Φ(x′) θ`, as kernels (Buşoniu et al. 2010).
+"""Compiled sweeps of fuzzy Q-iteration, θ ← R + γ max_j Φ(x′) θ (Buşoniu et al., 2010).
 
-The maximum over all U actions takes most of the time. An action whose value another action matches or exceeds at every
-corner of a cell is nowhere better in that cell, not even by rounding, which is monotonic; it is left out.
+The maximum over all U actions takes most of the time. Therefore it is taken over the contenders of a cell only. An
+action is no contender if the value of another action is at least as large at every corner of the cell. It is then
+nowhere better in the cell, not even by rounding, which is monotonic.
 
-Shapes: `theta` float64 `[N, U]` (nodes, actions); for each of the `N U` pairs, pair `i U + j` being action j at node
-i, `reward` `[N U]` and the successor's `cell` `[N U]` and `weight` `[N U, K]` over the K corners of that cell;
-`corners` int32 `[C, K]`. The weights of a successor that ends the episode are zero.
+`theta` contains the action values θ of N nodes, float64 `[N, U]`. `corners` contains the nodes at the K corners of each
+cell, int32 `[C, K]`. Pair i·U + j is action j at node i, with its `reward` R, the `cell` of its next state x′, and a
+`weight` Φ for each corner of that cell. Weights are zero if the episode ends.
 """
 
 import numpy as np
@@ -19,20 +20,22 @@ def contenders(
     theta: Floats, corners: Integers32, best: Integers32, start: Integers, choice: Integers32,
     table: Floats,
 ) -> tuple[Integers32, Floats]:  # fmt: skip
-    """Copy, cell by cell, the values of the contenders: actions that can be best somewhere in the cell.
+    """Copy, for each cell, the values of the actions that can be best somewhere in the cell (contenders).
 
-    An action stays unless the best action of some corner is at least as good at all corners. If the corners agree on
-    their best action, it alone stays.
+    An action is left out if the best action of some corner is at least as good at all corners. If the corners have the
+    same best action, it is the only contender.
 
     Args:
-        theta, corners: values and corners.
-        best: written, the best action of each node `[N]`.
-        start: written, `[C + 1]`; the contenders of cell c are the rows from `start[c]` to `start[c + 1]`.
-        choice, table: arrays for the results, `[any]` and `[any, K]`.
+        theta: Action values of the nodes, shape `[N, U]`.
+        corners: Nodes at the K corners of each cell, shape `[C, K]`.
+        best: Output: the best action of each node, shape `[N]`.
+        start: Output: first row of each cell in the results, and the number of rows; shape `[C + 1]`.
+        choice: Array for the first result, of any length.
+        table: Array for the second result, of the same length.
 
     Returns:
-        The action of each contender `[rows]` and its values at the corners `[rows, K]`; new arrays if the given ones
-        are too small.
+        The action of each contender `[rows]` and its values at the corners `[rows, K]`. They are new arrays if the
+        given ones are too small.
     """
     cells, K = corners.shape
     nodes, U = theta.shape
@@ -90,7 +93,7 @@ def synchronous(
     theta: Floats, cell: Integers32, weight: Floats, reward: Floats, discount: float,
     start: Integers, table: Floats,
 ) -> float:  # fmt: skip
-    """Sweep once, using only values in `table`; write `theta` and return the largest change, ‖Δθ‖∞."""
+    """Sweep once with the values in `table`, write the new values to `theta`, and return the largest change ‖Δθ‖∞."""
     nodes, U = theta.shape
     K = weight.shape[1]
     largest = 0.0
@@ -118,10 +121,7 @@ def asynchronous(
     theta: Floats, cell: Integers32, weight: Floats, reward: Floats, discount: float,
     corners: Integers32, best: Integers32,
 ) -> float:  # fmt: skip
-    """Sweep once in place, using every value as soon as it is written; return the largest change, ‖Δθ‖∞.
-
-    `best` `[N]` holds the best action of each node and is kept up to date.
-    """
+    """Sweep once in place, updating each node's `best` action, and return the largest change ‖Δθ‖∞."""
     nodes, U = theta.shape
     K = weight.shape[1]
     mixed = np.empty(U)
@@ -159,10 +159,13 @@ def asynchronous(
 def places(
     corners: Integers32, start: Integers, choice: Integers32, count: Integers32
 ) -> tuple[Integers, Integers, Integers32]:
-    """Return the indices `[P]` of the P pairs in the table of contenders, `first` `[P + 1]` and `where` `[rows K]`.
+    """Find where the table of contenders has the value of each pair of a node and an action.
 
-    The flat table has the values of pair p at the indices `where[first[p]:first[p + 1]]`. `start` and `choice` are
-    those of `contenders`; `count` `[N, U]` is zero before and after the call.
+    `start` and `choice` are those of `contenders`. `count` `[N, U]` is zero before and after the call.
+
+    Returns:
+        The indices of the P pairs in the table, shape `[P]`; `first`, shape `[P + 1]`; and `where`. Pair p is at the
+        indices `where[first[p]:first[p + 1]]` of the flat table.
     """
     (cells, K), U = corners.shape, count.shape[1]
     flat = count.reshape(-1)
@@ -192,11 +195,11 @@ def evaluate(
     cell: Integers32, weight: Floats, reward: Floats, discount: float, start: Integers,
     table: Floats, first: Integers, where: Integers32, backwards: bool,
 ) -> float:  # fmt: skip
-    """Sweep in place over the P pairs in the `table`, maximising over contenders only; return the largest change.
+    """Sweep in place over the P pairs in the table of contenders, and return the largest change.
 
-    If a successor's cell has its own node as a corner, the value is solved for directly. Sweeps would reduce its error
-    only by γ each. `cell` `[P]`, `weight` `[P, K]` and `reward` `[P]` are those of the pairs, `first` and `where`
-    those of `places`; `backwards` sweeps from the last pair to the first.
+    Only contenders are maximised over. If a corner of the next state's cell is the pair's own node, the equation is
+    solved for its value. Sweeps would reduce the error only by γ each. `cell`, `weight` and `reward` are those of the
+    pairs, and `first` and `where` those of `places`. `backwards` sweeps from the last pair to the first.
     """
     flat = table.reshape(-1)
     K, last = weight.shape[1], cell.shape[0] - 1

@@ -1,6 +1,6 @@
-"""Rectangular grids over a plant's states, and multilinear interpolation between their nodes.
+"""Rectangular grids over a plant's states, with multilinear interpolation between their nodes.
 
-The weights are the triangular membership functions of fuzzy Q-iteration (Buşoniu et al. 2010).
+The weights are the triangular membership functions of fuzzy Q-iteration (Buşoniu et al., 2010).
 """
 
 from __future__ import annotations
@@ -23,16 +23,23 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True)
 class Grid:
-    """Equidistant nodes on every axis; a grid has N nodes, C cells, and 2^S corners to a cell.
+    """A grid of equidistant nodes over the S states of a plant.
 
-    The last axis varies fastest. The last node of a periodic axis is one spacing below `high`, and one more cell leads
-    back to the first node. On other axes, points outside are moved to the edge of the grid, NaN to the lower edge.
+    A grid has N nodes, the last axis fastest, and C cells with 2^S corners each. The last node of a periodic axis is
+    one spacing below `high`, and one more cell leads back to the first node. On other axes, points outside of the grid
+    are moved to its edge, and NaN to the lower edge.
+
+    Attributes:
+        nodes: Number of nodes on each axis, at least 2.
+        low: First node of each axis, in units of the state.
+        high: End of each axis.
+        periodic: Whether each axis is an angle.
     """
 
-    nodes: tuple[int, ...]  # per axis `[S]`, at least 2
-    low: tuple[float, ...]  # first node of each axis, in the units of the state
-    high: tuple[float, ...]  # end of each axis
-    periodic: tuple[bool, ...]  # which axes are angles
+    nodes: tuple[int, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    periodic: tuple[bool, ...]
 
     def __post_init__(self) -> None:
         if len({len(self.nodes), len(self.low), len(self.high), len(self.periodic)}) != 1 or not self.nodes:
@@ -45,33 +52,33 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """Number of nodes N."""
+        """Number of nodes N of the grid."""
         return math.prod(self.nodes)
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """Number of cells on each axis `[S]`."""
+        """Number of cells on each axis."""
         return tuple(n if around else n - 1 for n, around in zip(self.nodes, self.periodic, strict=True))
 
     @property
     def spacing(self) -> Floats:
-        """Distance between neighbouring nodes on each axis `[S]`."""
+        """Distance between neighbouring nodes on each axis."""
         spacing: Floats = (np.array(self.high) - np.array(self.low)) / np.array(self.cells)
         return spacing
 
     def axes(self) -> list[Floats]:
-        """Return the coordinates of the nodes along each axis, S arrays."""
+        """Return the coordinates of the nodes on each axis."""
         ends = zip(self.nodes, self.low, self.high, self.cells, strict=True)
         # The last node is exactly `high`: one ulp further, the plant would hit a wall.
         return [np.linspace(low, high, cells + 1)[:count] for count, low, high, cells in ends]
 
     def points(self) -> Floats:
-        """Return all nodes, float64 `[N, S]`."""
+        """Return the coordinates of all N nodes, float64 `[N, S]`."""
         return np.stack(np.meshgrid(*self.axes(), indexing="ij"), axis=-1).reshape(self.size, -1)
 
     @functools.cached_property
     def corners(self) -> Integers32:
-        """The nodes at the corners of each cell, int32 `[C, 2^S]`; the last axis alternates fastest."""
+        """Nodes at the 2^S corners of each of C cells, int32 `[C, 2^S]`, the last axis fastest."""
         first = np.indices(self.cells).reshape(len(self.nodes), -1)
         sides = itertools.product((0, 1), repeat=len(self.nodes))
         count = np.array(self.nodes)[:, None]
@@ -79,7 +86,7 @@ class Grid:
         return np.stack(nodes, axis=1).astype(np.int32)
 
     def memberships(self, points: ArrayLike) -> tuple[Integers32, Floats]:
-        """Return the cells of points `[P, S]`, int32 `[P]`, and the weights of their corners, float64 `[P, 2^S]`."""
+        """Return the cells of P points, int32 `[P]`, and the weights of the cells' corners, float64 `[P, 2^S]`."""
         states = np.ascontiguousarray(points, np.float64)
         cell = np.empty(len(states), np.int32)
         weight = np.empty((len(states), 1 << len(self.nodes)))
@@ -88,7 +95,7 @@ class Grid:
         return cell, weight
 
     def interpolate(self, table: Floats, points: ArrayLike) -> Floats:
-        """Interpolate values at the nodes, float64 `[N, D]`, at points `[P, S]`; returns float64 `[P, D]`."""
+        """Interpolate D values of each node, `[N, D]`, at P points, `[P, S]`, and return an array `[P, D]`."""
         out = np.empty((len(np.asarray(points)), table.shape[1]))
         _interpolate(table, self.corners, *self.memberships(points), out)
         return out
@@ -96,14 +103,18 @@ class Grid:
     def refined(self, factor: float, reference: Sequence[float]) -> Grid:
         """Return a grid over the same box with about `factor` times the nodes on each axis.
 
-        If `reference` `[S]` is on a node, it stays on one, if possible.
+        If the state `reference` is on a node, it stays on a node if possible.
         """
         axes = zip(self.nodes, self.low, self.high, self.periodic, reference, strict=True)
         return Grid(tuple(_refined(*axis, factor) for axis in axes), self.low, self.high, self.periodic)
 
 
 def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
-    """Return a plant's grid for dynamic programming, or one with other `nodes`; raise `UserError` without one."""
+    """Return the grid that a plant declares for dynamic programming, or one with other numbers of nodes.
+
+    Raises:
+        UserError: The plant declares no grid.
+    """
     if not (plant.grid_low and plant.grid_high and plant.action_levels and (nodes or plant.grid_nodes)):
         raise UserError(
             f"{plant.name} declares no grid for dynamic programming; "
@@ -113,7 +124,7 @@ def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
 
 
 def grid_facts(plant: Plant) -> list[tuple[float, ...]]:
-    """Return a plant's declarations for dynamic programming, for keys of caches; empty if it has none."""
+    """Return the plant's settings of dynamic programming, for the keys of cached results."""
     if not isinstance(plant, OdePlant) or not plant.grid_nodes:
         return []
     return [plant.grid_nodes, plant.grid_low, plant.grid_high, plant.action_levels]

@@ -1,7 +1,7 @@
-"""The grid of a reference solution at a control rate, and the time and memory that it takes.
+"""The choice of the grid of a reference solution, and estimates of its time and memory.
 
-Rule `"paper"` uses the declared grid, which follows de Bruin et al. (2018). How fine a grid must be depends on the
-rate: rule `"converged"` refines it until the return of greedy control no longer changes.
+Rule `paper` uses the declared grid, which follows de Bruin et al. (2018). How fine a grid must be depends on the
+control rate. Therefore rule `converged` refines the grid until the return of greedy control no longer changes.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ from replaybench.runtime.version import NUMERICS_VERSION
 Rule = Literal["converged", "paper"]
 
 FACTOR: Final = 1.4
-"""Factor on the number of nodes on each axis in a refinement."""
+"""Factor on the number of nodes of each axis in a refinement."""
 CLOSE: Final = 0.005
-"""Change of the greedy return, relative to its distance from random control, below which a grid is fine enough."""
+"""Change of the greedy return below which a grid is fine enough, relative to the distance from random control."""
 MOST_PAIRS: Final = 10_000_000
-"""Limit on pairs of node and action on a refined grid: some 600 MB."""
+"""Largest number of pairs of node and action on a refined grid, which take about 600 MB."""
 MOST_SUBSTEPS: Final = 200_000_000
-"""Limit on the Runge-Kutta steps of one sample from all these pairs: about ten seconds."""
+"""Limit on Runge-Kutta steps for one control period from each node and action, about ten seconds of computing."""
 SMALLEST_SPAN: Final = 0.2
 """Smallest distance of a reference from random control, as a fraction of |r_random|."""
 
@@ -51,26 +51,33 @@ _SEED: Final = 2018
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """The solution of a reference."""
+    """The solution that serves as reference, and how its grid was chosen.
+
+    Attributes:
+        solution: The solution.
+        rule: Rule that chose the grid.
+        change: Change of the greedy return by the last refinement, as a fraction of its distance from random control.
+            NaN without refinements.
+    """
 
     solution: Solution
-    rule: Rule  # that chose its grid
-    change: float  # of the greedy return by the last refinement, relative to its distance from random control, or NaN
+    rule: Rule
+    change: float
 
 
 def rule_for(plant: OdePlant, asked: Rule | None = None) -> Rule:
-    """Return the `asked` rule, else the plant's own; raise `UserError` for an unknown one."""
+    """Return the rule for the grid of a plant, which is `asked` or else the plant's own."""
     if asked is not None and asked not in get_args(Rule):
         raise unknown("reference", asked, get_args(Rule))
     return asked or ("converged" if plant.refine_grid else "paper")
 
 
 def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = None) -> Refinement:
-    """Solve a plant at a control rate [Hz] on the grid that a rule selects.
+    """Compute a plant's action values at a control rate in Hz, on the grid that a rule chooses.
 
-    `"converged"` refines the grid by `FACTOR` per axis, with a node on the reference state. It stops when the greedy
-    return without noise changes by less than `CLOSE`, or before it exceeds `MOST_PAIRS` or `MOST_SUBSTEPS`, and returns
-    the best solution.
+    Rule `converged` refines the grid by `FACTOR` per axis, with a node on the reference state. It stops when the greedy
+    return without noise changes by less than `CLOSE`, or before the grid exceeds `MOST_PAIRS` or `MOST_SUBSTEPS`. The
+    best solution is returned.
     """
     rule, grid = rule_for(plant, rule), plant_grid(plant)
     if rule == "paper":
@@ -87,7 +94,7 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
 
 
 def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
-    """Read nodes and change of a cached refinement; None if there is none."""
+    """Read the nodes and the change of a cached refinement, or return None if it is missing or damaged."""
     with contextlib.suppress(OSError, UserError, KeyError, TypeError, ValueError):  # absent, or damaged
         facts = read_header(path, _KIND).facts
         return tuple(facts["nodes"]), float(facts["change"])
@@ -95,7 +102,7 @@ def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
 
 
 def refinement_key(plant: Plant) -> list[float]:
-    """Return the settings of refinement, for keys of caches."""
+    """Return the settings on which a refinement depends, for the keys of cached results."""
     return [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN, plant.reference_episodes]
 
 
@@ -124,26 +131,26 @@ def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
 
 
 def _reward(controller: Controller, plant: OdePlant, frequency: float, members: int = 1) -> float:
-    """Return the mean reward of one noise-free episode of each member."""
+    """Return the mean score of one noise-free episode of each member."""
     env = PopulationEnv(plant, members, frequency=frequency, seed=_SEED, role="evaluation")
     return float(run_episode(controller, env).mean())
 
 
 REPETITIONS: Final = 50
-"""Number of batches of `reference_episodes` episodes whose best episodes appendix C averages."""
+"""Number of repetitions over which the best episode is averaged under noise (de Bruin et al., 2018, appendix C)."""
 
 MOST_SWEPT: Final = 3e10
-"""Limit on pairs of node and action on the declared grid times sweeps: some minutes."""
+"""Limit on sweeps times pairs of node and action on the declared grid, some minutes of computing."""
 LARGEST_EFFORT: Final = 1e10
-"""Limit on Runge-Kutta steps of one sample from all pairs: some minutes."""
+"""Limit on Runge-Kutta steps for one control period from each node and action, some minutes of computing."""
 MOST_STEPS: Final = 3e9
-"""Limit on the samples of all episodes under one controller: about ten minutes."""
+"""Limit on the control steps of all episodes under one controller, about ten minutes of computing."""
 _PAIR_BYTES: Final = 40
-"""Memory of a pair, without the weights of its successor's corners."""
+"""Memory of a pair of node and action in bytes, without the interpolation weights of its next state."""
 
 
 def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
-    """Raise `UserError` for a reference at `frequency` [Hz] and `noise` that would take hours."""
+    """Raise `UserError` if the reference scores of a plant at a control rate in Hz would take hours."""
     where = f"the reference of {plant.name} at {frequency:g} Hz would take hours:"
     repetitions = 1
     if isinstance(plant, OdePlant) and plant.grid_nodes:
@@ -171,7 +178,7 @@ def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
 
 
 _PAIR_SWEEP: Final = 2e-9
-"""Seconds of a sweep over a pair of node and action on one core."""
+"""Time of a sweep per pair of node and action on one core, in seconds."""
 _SUBSTEP: Final = 2e-8
 _GREEDY: Final = 3e-7
 _SWEPT: Final = 0.3
@@ -179,7 +186,10 @@ _SWEPT: Final = 0.3
 
 
 def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule | None, step: float) -> float:
-    """Estimate the seconds of a reference on one core; `step` is the time of a step of a plant without equations."""
+    """Estimate the seconds that reference scores take on one core.
+
+    `step` is the time of one step of a plant without equations, in seconds.
+    """
     steps = plant.steps_per_episode(frequency) * plant.reference_episodes
     if not isinstance(plant, OdePlant):
         return 2 * steps * step  # random and zero control
@@ -197,7 +207,7 @@ def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule |
 
 
 def reference_bytes(plant: Plant, rule: Rule | None) -> int:
-    """Return the largest memory [bytes] that a reference may need."""
+    """Return the largest memory in bytes that reference scores may need."""
     if not isinstance(plant, OdePlant) or not plant.grid_nodes:
         return 0
     pairs = plant_grid(plant).size * len(action_grid(plant))

@@ -1,8 +1,8 @@
-"""References of scores: μ_r = 0 is random control, μ_r = 1 dynamic programming.
+"""Reference scores of plants, where μ_r = 0 is random control and μ_r = 1 is dynamic programming.
 
-Both act under the learner's noise and control rate (de Bruin et al. 2018, section 5.1 and appendix C). μ_r = 1 is no
-upper bound, because dynamic programming uses a grid and treats noisy observations as states. On the pendulum, zero
-control beats random control.
+Both controllers act under the learner's noise and control rate (de Bruin et al., 2018, section 5.1 and appendix C). The
+score 1 is no upper bound, because dynamic programming uses a grid and treats noisy observations as states. On the
+pendulum, zero control has a better score than random control.
 """
 
 import contextlib
@@ -57,36 +57,36 @@ _NO_DP: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Reference:
-    """Scores of a plant's episodes under simple controllers, and how its dynamic programming was solved."""
+    """Scores of a plant's episodes under simple controllers, and the settings of its dynamic programming (DP)."""
 
     plant: str
-    frequency: float  # control rate [Hz]
+    frequency: float  # control rate in Hz
     noise: float  # standard deviation of sensor and actuator noise, normalised
-    random: float  # mean of random control over `reference_episodes`: μ_r = 0
-    random_sd: float  # standard deviation of one such episode
-    zero: float  # zero control
-    lqr: float  # the linear-quadratic regulator, or NaN
-    dp: float  # greedy dynamic programming: μ_r = 1; with noise the mean of the best episodes; NaN without a grid
-    dp_mean: float  # mean of all these episodes
-    interpolated: float  # mean episode of the interpolated policy
-    discount: float  # γ per sample in dynamic programming
-    nodes: tuple[int, ...]
-    actions: int
-    sweeps: int
-    rule: str = ""  # that chose the grid, "converged" or "paper"
-    change: float = math.nan  # of the greedy return by the last refinement, relative to its distance from random
-    dp_averaged: float = math.nan  # mean episode of greedy control by values averaged over the noise
-    dp_observer: float = math.nan  # mean episode of greedy control on an observer of the state
+    random: float  # mean score of random control, which defines μ_r = 0
+    random_sd: float  # standard deviation of the scores of random control
+    zero: float  # mean score of zero control
+    lqr: float  # mean score of the linear-quadratic regulator, or NaN
+    dp: float  # score of greedy DP control (μ_r = 1); with noise, mean of the best episodes; NaN without a grid
+    dp_mean: float  # mean score of all episodes of greedy DP control
+    interpolated: float  # mean score of the interpolated DP policy
+    discount: float  # γ per control step in DP
+    nodes: tuple[int, ...]  # number of grid nodes on each axis
+    actions: int  # number of actions in DP
+    sweeps: int  # number of sweeps until DP converged
+    rule: str = ""  # rule that chose the grid, "converged" or "paper"
+    change: float = math.nan  # last change of the greedy return by refinement, relative to its distance from random
+    dp_averaged: float = math.nan  # mean score of greedy control with values averaged over the noise
+    dp_observer: float = math.nan  # mean score of greedy control with an observer of the state
     episode_metric: EpisodeMetric = "mean reward"
 
     @property
     def usable(self) -> bool:
-        """Whether `random` and `dp` are far enough apart for μ_r."""
+        """Whether `random` and `dp` differ enough to define μ_r."""
         return apart(self.dp, self.random)
 
     @property
     def grid(self) -> str:
-        """The grid of dynamic programming and its convergence as text; empty without one."""
+        """Description of the grid of dynamic programming and its convergence, or an empty text."""
         if not self.nodes:
             return ""
         text = f"{' × '.join(map(str, self.nodes))} nodes, {self.actions} actions"
@@ -99,7 +99,7 @@ class Reference:
 
 
 def no_score(dp: float, random: float) -> str:
-    """Return why two references give no μ_r; empty if they give one, or if there is no dynamic programming."""
+    """Return the reason why two references define no μ_r, or an empty text if they do or `dp` is not finite."""
     if not math.isfinite(dp) or apart(dp, random):
         return ""
     how = "hardly better" if dp > random else "no better"
@@ -107,22 +107,22 @@ def no_score(dp: float, random: float) -> str:
 
 
 def normalise(reward: ArrayLike, reference: Reference) -> Floats:
-    """Return μ_r = (r − r_random) / (r_dp − r_random), NaN where the reference is not `usable`."""
+    """Return μ_r = (r − r_random) / (r_dp − r_random), or NaN if the reference is not usable."""
     span = reference.dp - reference.random if reference.usable else np.nan
     return np.asarray((np.asarray(reward, np.float64) - reference.random) / span)
 
 
 def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None) -> Reference:
-    """Return the reference scores of a plant, computed or from the cache.
+    """Return the reference scores of a plant from the cache, or compute them.
 
     Args:
-        plant: the plant.
-        frequency: control rate [Hz]; the plant's own by default.
-        noise: standard deviation of both sensor and actuator noise, normalised.
-        rule: how the grid is chosen (`grid_choice`); the plant's own rule by default.
+        plant: The plant.
+        frequency: Control rate in Hz; by default that of the plant.
+        noise: Standard deviation of both sensor and actuator noise, normalised.
+        rule: Rule that chooses the grid, `converged` or `paper`; by default that of the plant.
 
     Raises:
-        UserError: a setting is out of its range, or the work would take hours.
+        UserError: A setting is out of its range, or the computation would take hours.
     """
     frequency = plant.frequency if frequency is None else frequency
     kept = kept_reference(plant, frequency, noise, rule)
@@ -135,7 +135,7 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
 
 
 def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference | None:
-    """Return the reference scores of a plant from the cache; None if they are missing or damaged."""
+    """Return the reference scores of a plant from the cache, or None if they are missing or damaged."""
     path = kept_at(plant, frequency, noise, rule)
     with contextlib.suppress(OSError, UserError):
         return build(Reference, read_header(path, _KIND).facts, str(path))
@@ -143,7 +143,7 @@ def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | No
 
 
 def kept_at(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Path:
-    """Return the path of a reference in the cache."""
+    """Return the path of a plant's reference scores in the cache."""
     facts = [plant.fingerprint(), grid_facts(plant), _rule(plant, rule), float(frequency), float(noise)]
     depends_on = [*facts, NUMERICS_VERSION, *refinement_key(plant), REPETITIONS, OBSERVER_GAIN, _SEED]
     return cached_at("references/", depends_on)

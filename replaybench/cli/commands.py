@@ -1,4 +1,4 @@
-"""Implementation of the commands `baseline`, `replay` and `advise`, and printing of results."""
+"""Functions behind the commands `baseline`, `replay` and `advise`, and functions that print results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def show_baseline(
     console: Console, name: str, parameters: Mapping[str, Parameter], frequency: float | None, noise: float,
     rule: Rule | None, output: Path | None,
 ) -> None:  # fmt: skip
-    """Solve a plant by dynamic programming; print convergence and scores, and draw value and policy."""
+    """Solve a plant by dynamic programming, print convergence and scores, and draw the value and the policy."""
     from replaybench.baselines.controllers import linear_quadratic_regulator
     from replaybench.baselines.fuzzy_q_iteration import Variant, solve
     from replaybench.baselines.grid_choice import reference_solution
@@ -105,7 +105,7 @@ def show_baseline(
 
 
 def reference_table(plant: Plant, frequency: float, noise: float, known: Reference) -> Table:
-    """Return a table of the reference controllers' rewards."""
+    """Return a table of the rewards of random control, dynamic programming and other reference controllers."""
     table = _score_table("controller", f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(known)}")
     zero, one = (" (μ_r = 0)", " (μ_r = 1)") if known.usable else ("", "")
     best = f"DP, best of {plant.reference_episodes:,} episodes" if noise else "DP, greedy policy"
@@ -140,7 +140,7 @@ def show_replay(
     stream: bool, updates: int, capacity: int | None, seeds: int | None, root_seed: int, member: int | None,
     changes: Changes,
 ) -> OfflineScores:  # fmt: skip
-    """Train offline from a buffer file; print, store and return scores, next to those of online learning."""
+    """Train learners offline from a buffer file, and print, store and return their scores and those of online runs."""
     from replaybench.exchange.offline import replay_offline
     from replaybench.exchange.offline_scores import extrapolation
     from replaybench.exchange.recorded_buffer import read_recording, recorded_rewards
@@ -235,7 +235,7 @@ def show_replay(
 
 
 def metric_words(known: Reference) -> str:
-    """Return the score of an episode as text: "return" or "mean reward per step"."""
+    """Return how the episodes of a plant are scored, "return" or "mean reward per step"."""
     return "return" if known.episode_metric == "return" else "mean reward per step"
 
 
@@ -260,7 +260,11 @@ def advice(
     noise: float | None = None, frequency: float | None = None, memory: int = 0, learner: str = "DDPG",
     minutes: float = 10.0, **options: Any,
 ) -> list[Advice]:  # fmt: skip
-    """Advise by a run folder or a buffer file, or else by runs on a plant with further `options` of `Question`."""
+    """Return advice on retention and sampling for a plant.
+
+    The advice is based on `run`, a run folder or a buffer file. If `run` is None, new runs are made in `folder`, and
+    `options` are further settings of these runs (see `Question`).
+    """
     from replaybench.evidence.advice.advise import advise, advise_from, advise_on_buffer
     from replaybench.evidence.advice.probes import Question
     from replaybench.experiments.sweep import cores
@@ -281,14 +285,14 @@ def advice(
 
 
 def print_results(console: Console, data: xr.Dataset) -> None:
-    """Print the tables of a sweep, and a sentence about its best strategy."""
+    """Print the tables of a sweep, and a sentence that compares its best strategy with the baseline."""
     for table in (*score_tables(data), *comparison_tables(data), *noise_tables(data)):
         console.print(table)
     console.print(f"verdict  {verdict(data)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_solution(console: Console, solution: Solution) -> None:
-    """Print a solution of dynamic programming."""
+    """Print the grid, the discount and the convergence of a solution of dynamic programming as a table."""
     table = plain_table(("plant", "Hz", "nodes", "actions", "γ", "sweeps", "last ‖Δθ‖∞"), title="Fuzzy Q-iteration")
     nodes, actions = " × ".join(map(str, solution.grid.nodes)), f"{len(solution.actions)}"
     last = f"{solution.discount:.4g}", f"{solution.sweeps}", f"{solution.convergence[-1]:.3g}"

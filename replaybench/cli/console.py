@@ -1,4 +1,4 @@
-"""The console for the output of commands, as text or as tables in other formats."""
+"""The console on which commands print text, or tables in other formats."""
 
 import contextlib
 import sys
@@ -13,7 +13,7 @@ _WIDTH = 120
 
 
 def make_console(quiet: bool = False) -> Console:
-    """Return a console; a `quiet` one prints nothing."""
+    """Return a console for text, which prints nothing if `quiet`."""
     console = Console(quiet=quiet, emoji=False)
     if not console.is_terminal:
         console = Console(width=_WIDTH, quiet=quiet, emoji=False)
@@ -27,7 +27,7 @@ class _Escaping(RenderHook):
 
 
 class _Escaped:
-    """Renders an object and escapes control characters in its text, except those that rich itself writes."""
+    """An object that is printed with escapes for control characters in its text, except those that rich writes."""
 
     def __init__(self, renderable: ConsoleRenderable) -> None:
         self._renderable = renderable
@@ -39,7 +39,10 @@ class _Escaped:
 
 @contextlib.contextmanager
 def printing(form: str) -> Iterator[Console]:
-    """Yield a console for output in format `form`; except for text, only tables go to stdout, other lines to stderr."""
+    """Yield a console that prints in the format "text", "json", "csv" or "md".
+
+    In the format "text", everything is printed to stdout. In the others, only tables are, and other lines go to stderr.
+    """
     if form == "text":
         yield make_console()
         return

@@ -1,4 +1,4 @@
-"""The command line: its commands, their help, and exit statuses."""
+"""The command line with its commands, its help, and its exit statuses."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ COMMANDS = {name: command for group in _GROUPS.values() for name, command in gro
 _RUNS_STUDIES = ("sweep", "reproduce")
 """Commands that may import all Python files that their study names."""
 _NAMES = ("name", "plant", "learner", "strategy", "from_learner", "from_strategy")
-"""Arguments with names of Python files that other commands may import."""
+"""Arguments that may name Python files, which other commands may import then."""
 
 _DESCRIPTION: Final = "Which experiences should a learning controller keep, and which should it replay?"
 _CELLS: Final = (
@@ -44,7 +44,10 @@ _OPTIONS: Final = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a user's mistake is one line on stderr and exit status 2."""
+    """Run the command line with the given arguments, or with those of the process if None.
+
+    A mistake of the user is printed as one line to stderr, with exit status 2.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word not in ("-v", "--verbose")]
     interruption.prepare_streams()

@@ -1,4 +1,4 @@
-"""Parse the words of a command line: options, plant parameters, suggestions for mistyped names, help."""
+"""Parsing of command lines, with options, parameters of plants, suggestions for mistyped names, and help."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SHORT: Final = {"-o": "--output", "-j": "--workers", "-q": "--quiet"}
 """Short forms of options."""
 
 Form = Literal["text", "json", "csv", "md"]
-"""Format of output: text, or only the tables as JSON, CSV or Markdown."""
+"""Format of output, which is text, or only the tables as JSON, CSV or Markdown."""
 
 
 def long_options(words: Sequence[str], command: Callable[..., int]) -> list[str]:
-    """Replace short options of a command by long ones; a value may follow without a space, as in `-j4`."""
+    """Replace short options in a command line by long ones, also where a value follows directly, as in `-j4`."""
     valid = signature_of(command).parameters
     replaced = []
     for word in words:
@@ -51,9 +51,10 @@ _DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
 
 
 def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str, str]:
-    """Return the parameters of the plant that `words` name, by option; an empty dictionary if they name none.
+    """Return a dictionary from options such as `--inertia` to parameters of the plant that a command line names.
 
-    A parameter with the name of one of the command's options is left out; `--parameters NAME=VALUE` can set it.
+    The dictionary is empty if the `words` name no plant. A parameter with the name of one of the command's options is
+    left out, but `--parameters NAME=VALUE` can set it.
     """
     if words[:1] not in (["baseline"], ["import"]):
         return {}
@@ -73,7 +74,7 @@ def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str,
 
 
 def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[str]:
-    """Replace options that are parameters of the plant (`fields`) by entries of `--parameters`."""
+    """Replace options that set parameters of the plant, the keys of `fields`, by entries of `--parameters`."""
     kept, taken = list[str](), list[str]()
     rest = iter(words)
     for word in rest:
@@ -87,7 +88,11 @@ def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[s
 
 
 class CellOptions(TypedDict, total=False):
-    """Options that choose a cell of a run folder; `seed` also chooses a member of the cell."""
+    """The options of commands that choose one cell of a run folder.
+
+    A cell is one combination of plant, learner, strategy, noise level and control rate, with a block of seeds. The
+    option `seed` chooses one seed of the cell.
+    """
 
     strategy: str | None
     noise: Noise | None
@@ -96,7 +101,7 @@ class CellOptions(TypedDict, total=False):
 
 
 def signature_of(command: Callable[..., int]) -> inspect.Signature:
-    """Return a command's signature with evaluated annotations, and an unpacked `TypedDict` replaced by its keys."""
+    """Return the signature of a command, in which the keys of an unpacked `TypedDict` are parameters of their own."""
     hints = typing.get_type_hints(command, include_extras=True)
     parameters = []
     for name, each in inspect.signature(command).parameters.items():
@@ -110,12 +115,12 @@ def signature_of(command: Callable[..., int]) -> inspect.Signature:
 
 
 def is_positional(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter is positional on the command line."""
+    """Return whether a parameter of a command is positional on the command line."""
     return "Positional" in str(parameter.annotation)
 
 
 def kinds_and_bounds(hint: Any) -> tuple[list[Any], list[Within]]:
-    """Return the types that a value may have, and the bounds of its numbers."""
+    """Return the types that the value of an annotated parameter may have, and the bounds of its numbers."""
     kinds, bounds = list[Any](), list[Within]()
     for kind in typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,):
         bounded = typing.get_origin(kind) is typing.Annotated
@@ -125,13 +130,14 @@ def kinds_and_bounds(hint: Any) -> tuple[list[Any], list[Within]]:
 
 
 def merged_options(words: Sequence[str], command: Callable[..., int], also: Iterable[str] = ()) -> list[str]:
-    """Check options and their values, and merge the values of an option that is given more than once.
+    """Check the options of a command line and their values, and merge the values of options that are given repeatedly.
 
-    An unknown option raises an error that names the most similar one. An option that takes a single value and is given
-    twice is an error, too, because the parser would silently use the last value.
+    An unknown option raises an error that names the most similar option. An option that takes a single value raises an
+    error if it is given twice, because the parser would silently use the last value.
 
     Args:
-        also: further valid options, for suggestions: parameters of the plant, which `words` no longer contain.
+        also: Further valid options for suggestions, which are the parameters of the plant. The `words` no longer
+            contain these options.
     """
     parameters = [each for each in signature_of(command).parameters.values() if not is_positional(each)]
     hints = {f"--{each.name.replace('_', '-')}": each.annotation for each in parameters}
@@ -171,7 +177,7 @@ def _check_value(option: str, value: str, hint: Any) -> None:
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
-    """Parse NAME=VALUE entries; a value that is no number stays text, which the plant checks."""
+    """Parse entries NAME=VALUE into parameters of a plant, where values that are no numbers stay text."""
     values: dict[str, Parameter] = {}
     for entry in parameters:
         name, _, value = entry.partition("=")
@@ -185,9 +191,10 @@ def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
 
 
 def setting_values(entries: Sequence[str]) -> dict[str, Any]:
-    """Parse NAME=VALUE entries into a study's tables; `exploration.first_amplitude` is an entry of an inner table.
+    """Parse entries NAME=VALUE into nested tables of a study, where dots in a name separate the tables.
 
-    A name that contains dots must be quoted, as in `plant."own.py:Tank".area`.
+    For example, `exploration.first_amplitude=0.5` sets a key of the table `exploration`. A name that contains dots
+    itself must be quoted, as in `plant."own.py:Tank".area`.
     """
     settings: dict[str, Any] = {}
     for entry in entries:
@@ -227,14 +234,14 @@ _SHARED: Final = {
     "no_measure": "With --dry-run: do not measure the speed of types of cells that are new here (up to 5 s each).",
     "parameters": "Parameters of the plant as NAME=VALUE; each is an option, too, as in --inertia 1.91e-4.",
 }
-"""Descriptions of options that several commands have, used if a command's docstring does not describe them."""
+"""Descriptions of options of several commands, used if the docstring of a command does not describe the option."""
 _WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "na": "WORD …", "set": "NAME=VALUE …"}
 """Placeholders in help for options that take several values."""
 _AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 
 def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], description: str) -> functools.partial[int]:
-    """Return the command that `words` name, with its arguments as keywords."""
+    """Return the command that the words of a command line name, with its arguments as keywords."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
@@ -252,9 +259,9 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
 
 
 def _deferred(command: Callable[..., int]) -> type[Any]:
-    """Return a class whose instances store a command's arguments without running the command.
+    """Return a class whose instances store the arguments of a command without running the command.
 
-    The parser gets a class because, for functions, it imports a library that takes longer than to print help.
+    The parser gets a class, because for functions it imports a library that takes longer than printing help.
     """
 
     class Deferred:
@@ -275,7 +282,7 @@ def _deferred(command: Callable[..., int]) -> type[Any]:
 
 
 def _readable_hints(signature: inspect.Signature) -> dict[str, Any]:
-    """Return a command's annotations with the placeholder of each value in help, without defaults of None."""
+    """Return the annotations of a command with the placeholders that its help shows for values."""
     hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     for name, parameter in signature.parameters.items():
         short = [short for short, option in SHORT.items() if option == f"--{name}"]
@@ -291,7 +298,7 @@ def _readable_hints(signature: inspect.Signature) -> dict[str, Any]:
 
 
 def _union(hint: Any) -> Any:
-    """Return `X | None` as `Union[None, X]`, which the parser understands without a slow import."""
+    """Return an annotation `X | None` as `Union[None, X]`, which the parser understands without a slow import."""
     if typing.get_origin(hint) is typing.Annotated:
         inner, *marks = typing.get_args(hint)
         return typing.Annotated[(_union(inner), *marks)]
@@ -315,7 +322,7 @@ def _metavar(name: str, hint: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return the parser's boxed error text as one line, without its advice to read the help."""
+    """Return the error text of the parser as one line, without its frame and its advice to read the help."""
     lines = [line.strip("│╭╮╰╯|+ ") for line in text.splitlines()[1:]]  # the frame is ASCII on plain terminals
     text_lines = itertools.takewhile(lambda line: "helptext" not in line, [line for line in lines if line.strip("─-")])
     return " ".join(" ".join(text_lines).split()).rstrip(".") or "the command cannot be read"
@@ -327,7 +334,7 @@ def list_names(
     """List the plants, strategies and learners that studies can name.
 
     Args:
-        what: Which of them to list.
+        what: Group of names to list.
     """
     from replaybench.cli.console import printing
     from replaybench.reports.inspection.inspect import show_names
@@ -338,7 +345,9 @@ def list_names(
 
 
 def check(name: Positional[str]) -> int:
-    """Check that a plant, strategy or learner keeps the promises of its interface; exit status 1 if one is broken.
+    """Check that a plant, strategy or learner follows the rules of its interface.
+
+    The exit status is 1 if a check fails.
 
     Args:
         name: path/to/file.py:ClassName, a name that `replaybench list` shows, or a whole strategy.
@@ -350,7 +359,7 @@ def check(name: Positional[str]) -> int:
 
 
 def examples(folder: Positional[Path] = Path("examples")) -> int:
-    """Copy the examples of replaybench into a folder: plants, a strategy, a learner, a log of a test rig, scripts.
+    """Copy examples of plants, strategies, learners, logs and scripts into a folder.
 
     Args:
         folder: New folder to copy them into.

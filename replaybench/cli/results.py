@@ -1,4 +1,4 @@
-"""Commands that show results, or read and write files. Parameters of the functions are options of the commands."""
+"""Commands that show results or convert files, as functions whose parameters are the options."""
 
 from pathlib import Path
 from typing import Literal, Unpack
@@ -11,7 +11,9 @@ from replaybench.runtime.errors import UserError
 
 
 def watch(run: Positional[Path]) -> int:
-    """Show the progress of a run: cells, curves, failures, time left. Ctrl-C does not stop the run.
+    """Show the progress of a run with its cells, learning curves, failures and remaining time.
+
+    Ctrl-C ends the display and does not stop the run.
 
     Args:
         run: Run folder of a sweep that runs, has ended or was interrupted.
@@ -24,7 +26,9 @@ def watch(run: Positional[Path]) -> int:
 
 
 def report(run: Positional[Path], output: Path | None = None) -> int:
-    """Write a sweep's results as one HTML page: the best strategies with intervals, then figures to choose from.
+    """Write the results of a sweep or of an offline replay as one HTML page.
+
+    The page begins with the best strategies and their intervals. Figures with filters follow.
 
     Args:
         run: Run folder, a results file (.nc), or a folder that `replay` wrote.
@@ -44,15 +48,16 @@ def figures(
     overlay: tuple[str, ...] = (),
     output: Path | None = None,
 ) -> int:
-    """Draw the figures of a sweep again: for a screen, or for print in a journal's columns.
+    """Draw the figures of a sweep again, for a screen or for print in the columns of a journal.
 
     Args:
         run: Run folder.
         style: For screens, with title and caption; or for paper, without these, 89 or 183 mm wide, with embedded fonts.
         format: File format; PNG and SVG for screens and PDF for paper if not given.
         axis: x axis of learning curves: training episodes (or iterations), or environment steps.
-        overlay: Learning curves of other programs to add, over environment steps, as LABEL=FILE:
-            Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files with equal labels are runs.
+        overlay: Learning curves of other programs to add, over environment steps, as LABEL=FILE. A file is
+            Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files with equal labels are runs of
+            one curve.
         output: Folder to write into; figures (or figures/paper) in the run folder if not given.
     """
     from replaybench.cli.console import make_console
@@ -82,7 +87,8 @@ def show(
             ends with the first episode that ends after three seconds, or after 500 pictures.
         member: Member of the policy file, from 0; the best one in its last greedy episode if not given.
         learner: With a run folder: learner of the cell to use; with a file, needed only if the learner is your own.
-        noise: With a run folder: noise of the cell to use; else the plant's noise.
+        noise: With a run folder: noise of the cell to use. Otherwise: noise on the plant, by default that of the
+            policy's training, or none under random actions.
         frequency: With a run folder: control rate in Hz of the cell to use; without a policy, the plant's rate.
     """
     from replaybench.experiments.cell_lookup import find_policy
@@ -113,13 +119,15 @@ def inspect(
     format: Form = "text",
     **cell: Unpack[CellOptions],
 ) -> int:
-    """Print the contents of any file that replaybench writes; for a buffer, also the composition of its experiences.
+    """Print the contents of a file that replaybench wrote, or of a run folder.
+
+    For a buffer, the composition of its experiences is printed, too.
 
     Args:
-        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc); or run folder, the whole
-            folder or the cell that options choose.
+        file: Buffer, checkpoint, scores or solution (.h5), policy (.safetensors), results (.nc), or run folder. Options
+            can choose a cell of a run folder, whose buffer or scores are then printed.
         verify: Check structure and values as well as checksums.
-        member: Member of a buffer whose composition to show, from 0; all members, pooled, if not given.
+        member: Member of a buffer whose composition is printed, from 0; all members together if not given.
         figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
         plant: With a run folder: plant of the cell to use; with a buffer, needed only if the plant is your own
             (path/to/file.py:ClassName).
@@ -152,8 +160,8 @@ def import_log(
     """Turn recorded trajectories into a buffer file for `replay`.
 
     Args:
-        log: CSV or other text with a header row, LabVIEW .lvm, NPZ, MATLAB .mat or .parquet, columns in physical SI
-            units; or minari:DATASET_ID.
+        log: File with columns in physical SI units, as CSV or other text with a header row, LabVIEW .lvm, NPZ, MATLAB
+            .mat or .parquet; or a Minari dataset, as minari:DATASET_ID.
         plant: Plant name or path/to/file.py:ClassName.
         columns: Names of columns, as NAME=COLUMN for the plant's states and actions, reward, terminated, truncated and
             episode; columns with exactly these names need not be given.
@@ -218,14 +226,15 @@ def export_policy(
     learner: str | None = None,
     **cell: Unpack[CellOptions],
 ) -> int:
-    """Write a learned policy for use without replaybench: C for a microcontroller, PyTorch, ONNX.
+    """Write a learned policy as C source, PyTorch program or ONNX model, for use without replaybench.
 
     Args:
         policy: Policy file (.safetensors) of a cell or of `replay`, or run folder, in which options choose a cell.
         format: C99 header without allocation and with a self-test; program of torch.export (.pt2); or ONNX model. If
             not given, the suffix of --output decides, else C.
         member: Member whose policy to write, from 0; the best one in its last greedy episode if not given.
-        output: File to write; policy.h, .pt2 or .onnx next to the policy file if not given. C names follow the file's.
+        output: File to write; policy.h, .pt2 or .onnx next to the policy file if not given. C functions take the name
+            of the file.
         plant: With a run folder: plant of the cell to use; with a file, needed only if the plant is your own
             (path/to/file.py:ClassName).
         learner: With a run folder: learner of the cell to use; with a file, needed only if the learner is your own.

@@ -1,4 +1,4 @@
-"""Commands that compute. Parameters of the functions are options of the commands."""
+"""Commands that compute, as functions whose parameters are the options."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def sweep(
     tensorboard: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Run a study: a grid of plants, noise, frequencies and strategies against dynamic programming.
+    """Run a study, which is a grid of plants, learners, strategies, noise levels and control rates.
 
-    The same command again continues a stopped run, with equal numbers. Plants run at their own control rates if the
-    study names none.
+    The same command again continues a stopped run, with the same numbers as without the stop. If the study names no
+    control rates, plants run at their own.
 
     Args:
         study: Study file (TOML), or the name of a study in replaybench (demo, partial); not needed if --plant and
@@ -111,7 +111,8 @@ def reproduce(
     Args:
         preset: Figure or table, as listed by --list.
         list: List all presets with their cells, and their time and memory on this machine.
-        time: With --list: first measure types of cells that are new on this machine, for seconds each (minutes in all).
+        time: With --list: first measure the speed of types of cells that are new on this machine, for some minutes in
+            all.
         scale: Size of the study: quick for a trial, standard to decide claims of large effects, paper as in the paper.
         set: Changed keys of the study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
         output: Run folder; runs/<preset>-<scale> if not given.
@@ -146,7 +147,7 @@ def _run_study(
     console: Console, study: Study, folder: Path, workers: int | None, cluster: str | None, dry_run: bool,
     no_measure: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Run a study, or print what it needs; return the exit status. `options` are those of `run_sweep`."""
+    """Run a study, or print what the study needs if `dry_run`, and return the exit status of the command."""
     from replaybench.cli.commands import print_results
     from replaybench.experiments.sweep import Figures, cores, run_sweep
     from replaybench.reports.cell_table import show_plan
@@ -181,14 +182,16 @@ def baseline(
     output: Path | None = None,
     parameters: tuple[str, ...] = (),
 ) -> int:
-    """Solve a plant by fuzzy Q-iteration, synchronous and asynchronous, and score it next to simpler controllers.
+    """Solve a plant by fuzzy Q-iteration, and compare its scores with those of simpler controllers.
+
+    The convergence of synchronous and of asynchronous sweeps is printed.
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
         frequency: Control rate in Hz; the plant's own if not given.
         noise: Standard deviation of sensor and actuator noise, normalised units.
-        reference: Grid: converged refines the plant's grid until the result no longer changes, paper uses the declared
-            grid; the plant's own choice if not given.
+        reference: Grid of the solution: converged refines the plant's grid until the result no longer changes, paper
+            uses the declared grid; the plant's own choice if not given.
         output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
     """
     from replaybench.cli.commands import show_baseline
@@ -224,7 +227,8 @@ def replay(
         buffer: Buffer file made by `sweep` or `import`; or run folder, in which --from-strategy, --from-learner,
             --noise, --frequency and --seed choose a cell.
         strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
-        stream: Draw from the file block by block, for buffers larger than memory; not uniform, and without a strategy.
+        stream: Draw batches from the file block by block, for buffers larger than memory; not uniform, and without a
+            strategy.
         plant: Plant to evaluate on; needed only if it is your own (path/to/file.py:ClassName).
         updates: Number of updates of every learner.
         learner: Learner (see `replaybench list`).
@@ -255,7 +259,7 @@ def replay(
 
 
 _FOR_RUNS: Final = ("budget_minutes", "learner", "seeds", "episodes", "probes", "root_seed", "set", "output", "workers")
-"""Options of `advise` for runs, which need a named plant."""
+"""Options of `advise` that are for new runs only, and are refused with a run folder or a buffer file."""
 
 
 def table(
@@ -265,12 +269,12 @@ def table(
     output: Path | None = None,
     format: Form = "text",
 ) -> int:
-    """Print the tables of a sweep again: scores, comparisons along an axis of the study, replayed noise.
+    """Print the tables of a sweep again, with scores, comparisons and the noise in replayed experiences.
 
     Args:
         run: Run folder, or a results file (.nc).
         baseline: Value to compare the others with, e.g. a strategy; the study's first if not given.
-        compare: Axis along which cells are compared; if not given, strategies, or the first axis that varies.
+        compare: What is compared; if not given, strategies or, if there is only one, the first other axis that varies.
         output: File (.csv, .json, .md, .parquet) to which scores are also written, with one row for each cell.
         format: Text or Markdown tables; or JSON or CSV of the scores with all digits, as in --output, or of the
             comparison with --baseline or --compare.
@@ -310,9 +314,10 @@ def claims(
     figure: Path | None = None,
     format: Form = "text",
 ) -> int:
-    """Test published claims by runs: reproduced, contradicted or undecided, with effect, interval and seeds needed.
+    """Test published claims by the results of runs.
 
-    Without runs, it lists the claims.
+    The verdict on a claim is printed with effect, interval and the number of seeds that would decide it. Without runs,
+    the claims are listed.
 
     Args:
         runs: Run folders of presets, or of studies that hold cells with the same settings.
@@ -356,8 +361,9 @@ def advise(
 ) -> int:
     """Propose retention and sampling for a plant, after runs with FULL[Uniform] and some other strategies.
 
-    The same command again continues and reuses finished runs. With a run folder, nothing is run: its results decide.
-    With a buffer file, such as one from `import`, nothing is run or compared: only rules decide.
+    The same command again continues a stopped run and reuses finished ones. With a run folder, nothing is run, and the
+    proposal depends on its results. With a buffer file, such as one from `import`, nothing is run, and the proposal
+    depends on rules.
 
     Args:
         run: Run folder of a sweep with FULL[Uniform] and other strategies, or a buffer file, instead of a plant.

@@ -1,4 +1,4 @@
-"""Learners by name, and descriptions of their settings."""
+"""Registry of learners by name, and descriptions of their settings."""
 
 import dataclasses
 import sys
@@ -23,7 +23,7 @@ LEARNERS: Final = Registry(
     base="replaybench.controllers.learner:Learner",
     group="replaybench.learners",
 )
-"""A learner's module also defines its settings, `<class>Config`."""
+"""Registered learners. The module of a learner also contains the class of its settings, `<class name>Config`."""
 
 
 _SB3: Final = {"batch_size": 256, "replays_per_experience": 256.0, "tau": 0.005}
@@ -46,14 +46,14 @@ SB3: Final[dict[str, dict[str, Any]]] = {
         "temperature_rate": 3e-4,
     },
 }
-"""Settings of the variants `DDPG:sb3`, `TD3:sb3` and `SAC:sb3`: Stable-Baselines3's defaults, one update per step."""
+"""Settings of `DDPG:sb3`, `TD3:sb3` and `SAC:sb3`: the defaults of Stable-Baselines3, with one update per step."""
 
 
 def variant_settings(name: str) -> dict[str, Any]:
-    """Return the settings of a variant that comes with the package; none for any other name.
+    """Return the settings of a predefined variant, such as `SAC:sb3`, or none for any other name.
 
     Raises:
-        UserError: there is no such variant of this learner.
+        UserError: The label is `sb3`, but the learner has no such variant.
     """
     algorithm = algorithm_of(name)
     if name[len(algorithm) :] != ":sb3" or algorithm.endswith(".py"):
@@ -64,7 +64,10 @@ def variant_settings(name: str) -> dict[str, Any]:
 
 
 def algorithm_of(name: str) -> str:
-    """Return a name without a variant's label: `DDPG` of `DDPG:decay`, `own.py:Mine` of `own.py:Mine:decay`."""
+    """Return the name of a learner without the label of a variant.
+
+    For example, `DDPG:decay` gives `DDPG`, and `own.py:Mine:decay` gives `own.py:Mine`.
+    """
     path, separator, rest = name.partition(".py:")
     if separator:
         return f"{path}{separator}{rest.partition(':')[0]}"
@@ -72,18 +75,18 @@ def algorithm_of(name: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """Return a learner's name in the registered case; the label of a variant is unchanged."""
+    """Return the name of a learner in its registered spelling, with the label of a variant unchanged."""
     algorithm = algorithm_of(name)
     return algorithm + name[len(algorithm) :]
 
 
 def load_learner(name: str) -> tuple[Any, Any]:
-    """Return a learner's class and its configuration class.
+    """Return the class of a learner and the class of its settings.
 
-    A label after a colon names a variant of the learner's settings: `DDPG:decay` is a DDPG.
+    A label after a colon names a variant of the settings. For example, `DDPG:decay` gives the classes of `DDPG`.
 
     Raises:
-        UserError: there is no such learner.
+        UserError: There is no such learner, or its module contains no settings class.
     """
     learner = LEARNERS.load(algorithm_of(name))
     config = getattr(sys.modules[learner.__module__], f"{learner.__name__}Config", None)
@@ -93,7 +96,7 @@ def load_learner(name: str) -> tuple[Any, Any]:
 
 
 def name_of(kind: type) -> str:
-    """Return the name of a learner's class in studies; the class's own name if it has none."""
+    """Return the name of a learner's class in studies, or the class's own name if it is not registered."""
     return next((name for name, path in LEARNERS.own.items() if path.endswith(f":{kind.__name__}")), kind.__name__)
 
 

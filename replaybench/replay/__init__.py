@@ -1,1 +1,1 @@
-"""Replay buffers and strategies: columns, orders, retention, sampling, weighting, notation."""
+"""Replay buffers, and the strategies that decide what they store, sample and weight."""

@@ -1,8 +1,9 @@
-"""`Replay`: the experience buffer of a population under one strategy.
+"""The replay buffer of a population, `Replay`, which executes one strategy for all members.
 
-`Replay` owns the stored columns, rank orders and traces, and only `Replay` writes to them. Strategies read them and do
-not depend on each other. Learners do not depend on the strategy: they return annotations, such as TD errors, for the
-samples that they receive.
+A population is a set of M independent learners that are trained together. `Replay` owns the stored columns, the rank
+orders and the traces, which are values that a learner maintains for each stored step. Only `Replay` writes to them.
+Strategies read them and do not depend on each other. Learners do not depend on the strategy: they return annotations,
+such as TD errors, for the samples that they receive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +25,8 @@ from replaybench.runtime.errors import UserError, unknown
 from replaybench.runtime.kernel import kernel
 
 
-def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
-    """Raise `UserError` if a strategy does not support these fields, this unit or these traces."""
+def _check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
+    """Raise `UserError` if a strategy does not support the fields, the unit of replay or the learner's traces."""
     if traces is not None and unit.steps > 1:
         raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
     if traces is not None and strategy.synth is not None:
@@ -54,11 +55,11 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
             raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
 
 
-_CHUNK_BYTES: Final = 1 << 20  # largest size of batches drawn together, so that they are in cache when used
+_CHUNK_BYTES: Final = 1 << 20  # size of the batches that one call draws, so that they stay in the CPU cache until used
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
-    """Return the fields of one experience ⟨s, a, r, s′, terminated⟩ and their widths."""
+    """Return the names and widths of the fields of an experience (s, a, r, s′, terminated)."""
     return {
         "observation": observation_size,
         "action": action_size,
@@ -69,13 +70,18 @@ def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
 
 
 class _BatchArrays:
-    """The arrays of the batches for U successive updates; row m·U + u is for update u of member m.
+    """Preallocated arrays for the batches of U successive updates, each with B samples.
+
+    Row m·U + u of an array belongs to update u of member m.
 
     Attributes:
-        draws: slots and probabilities `[M·U, B]`, rate factor `[M·U]`; joint: the same slots, … as `[M, U·B]`.
-        serial, weight, ones: `[M·U, B]`.
-        columns: named views `[M·U, B, …]` of the rows that `gather` fetches.
-        zeroed: whether some weights and factors are 0, because a member's buffer is empty.
+        draws: Buffer slots and probabilities, shape `[M·U, B]`, and learning-rate factors, shape `[M·U]`.
+        joint: The same arrays, with slots and probabilities viewed as `[M, U·B]`.
+        serial: Serial number of each sampled experience, shape `[M·U, B]`.
+        weight: Weight of each sample in the loss, shape `[M·U, B]`.
+        ones: Weights of the actor's loss if the strategy weights only the critic's loss, shape `[M·U, B]`.
+        columns: Sampled values of each field, as views of shape `[M·U, B, width]`.
+        zeroed: Whether some weights and learning-rate factors are 0, because a member's buffer is empty.
     """
 
     def __init__(self, columns: Columns, batch: int, updates: int) -> None:
@@ -92,27 +98,31 @@ class _BatchArrays:
 
 
 class Replay:
-    """Experience buffers of M members.
+    """The replay buffers of M independent members under one strategy.
 
     Args:
-        strategy: entry, retention, sampling and weighting.
-        fields: width of each stored field.
-        capacity: steps per member; for FULL at least the number that will be offered. Every unit takes the
-            space of the longest one.
-        root, members: seed of the study and member numbers.
-        batch_size: B.
-        unit: number of successive steps that are stored, ranked, evicted and drawn together.
-        model: plant and policy, for `Synth`.
-        traces: the learner's rule for numbers along stored episodes, or None; for single steps only.
-        window: largest number of successive steps, ending with the sample, that are returned; for single steps only.
+        strategy: Strategy that decides which experiences are stored, sampled and weighted.
+        fields: Number of values (width) of each stored field, by name.
+        capacity: Number of steps that each member's buffer can hold. A FULL buffer needs room for all steps of the run.
+            A unit of several steps always takes the space of the longest unit.
+        root: Root seed of the study.
+        members: Numbers of the M members. A member's random numbers depend only on `root` and its number.
+        batch_size: Number of samples B per member and update.
+        unit: Number of successive steps that are stored, ranked, evicted and sampled together.
+        model: Model of plant and policy, from which strategies with `Synth` compute synthetic experiences.
+        traces: Rule by which the learner maintains values for each stored step, or None. Traces need units of one step.
+        window: Largest number of successive steps, ending with the sample, that a batch contains for each sample.
+            Values above 1 need units of one step.
 
     Attributes:
-        slots: number of slots of each member; a slot holds one unit.
-        collected, offers, count: int64 `[M]`, numbers of collected experiences, of units offered to retention (after
-            `Drop`) and of stored units.
+        slots: Number of buffer slots of each member. A slot holds one unit.
+        collected: Number of experiences that each member has collected; int64, shape `[M]`.
+        offers: Number of each member's units that reached the retention rule, without those that `Drop` discarded;
+            int64, shape `[M]`.
+        count: Number of units that each member's buffer holds; int64, shape `[M]`.
 
     Raises:
-        UserError: the strategy does not support these fields or this unit, or needs a model.
+        UserError: The strategy does not support these fields or this unit, or needs a model.
     """
 
     def __init__(
@@ -135,7 +145,7 @@ class Replay:
             raise UserError(f"{strategy} has room for {strategy.capacity_or(capacity)} experiences, not {capacity}")
         if traces is None and window > 1:
             traces = TraceRule()
-        check_fits(strategy, fields, unit, traces)
+        _check_fits(strategy, fields, unit, traces)
         m = len(members)
         self.root, self.members = root, tuple(members)
         self.strategy, self.slots, self.unit, self.window = strategy, capacity // unit.steps, unit, window
@@ -166,12 +176,12 @@ class Replay:
 
     @property
     def uses_feedback(self) -> bool:
-        """Whether retention or sampling depends on values that a learner's updates return."""
+        """Whether retention or sampling depends on values that the learner returns, such as TD errors."""
         return self.strategy.by_td_error or self.traces is not None
 
     @property
     def batch_size(self) -> int:
-        """B; may be set between samples."""
+        """Number of samples B per member and update. It can be changed between calls of `sample`."""
         return self._batch_size
 
     @batch_size.setter
@@ -183,20 +193,21 @@ class Replay:
 
     @property
     def max_chunk(self) -> int:
-        """Largest number of updates per call of `sample`: as many as fit in cache; 1 if draws depend on updates."""
+        """Largest number of updates per call of `sample`, which is 1 if draws or weights depend on earlier updates."""
         if not self.strategy.sampling.independent or self.weighting is not None or self.uses_feedback:
             return 1
         row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
         return max(1, _CHUNK_BYTES // (len(self.members) * self.batch_size * row_bytes))
 
     def add(self, experience: Mapping[str, NDArray[Any]], active: Bools, ended: Bools | None = None) -> None:
-        """Offer one experience of each active member.
+        """Offer one new experience of each active member to the strategy, which stores or discards it.
 
         Args:
-            experience: `[M, width]` for each field. Optional: `td_error` `[M, 1]`, the known |δ| of the experience or
-                its unit, and initial values of the learner's traces, by their names.
-            active: members `[M]` that have collected an experience.
-            ended: members whose episode ended with this step, by termination or truncation; none if not given.
+            experience: Values of each field, shape `[M, width]`. It can also contain `td_error`, the known |δ| of the
+                experience or its unit, shape `[M, 1]`, and initial values of the learner's traces.
+            active: Whether each member has collected an experience; bool, shape `[M]`.
+            ended: Whether each member's episode ended with this step, by termination or truncation; bool, shape `[M]`.
+                By default no episode ended.
         """
         row = np.concatenate([experience[name] for name in self.columns.fields], axis=1, dtype=np.float32)
         ended = np.zeros(len(active), np.bool_) if ended is None else ended
@@ -219,7 +230,7 @@ class Replay:
             self.traces.evict(np.where(slots == self.count, -1, slots))
         write(self.columns.rows, self.columns.serial, slots, serials, row, self.count)
         for metric, order in self.orders.items():
-            order_arrive_all(order.state, slots, arriving_keys(metric, experience, row, self.columns, self.assembly))
+            order_arrive_all(order.state, slots, _arriving_keys(metric, experience, row, self.columns, self.assembly))
         self.sampling.stored(slots)
         if self.weighting is not None:
             self.weighting.stored(slots)
@@ -229,10 +240,15 @@ class Replay:
             self.traces.store(experience, slots, active, ended)
 
     def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
-        """Draw a batch for every member and for each of `updates` ≤ `max_chunk` successive updates.
+        """Sample one batch per member for each of `updates` successive updates.
 
-        Arrays are `[M·U, B, …]`, the batches of a member in successive rows. A member with an empty buffer gets rows of
-        zeros, with weights and learning-rate factor 0.
+        Arrays of the batch have the shape `[M·U, B, …]` for M members, U updates and B samples. Row m·U + u belongs to
+        update u of member m. A member with an empty buffer gets zeros, with weights and a learning-rate factor of 0.
+        The next call overwrites the arrays.
+
+        Args:
+            context: Progress of the run and, if the sampling needs them, recent observations of the agents.
+            updates: Number of updates U, at most `max_chunk`.
         """
         context, weights = context or Context(), self.strategy.weights
         if self._user_sampling or "phase" in self.strategy.sampling.feedback:
@@ -276,7 +292,7 @@ class Replay:
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _zero_weights(self, empty: Bools) -> None:
-        """Set weights and factors of rows without experiences to 0; set others to 1 unless the strategy sets them."""
+        """Set weights and learning-rate factors of `empty` rows to 0, and others to 1 unless the strategy sets them."""
         arrays = self._arrays
         for array, constant in (
             (arrays.weight, self.weighting is None),
@@ -289,16 +305,24 @@ class Replay:
         arrays.zeroed = bool(empty.any())
 
     def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats32]) -> None:
-        """Pass the learner's annotations to rank order, sampling and traces, for samples that are still stored.
+        """Update priorities and traces with the values that a learner returned for a batch.
 
-        `td_error` is δ `[M, B]`, or `[M, B, steps]` if the unit of replay is several steps; the unit's priority is
-        the mean of |δ|. If a slot was drawn twice, its last value counts. The learner's traces receive all annotations.
+        Samples whose experience has been overwritten since the draw are skipped. If a batch contains an experience
+        twice, the last value counts.
+
+        Args:
+            batch: A batch that `sample` returned.
+            annotations: Values of the samples, by name. `td_error` contains TD errors, shape `[M, B]` for M members and
+                B samples, or `[M, B, steps]` for units of several steps. The priority of a unit is the mean of |δ|.
+
+        Raises:
+            ValueError: The strategy needs TD errors, and `annotations` has none.
         """
         td_error = annotations.get("td_error")
         if td_error is None and self.strategy.by_td_error:
             raise ValueError(f"{self.strategy} needs td_error from the learner")
         live = np.empty_like(batch.idx)
-        mask_evicted(self.columns.serial, batch.idx, batch.serial, live)
+        _mask_evicted(self.columns.serial, batch.idx, batch.serial, live)
         if self.traces is not None:
             self.traces.annotate(live, annotations)
         if td_error is None:
@@ -312,16 +336,18 @@ class Replay:
             self.sampling.annotate(live, size)
 
     def forget_errors(self) -> None:
-        """Reset every |δ| in the rank order to unknown (infinite), for another learner."""
+        """Reset every |δ| in the rank order to infinity, so that another learner can use the buffer."""
         if "td_error" in self.orders:
             order = self.orders["td_error"]
             order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf), self.columns.serial)
 
     def state_dict(self, lazy: bool = False) -> dict[str, Any]:
-        """Return all arrays of the buffer by name, cut to the slots in use; the first axis of each is M.
+        """Return the checkpoint of the buffer: all arrays by name, cut to the slots in use.
 
-        Columns `[M, n, width]` are views. Rank keys are copied; with `lazy` they are objects that compute
-        parts on request, for writers of files.
+        The first axis of each array is the member. Stored fields are views of shape `[M, n, width]` for n slots in use.
+
+        Args:
+            lazy: Whether rank keys are objects that compute parts on request, for writing files, instead of copies.
         """
         stored = int(self.count.max(initial=0))
         state: dict[str, Any] = {
@@ -338,22 +364,21 @@ class Replay:
                 if name not in self.columns.fields
             },
         }
-        for part in self._running():
+        for part in self._stateful_parts():
             own = part.state_dict(stored)
             check_state_dict(part, own, state, len(self.count))
             state.update(own)
         return state
 
-    def _running(self) -> list[Any]:
-        """Return the parts that have a state."""
+    def _stateful_parts(self) -> list[Any]:
         parts = (self.retention, self.sampling, self.drop, self.assembly, self.synth, self.weighting, self.noise)
         return [part for part in (*parts, self.traces) if part]
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore a `state_dict`; the next draws are those that the saved buffer would make.
+        """Restore a checkpoint that `state_dict` returned, so that the next draws are those of the saved buffer.
 
         Raises:
-            ValueError: the arrays are inconsistent; kernels do not check bounds and would read beyond them.
+            ValueError: The arrays are inconsistent. They are checked because compiled functions do not check bounds.
         """
         serial, count, offers = state["serial"], state["count"], state["offers"]
         members, stored = serial.shape
@@ -368,10 +393,10 @@ class Replay:
         self.collected[:], self.offers[:], self.count[:] = state["collected"], offers, count
         self.updates = int(state["updates"][0])
         self.episodes.load_state_dict(state)
-        for part in self._running():
+        for part in self._stateful_parts():
             part.load_state_dict(state)
         for name, order in self.orders.items():
-            keys = stored_keys(name, state, self.columns, self.assembly, self.count)
+            keys = _stored_keys(name, state, self.columns, self.assembly, self.count)
             if ((~np.isnan(keys)).sum(axis=1) != self.count).any():
                 raise ValueError(f"its {name} does not rank as many experiences as it stores")
             order.load_keys(keys, serial)
@@ -379,9 +404,12 @@ class Replay:
 
 @kernel
 def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots: Indices) -> bool:
-    """Count offers; write each offering member's next free slot, −2 if its buffer is full, −1 for other members.
+    """Count the new units that reach the retention rule, and assign a buffer slot to each of them.
 
-    Return whether retention must choose a slot.
+    `slots[m]` becomes the next free slot, −2 if the buffer of member m is full, or −1 if the member has no new unit.
+
+    Returns:
+        Whether any buffer is full, so that the retention rule must choose a slot.
     """
     full = False
     for m in range(slots.size):
@@ -392,17 +420,17 @@ def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots:
 
 
 @kernel
-def mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
-    """Copy slots idx `[M, B]`, with −1 where the drawn experience was replaced or the slot was empty."""
+def _mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
+    """Write sampled slots `idx` to `live`, or −1 where the experience has been overwritten since the draw."""
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             live[m, b] = idx[m, b] if serial[m, idx[m, b]] == drawn[m, b] > 0 else -1
 
 
-def arriving_keys(
+def _arriving_keys(
     metric: str, experience: Mapping[str, NDArray[Any]], row: Floats32, columns: Columns, assembly: Assembly | None
 ) -> Floats32:
-    """Return a metric `[M]` of new experiences `row` `[M, steps · width]`."""
+    """Return a rank-order metric of each member's new unit, shape `[M]`, which is infinite if it is not known."""
     if metric not in columns.spans:
         given = experience.get(metric)
         return np.full(len(row), np.inf, np.float32) if given is None else np.asarray(given[:, 0], np.float32)
@@ -412,10 +440,10 @@ def arriving_keys(
     return mean_over_steps(steps[:, None], assembly.filled[:, None].astype(np.uint16))[:, 0]
 
 
-def stored_keys(
+def _stored_keys(
     metric: str, state: Mapping[str, NDArray[Any]], columns: Columns, assembly: Assembly | None, count: Integers
 ) -> Floats32:
-    """Return a metric `[M, n]` of the `count` `[M]` experiences in a buffer's state."""
+    """Return a rank-order metric of the units in a checkpoint, shape `[M, n]`, with NaN in unused slots."""
     keys = np.asarray(state[metric], np.float32)
     if metric in columns.fields:
         steps = keys[..., 0]
@@ -426,9 +454,10 @@ def stored_keys(
 
 
 def newest_batch(replay: Replay) -> ReplayBatch:
-    """Return each member's B newest stored experiences or units, the newest first.
+    """Return each member's B newest stored units as a batch, the newest first.
 
-    If a member stores fewer than B, the other rows have weight and length 0, so that means over steps exclude them.
+    B is the batch size. If a member stores fewer than B units, the surplus samples have weight 0 and length 0. Means
+    over steps then exclude them.
     """
     columns, batch = replay.columns, replay.batch_size
     members = len(columns.serial)
@@ -454,6 +483,6 @@ def newest_batch(replay: Replay) -> ReplayBatch:
 
 
 def spread_sample(replay: Replay, count: int) -> Mapping[str, Floats32]:
-    """Return every field `[M, count, …]` of experiences spread evenly over each member's slots in use."""
+    """Return `count` experiences of each member, `[M, count, width]`, spread evenly over the slots in use."""
     idx = np.arange(count) * replay.count[:, None] // count
     return replay.columns.views(np.take_along_axis(replay.columns.rows, idx[:, :, None], axis=1))

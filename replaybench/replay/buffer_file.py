@@ -1,6 +1,7 @@
-"""Write and load buffer files; a loaded `Replay` continues with identical draws.
+"""Functions that prepare the contents of buffer files and load buffers from them.
 
-The format is described in docs/reference/buffer-format.md. Single members can be loaded.
+A loaded `Replay` continues with the same draws as the saved one. Single members can be loaded. The format is described
+in docs/reference/buffer-format.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from replaybench.runtime.user_file import imports_only
 
 
 def replay_facts(replay: Replay) -> dict[str, Any]:
-    """Return the facts that `load_replay` needs in addition to the arrays."""
+    """Return the metadata that a buffer file stores, so that `load_replay` can rebuild the buffer."""
     return {
         "strategy": str(replay.strategy),
         "fields": replay.columns.fields,
@@ -39,16 +40,21 @@ def replay_facts(replay: Replay) -> dict[str, Any]:
 
 
 def replay_arrays(replay: Replay) -> dict[str, Any]:
-    """Return the arrays of a buffer file; derived arrays are computed part by part while they are written."""
+    """Return the arrays of a buffer by name, as a buffer file stores them.
+
+    Episode and step numbers and rank keys are objects that compute their parts while the file is written.
+    """
     state = replay.state_dict(lazy=True)
     return {**state, **numbering(state["episode_starts"], state["serial"])}
 
 
 class RecordArrays(Mapping[str, NDArray[Any]]):
-    """The arrays of an open record whose names begin with `prefix`, read on request and not cached.
+    """A read-only mapping from names to the arrays of an open file, which are read on request and not cached.
 
     Args:
-        members: indices on the first axis of the arrays; None for all.
+        record: The open file.
+        prefix: Beginning of the array names. Other arrays are left out, and the keys omit the prefix.
+        members: Indices on the first axis of the arrays to read. None reads all members.
     """
 
     def __init__(self, record: Record, prefix: str = "", members: Sequence[int] | None = None) -> None:
@@ -75,18 +81,19 @@ def load_replay(
     traces: TraceRule | None = None,
     strategy: str | None = None,
 ) -> Replay:
-    """Load a buffer file as a `Replay` that continues where it was written, with identical draws.
+    """Load a replay buffer from a file, so that it continues with the same draws as the saved buffer.
 
     Args:
-        path: a buffer file that `sweep` or `Replay` wrote.
-        members: numbers of the members to load; the others are not read. None for all.
-        model: plant and policy, which a strategy with `Synth` needs to store more experiences.
-        traces: the trace rule of the file's learner, if the file contains traces.
-        strategy: the file's strategy; required if its class is in a Python file, because opening a file runs no code.
+        path: A buffer file, written by a sweep or from a `Replay`.
+        members: Numbers of the members to load. Other members are not read. None loads all members.
+        model: Model of plant and policy, which a strategy with `Synth` needs to store further experiences.
+        traces: Trace rule of the learner that filled the buffer, if the file contains traces.
+        strategy: Strategy of the file as text. It is required if a class of the strategy is in a user's Python file,
+            because opening a file never executes code.
 
     Raises:
-        UserError: the file is missing, damaged, not a buffer or lacks the state to continue, or its strategy is in a
-            Python file and `strategy` is not given.
+        UserError: The file is missing, damaged, not a buffer or lacks the state to continue. Or its strategy is in a
+            user's Python file and `strategy` is not given.
     """
     path = Path(path)
     with open_buffer(path) as file:

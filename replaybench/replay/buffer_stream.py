@@ -1,7 +1,7 @@
-"""`BufferStream`: replay from a buffer file that does not fit into memory.
+"""`BufferStream`, which samples batches from a buffer file that does not fit into memory.
 
 Batches are block-shuffled, not uniform over the buffer: at any time they come from a few contiguous blocks of each
-member's slots. Over a pass every experience is replayed equally often on average. Strategies are not supported.
+member's experiences. Over a pass, all experiences are sampled equally often on average. Strategies are not supported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,33 +26,38 @@ HELD_BLOCKS = 16
 
 
 class BufferStream(AbstractContextManager["BufferStream"]):
-    """Batches from a buffer file.
+    """An iterator over random batches from a buffer file that does not fit into memory.
 
-    The n slots of a member are cut into ⌈n / `block_rows`⌉ contiguous blocks, whose sizes differ by at most one row. A
-    pass goes through all blocks of a member in random order, a new order each time. `held` blocks are in memory;
-    batches are drawn from their rows uniformly, with replacement. After every `replays` · rows held / `held` draws
-    (checked once per batch), the next block of the pass replaces the block held longest. Each experience is therefore
-    drawn `replays` times per pass on average. This holds from the start, because the first held blocks are the end of
-    an earlier pass. If a member has at most `held` blocks, all of them are held, and draws are uniform.
+    The experiences of a member are cut into contiguous blocks of at most `block_rows` experiences, whose sizes differ
+    by at most one. A pass visits all blocks of a member in a new random order. `held` blocks are in memory, and batches
+    are drawn from their experiences uniformly, with replacement.
 
-    Memory is M · held · block_rows · (4 · numbers in a row + 4) bytes for the blocks, 4 bytes for every `block_rows`
-    slots of the file, and 1/4096 of the file's size for its checksums.
+    The next block of the pass replaces the block that has been in memory longest. This happens after every `replays` ·
+    n / `held` draws, where n is the number of experiences in memory. It is checked once per batch. Therefore each
+    experience is drawn `replays` times per pass on average. This holds from the start, because the first blocks in
+    memory are the end of an earlier pass. If a member has at most `held` blocks, all of them stay in memory, and draws
+    are uniform.
+
+    The blocks take M · held · block_rows · (4 W + 4) bytes for M members and experiences of W numbers. The order of the
+    blocks takes 4 bytes per block, and the checksums take 1/4096 of the file's size.
 
     Args:
-        path: a buffer file.
-        batch_size: B.
-        root: root seed.
-        members: member numbers `[M]` of the learners; they seed the draws.
-        recordings: the member of the file that each learner replays; None assigns them in turn, by member number.
-        replays: mean number of draws of each experience per pass.
-        block_rows, held: size of a block and number of held blocks; larger values approach uniform replay.
+        path: A buffer file.
+        batch_size: Number of samples B per member.
+        root: Root seed of the draws.
+        members: Numbers of the M learners. A learner's draws depend on `root` and its number.
+        recordings: Index of the member in the file whose experiences each learner receives. None assigns the members of
+            the file in turn, by learner number.
+        replays: Mean number of draws of each experience per pass.
+        block_rows: Largest number of experiences in a block. Larger values approach uniform sampling.
+        held: Number of blocks of each member in memory. Larger values approach uniform sampling.
 
     Attributes:
-        columns: the held blocks.
-        passes: the progress of each member in its passes.
+        columns: The experiences in memory.
+        passes: Random order of the blocks, and the position of each member in it.
 
     Raises:
-        UserError: the file is damaged, is not a buffer, or lacks such a recording.
+        UserError: The file is damaged, is not a buffer, or lacks one of the recordings.
     """
 
     def __init__(
@@ -101,10 +106,10 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         self._probability = np.repeat(1.0 / np.maximum(self.count, 1)[:, None], batch_size, axis=1)
 
     def sample(self, context: Context | None = None) -> ReplayBatch:
-        """Draw a batch for every member; its arrays are overwritten by the next one.
+        """Sample one batch per member.
 
-        `idx` are slots of the file, `probability` the chance of a draw over a whole pass. An empty recording
-        gives rows of zeros with weights and learning-rate factor 0.
+        In the batch, `idx` contains slots of the file, and `probability` is an average over a pass. A member with an
+        empty recording gets zeros, with weights and a learning-rate factor of 0. The next call overwrites the arrays.
         """
         context = context or Context()
         self._advance()
@@ -125,7 +130,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         )
 
     def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats32]) -> None:
-        """Do nothing, because strategies are not supported."""
+        """Do nothing, because a stream does not support strategies."""
 
     def __iter__(self) -> Iterator[ReplayBatch]:
         """Yield batches without end."""
@@ -133,7 +138,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
             yield self.sample()
 
     def state_dict(self) -> State:
-        """Return the state that a resumed stream needs to draw the same batches; it reads held blocks again."""
+        """Return the state from which a stream with the same arguments continues with the same draws."""
         return {
             **self.passes.state_dict(),
             "stream_drawn": self._drawn,
@@ -142,7 +147,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the `state_dict` of a stream with the same arguments."""
+        """Restore a state that `state_dict` of a stream with the same arguments returned."""
         held = np.asarray(state["stream_blocks"])
         for name, array in self.state_dict().items():
             array[...] = state[name]
@@ -150,14 +155,14 @@ class BufferStream(AbstractContextManager["BufferStream"]):
             self._load(int(member), int(slot), int(held[member, slot]))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the buffer file."""
         self._stack.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def _advance(self) -> None:
-        """Replace held blocks that have had their number of draws."""
+        """Replace the blocks in memory whose experiences have been drawn often enough."""
         for m in np.flatnonzero(self.passes.blocks > self.held).tolist():
             while self._drawn[m] >= (due := self.replays * self._size[m].sum() / self.held):
                 self._drawn[m] -= due
@@ -165,7 +170,7 @@ class BufferStream(AbstractContextManager["BufferStream"]):
                 self._oldest[m] = (self._oldest[m] + 1) % self.held
 
     def _load(self, m: int, slot: int, number: int) -> None:
-        """Read block `number` of member m's recording into a slot of memory."""
+        """Read block `number` of member m's recording into place `slot` of the member's blocks in memory."""
         count, blocks = int(self.count[m]), int(self.passes.blocks[m])
         start, stop = number * count // blocks, (number + 1) * count // blocks
         self._number[m, slot], self._start[m, slot], self._size[m, slot] = number, start, stop - start
@@ -185,7 +190,10 @@ class BufferStream(AbstractContextManager["BufferStream"]):
 def _draw(
     stream: NDArray[np.uint64], start: Indices, size: Indices, block_rows: int, slot: Indices, idx: Indices
 ) -> None:
-    """Draw held rows uniformly; write their positions in memory and their slots in the file, `[M, B]` each."""
+    """Draw experiences from the blocks in memory uniformly, with replacement.
+
+    Their rows in memory are written to `slot` and their slots in the file to `idx`, shape `[M, B]` each.
+    """
     for m in range(slot.shape[0]):
         total = size[m].sum()
         for b in range(slot.shape[1]):
@@ -198,11 +206,18 @@ def _draw(
 
 
 class ShuffledBlocks:
-    """Passes of each member through its `blocks` `[M]`; initially, each is at the end of a pass.
+    """The random order in which each member visits its blocks, pass after pass.
+
+    In a pass a member visits each of its blocks once. Initially, each member is at the end of a pass.
+
+    Args:
+        stream: Random streams of the M members.
+        blocks: Number of blocks of each member; int64, shape `[M]`.
 
     Attributes:
-        order: uint32 `[M, K]`, the order of blocks in the current pass.
-        place, begun: int64 `[M]`, number of blocks taken from the current pass, and of passes begun after the first.
+        order: Block indices in the order of the current pass; uint32, shape `[M, K]` for at most K blocks per member.
+        place: Number of blocks that each member has visited in the current pass; int64, shape `[M]`.
+        begun: Number of passes that each member has begun after the first one; int64, shape `[M]`.
     """
 
     def __init__(self, stream: Stream, blocks: Integers) -> None:
@@ -213,12 +228,12 @@ class ShuffledBlocks:
             self._shuffle(m)
 
     def last(self, m: int, number: int) -> list[int]:
-        """Return the last blocks, at most `number`, of member m's current pass, in order."""
+        """Return the last `number` blocks of member m's current pass in order, or all if there are fewer."""
         blocks: list[int] = self.order[m, max(0, self.blocks[m] - number) : self.blocks[m]].tolist()
         return blocks
 
     def following(self, m: int) -> int:
-        """Return the next block of member m; begin a new pass if the current one is over."""
+        """Return the next block of member m's pass, or the first block of a new pass if the current one is over."""
         if self.place[m] == self.blocks[m]:
             self._shuffle(m)
             self.place[m], self.begun[m] = 0, self.begun[m] + 1
@@ -239,7 +254,7 @@ class ShuffledBlocks:
 
 @kernel
 def _shuffle(stream: NDArray[np.uint64], order: NDArray[np.uint32]) -> None:
-    """Shuffle `order` in place (Fisher and Yates)."""
+    """Shuffle an array in place by the algorithm of Fisher and Yates."""
     for i in range(order.size - 1, 0, -1):
         j = next_below(stream, i + 1)
         order[i], order[j] = order[j], order[i]

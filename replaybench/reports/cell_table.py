@@ -1,4 +1,4 @@
-"""Cells of a run folder as a table, and the table of a dry run."""
+"""Tables of the cells of a run folder, and the table that a dry run prints."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,11 @@ _MOST_ROWS: Final = 1000
 
 
 def cell_table(folder: RunFolder, results: xr.Dataset | None) -> FittedTable:
-    """Return a table of a run's cells; scores over seeds are read from its results, if there are any."""
+    """Return a table with a row for each cell of a run folder.
+
+    A cell is one combination of plant, learner, strategy, noise level and control rate, with a block of seeds. Final
+    scores are read from `results`. If `results` is None, they are dashes.
+    """
     cells = cells_of(folder)
     options = f"{folder.path} --strategy … --noise … --seed …"
     title = f"{len(cells)} cell{'s' * (len(cells) != 1)}; export and inspect take one by {options}, "
@@ -55,7 +59,7 @@ def cell_table(folder: RunFolder, results: xr.Dataset | None) -> FittedTable:
 
 
 def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
-    """Return, by cell id, the mean final score over seeds and the number of failed runs."""
+    """Return, for each cell by its id, the mean final score and the number of failed runs."""
     if "cell" not in data.coords:
         return {}
     blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
@@ -72,7 +76,7 @@ def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
 
 
 def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
-    """Return a cell's state, the mean reward of its last episodes, and the number of failed runs (−1 if unknown)."""
+    """Return the progress of a cell as text, its final reward, and its number of failed runs, −1 if unknown."""
     scores = folder.cell(cell.id) / "scores.h5"
     if not scores.is_file():
         return reached(folder, cell) or "waiting", np.nan, -1
@@ -86,7 +90,10 @@ def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
 
 
 def reached(folder: RunFolder, cell: Cell) -> str:
-    """Return the progress of an unfinished cell, as "at 81 of 1200"; empty without a checkpoint."""
+    """Return the progress of an unfinished cell as text, for example "at 81 of 1200".
+
+    The numbers count episodes or iterations. The text is empty if the cell has no checkpoint.
+    """
     checkpoint = folder.cell(cell.id) / "checkpoint.h5"
     if not checkpoint.is_file():
         return ""
@@ -95,7 +102,7 @@ def reached(folder: RunFolder, cell: Cell) -> str:
 
 
 def _counted(cell: Cell) -> int:
-    """Return the number of last episodes over which a cell's final reward is the mean."""
+    """Return the number of episodes at the end of a run over which the final reward is averaged."""
     return last_episodes(cell.episodes, cell.update_every > 0)
 
 
@@ -109,12 +116,16 @@ _PLAN_DROPPABLE: Final = ("updates", "cell", "state")
 def show_plan(
     console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None, measure: bool = True
 ) -> None:
-    """Print a study's grid points, the time, memory and disk that its cells need, and what a sweep would replace.
+    """Print what a sweep would run and replace, and the time, memory and disk space that it would need.
 
-    With a cluster, the needs are those of a single worker as fast as this machine.
+    With a cluster, the printed needs are those of a single worker as fast as this machine.
 
     Args:
-        measure: run classes of cells of unknown speed for some seconds each.
+        cluster: Address of a Dask scheduler. If None, the sweep runs on this machine.
+        measure: Whether to measure the speed of new types of cells, for some seconds each.
+
+    Raises:
+        UserError: The sweep needs more memory or disk space than is free.
     """
     with names_from(study.folder):
         _show(console, study, folder, workers, cluster, measure)

@@ -1,4 +1,4 @@
-"""The command `show`: animate a plant, in a film or in a window."""
+"""Animations of a plant, as a film file or in a window (command `show`)."""
 
 import contextlib
 import importlib.util
@@ -24,11 +24,22 @@ from replaybench.runtime.errors import UserError
 from replaybench.runtime.user_file import called
 
 Predict = Callable[[Floats32, Any], tuple[Floats32, Any]]
-"""Maps an observation float32 `[1, S]` and the policy's state (None at first) to an action `[1, A]` and a new state."""
+"""Type of controllers, functions that map an observation and a policy's state to an action and the policy's next state.
+
+The observation is float32 `[1, S]`, the action `[1, A]`. The state is None at the start of an episode.
+"""
 
 
 class Scene(NamedTuple):
-    """Conditions of a film of at most `steps` steps; another episode begins if one ends before `least` steps."""
+    """The conditions under which a film shows a plant.
+
+    Attributes:
+        frequency: Control rate [Hz].
+        noise: Standard deviation of sensor and actuator noise, in normalised units.
+        observe: Names of the observed states; all states if empty.
+        steps: Largest number of control steps in the film.
+        least: Smallest number of control steps. If an episode ends earlier, another episode follows.
+    """
 
     plant: Plant
     frequency: float
@@ -40,7 +51,13 @@ class Scene(NamedTuple):
 
 
 class Shot(NamedTuple):
-    """A picture uint8 `[height, width, 3]`, the reward since the previous one, and whether it ends an episode."""
+    """One picture of a film.
+
+    Attributes:
+        picture: Pixels; uint8, shape `[height, width, 3]`.
+        reward: Sum of the rewards since the previous picture.
+        last: Whether the picture is the last one of its episode.
+    """
 
     picture: NDArray[np.uint8]
     reward: float
@@ -48,13 +65,16 @@ class Shot(NamedTuple):
 
 
 def random_actions(scene: Scene) -> Predict:
-    """Return a controller that acts at random, with one random stream for all episodes."""
+    """Return a controller that draws random actions, with one random stream for all episodes."""
     controller = RandomController(scene.plant, [0], scene.seed)
     return lambda observation, _: (controller.act(observation), None)
 
 
 def shots(scene: Scene, predict: Predict, every: int = 1) -> Iterator[Shot]:
-    """Yield pictures of episodes: of the start, then after each `every` steps, and of the end."""
+    """Yield pictures of one or more episodes.
+
+    Each episode yields a picture of its start, one after each `every` control steps, and one of its end.
+    """
     noise: dict[str, Any] = {"sensor_noise": scene.noise, "actuator_noise": scene.noise, "observe": scene.observe}
     settings: dict[str, Any] = {"frequency": scene.frequency, "seed": scene.seed, "role": "evaluation", **noise}
     env = PopulationEnv(scene.plant, 1, render_mode="rgb_array", **settings)
@@ -82,15 +102,15 @@ def _picture(env: PopulationEnv) -> NDArray[np.uint8]:
 
 Pictures = Iterable[NDArray[np.uint8]]
 _MOST_PER_SECOND: Final = {".gif": 25, ".mp4": 50, "": 25}
-"""Largest number of pictures per second, by suffix; "" is a window."""
+"""Largest number of pictures per second, by the suffix of the film. The empty suffix stands for a window."""
 _LEAST_PER_SECOND: Final = 10
-"""Plants with a lower control rate are shown in fast motion."""
+"""Smallest number of pictures per second. Plants with a lower control rate are shown in fast motion."""
 _MOST: Final = 500
-"""Default limit of the number of pictures in a film."""
+"""Largest number of pictures in a film whose length is not given."""
 _LEAST_SECONDS: Final = 3.0
-"""Default minimum length of a film, which shows several episodes if they are short."""
+"""Smallest length [s] of a film whose length is not given. The film shows several episodes if they are short."""
 _LAST_SECONDS: Final = 0.7
-"""Duration of the last picture, before a film repeats."""
+"""Smallest duration of the last picture of a GIF [s], before the GIF repeats."""
 
 
 def show(
@@ -103,11 +123,17 @@ def show(
     seed: int = 0,
     seconds: float | None = None,
 ) -> None:
-    """Show an episode of a plant in a window, or write it as a film; noise and rate default to the policy's or plant's.
+    """Show episodes of a plant in a window, or write them as a film.
 
     Args:
-        policy: policy file, and index of the member in it.
-        learner: the policy's learner, if it is in a Python file.
+        output: Film to write (.gif or .mp4). If None, a window opens.
+        policy: Path of a policy file, and index of a member in it, or None for the best member. Without a policy,
+            actions are random.
+        learner: Name of the policy's learner, needed only if the learner is in a Python file.
+        noise: Standard deviation of the noise, in normalised units. Default: that of the policy's training, else none.
+        frequency: Control rate without a policy [Hz]. A policy runs at the control rate of its training.
+        seconds: Length in the plant's time [s]. Default: the film ends with the first episode that ends after three
+            seconds, or after 500 pictures.
     """
     suffix = "" if output is None else output.suffix.lower()
     check_output(output)
@@ -142,7 +168,7 @@ def show(
 
 
 def check_output(output: Path | None) -> None:
-    """Raise `UserError`, before anything is computed, if no film can be written or no window opened."""
+    """Raise `UserError`, before anything is computed, if a film cannot be written or a window cannot be opened."""
     if output is None:
         from matplotlib import pyplot
 
@@ -158,7 +184,7 @@ def _scene(
     name: str, policy: tuple[Path, int | None] | None, learner: str | None, noise: float | None,
     frequency: float | None, seed: int,
 ) -> tuple[Scene, Predict, str]:  # fmt: skip
-    """Return the conditions, the controller, and a label that names both."""
+    """Return the conditions of a film, its controller, and a label that names plant and controller."""
     if policy is None:
         plant = make_plant(name)
         scene = Scene(plant, frequency or plant.frequency, noise or 0.0, (), seed, 0)
@@ -179,7 +205,7 @@ def _scene(
 
 
 def write_gif(path: Path, pictures: Pictures, speed: float) -> None:
-    """Write pictures at `speed` [1/s] as a GIF that repeats."""
+    """Write pictures as a GIF that repeats, with `speed` pictures per second."""
     from PIL import Image
 
     images = [Image.fromarray(picture).quantize(128, dither=Image.Dither.NONE) for picture in pictures]
@@ -190,7 +216,7 @@ def write_gif(path: Path, pictures: Pictures, speed: float) -> None:
 
 
 def write_mp4(path: Path, pictures: Pictures, speed: float) -> None:
-    """Write pictures at `speed` [1/s] as H.264."""
+    """Write pictures as an MP4 film with the codec H.264, with `speed` pictures per second."""
     import imageio_ffmpeg
 
     remaining = iter(pictures)
@@ -207,7 +233,7 @@ def write_mp4(path: Path, pictures: Pictures, speed: float) -> None:
 
 
 def show_window(pictures: Pictures, speed: float, title: str) -> None:
-    """Show pictures at `speed` [1/s] in a window until they end or the user closes it."""
+    """Show `speed` pictures per second in a window, which stays open in a terminal until the user closes it."""
     from matplotlib import pyplot
 
     figure = pyplot.figure(num=title, figsize=(5, 5))

@@ -1,4 +1,4 @@
-"""The command `watch`: a sweep's progress, read from its run folder."""
+"""The live view of a sweep, which reads the progress from the run folder (command `watch`)."""
 
 import contextlib
 import math
@@ -18,7 +18,7 @@ from replaybench.runtime.quantities import duration
 from replaybench.runtime.user_file import shortened
 
 _TICK: Final = 2.0
-"""Seconds between two updates of the view."""
+"""Time between two updates of the view [s]."""
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _CURVE: Final = 32
 _NAMES: Final = ("plant", "learner", "strategy")
@@ -26,11 +26,14 @@ _HEADINGS: Final = (*_NAMES, "noise", "Hz", "seeds", "episode", "learning curve"
 _RIGHT: Final = ("noise", "Hz", "episode", "last", "failed")
 _DROPPABLE: Final = ("learning curve", "seeds", "failed")
 _AROUND: Final = 8
-"""Number of lines in the terminal that are not rows of cells."""
+"""Number of lines of the view that are not rows of cells."""
 
 
 def watch_run(console: Console, path: Path) -> None:
-    """Show a run until its sweep ends, or once if it has ended; Ctrl-C does not stop the run."""
+    """Show the progress of a sweep until the sweep ends, or once if the sweep has ended.
+
+    Ctrl-C ends the view and does not stop the sweep.
+    """
     history = RunHistory(RunFolder(path))
 
     def fitting() -> RenderableType:
@@ -62,12 +65,12 @@ def _plain(console: Console, history: RunHistory) -> None:
 
 
 def view(history: RunHistory, rows: int) -> RenderableType:
-    """Return the view of a run: its header, and a table with at most `rows` cells."""
+    """Return a line with the progress of a sweep, and a table of at most `rows` cells below it."""
     return Group(header(history), cell_rows(history, rows))
 
 
 def header(history: RunHistory) -> Text:
-    """Return a line about the progress of a run."""
+    """Return one line with the finished cells, the failed runs and the remaining time of a sweep."""
     cells, failed = history.cells.values(), history.failed
     running = sum(known.done > 0 and not known.complete for known in cells)
     parts = [f"{history.study}: {history.state}", f"{history.complete}/{len(cells)} cells"]
@@ -80,7 +83,11 @@ def header(history: RunHistory) -> Text:
 
 
 def cell_rows(history: RunHistory, rows: int) -> FittedTable:
-    """Return a table of at most `rows` cells: running ones, then waiting ones, then complete ones."""
+    """Return a table with the progress of at most `rows` cells of a sweep.
+
+    A cell is one combination of plant, learner, strategy, noise level and control rate. Running cells come first, then
+    waiting cells, then complete cells.
+    """
     cells = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
     caption = f"… and {len(cells) - rows} further cells" if len(cells) > rows else ""
     table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, caption=caption)
@@ -96,7 +103,7 @@ def cell_rows(history: RunHistory, rows: int) -> FittedTable:
 
 
 def _curve(history: RunHistory, known: CellHistory) -> tuple[str, str]:
-    """Return a learning curve drawn with block characters, and its last point: μ_r if defined, else the reward."""
+    """Return a learning curve drawn with block characters, and its last value (μ_r or reward) as text."""
     cell, points = known.cell, known.points
     if not points:
         return "", ""

@@ -1,1 +1,1 @@
-"""Orders of slots: by rank, by cumulative priority, by age."""
+"""Data structures that order buffer slots by rank, by cumulative priority or by age."""

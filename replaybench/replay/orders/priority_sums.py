@@ -1,10 +1,10 @@
-"""Trees of priority sums, for draws in proportion to priority from all or from the newest experiences.
+"""Sum trees for sampling in proportion to priority, from all experiences or from the newest ones.
 
-**Structure**: a tree of fixed shape per member. Leaves are float32 priorities, sixteen to a node and a cache line;
-above them are levels of float64 sums, sixteen to a node. A change recomputes the sum of the sixteen numbers of each
-node on the path to the root. Sums thus depend on the leaves alone: rounding does not accumulate, and a tree
-rebuilt from saved leaves draws like the saved one. A tree needs 4.6 bytes per position. Positions are buffer slots, or
-places in an age log.
+Each member has a tree of fixed shape over P positions. A position is a buffer slot or an entry of an age log. Leaves
+are float32 priorities, sixteen to a node, which is one cache line. Above them are levels of float64 sums, sixteen to a
+node. A change recomputes each sum on the path to the root from its sixteen numbers. Sums thus depend on the leaves
+alone: rounding errors do not accumulate, and a tree that is rebuilt from saved leaves draws like the saved one. A tree
+needs 4.6 bytes per position.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,13 @@ FAN: Final = 16
 
 
 class SumState(NamedTuple):
-    """The arrays of M members with P positions, as kernels receive them.
+    """The arrays of the sum trees of M members with P positions each, as compiled functions receive them.
 
     Attributes:
-        leaf: float32 `[M, P']`, priorities; P' is P rounded up to whole nodes.
-        sums: float64 `[M, Q]`, the sums of all levels, each level padded to whole nodes, the lowest first.
-        level: int64 `[L]`, where each level begins in `sums`; the last one is a single node.
+        leaf: Priority of each position; float32, shape `[M, P']`, where P' is P rounded up to a multiple of 16.
+        sums: Sums of all levels, the lowest level first, each padded to a multiple of 16; float64, shape `[M, Q]`.
+        level: Index in `sums` at which each of the L levels begins; int64, shape `[L]`. The last level is a single
+            node.
     """
 
     leaf: Floats32
@@ -34,7 +35,7 @@ class SumState(NamedTuple):
 
 
 def make_sums(members: int, positions: int) -> SumState:
-    """Return a tree of zeros; the system allocates its memory on first use."""
+    """Return sum trees of zeros, whose memory the operating system allocates on first use."""
     count = -(-max(1, positions) // FAN)
     padded, level, begin = count * FAN, [], 0
     while True:
@@ -51,7 +52,7 @@ def make_sums(members: int, positions: int) -> SumState:
 
 @kernel
 def _add_up(values: Any, m: int, start: int) -> float:
-    """Add sixteen numbers in four chains, always in the same order."""
+    """Add sixteen numbers in four partial sums, always in the same order."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     for j in range(start, start + 16, 4):
         a += values[m, j]
@@ -69,7 +70,7 @@ def sum_total(state: SumState, m: int) -> float:
 
 @kernel
 def sum_set(state: SumState, m: int, position: int, priority: float) -> None:
-    """Give a position a priority ≥ 0."""
+    """Set the priority (≥ 0) of a position and update the sums above it."""
     state.leaf[m, position] = priority
     node = position // 16
     state.sums[m, node] = _add_up(state.leaf, m, node * 16)
@@ -80,9 +81,10 @@ def sum_set(state: SumState, m: int, position: int, priority: float) -> None:
 
 @kernel
 def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
-    """Return how many cumulative sums of sixteen numbers are at most `target`, and the remainder.
+    """Return how many cumulative sums of sixteen numbers are at most `target`, and the remainder of `target`.
 
-    If rounding has put `target` beyond their sum, return the place of the last positive number, and infinity.
+    If `target` exceeds the sum of all numbers, because of rounding, return the index of the last positive number and
+    infinity.
     """
     passed, before, total = 0, 0.0, 0.0
     for j in range(16):
@@ -99,10 +101,10 @@ def _pass(values: Any, m: int, start: int, target: float) -> tuple[int, float]:
 
 @kernel
 def find_below(state: SumState, m: int, level: int, node: int, target: float) -> int:
-    """Return the first position below a node of a level whose cumulative priority exceeds `target`.
+    """Return the first position in a subtree whose cumulative priority exceeds `target`.
 
-    Nodes of level 0 are positions. A target that rounding has put beyond the end gives the last position
-    whose priority is positive.
+    The subtree is below node `node` of level `level`. Nodes of level 0 are positions. If `target` exceeds the sum of
+    the subtree, because of rounding, the result is the last position with a positive priority.
     """
     for i in range(level - 2, -1, -1):
         passed, target = _pass(state.sums, m, state.level[i] + node * 16, target)
@@ -115,7 +117,10 @@ def find_below(state: SumState, m: int, level: int, node: int, target: float) ->
 
 @kernel
 def sum_find(state: SumState, m: int, target: float) -> int:
-    """Return the first position whose cumulative priority exceeds `target`; see `find_below`."""
+    """Return the first position whose cumulative priority exceeds `target`.
+
+    If `target` exceeds the total, because of rounding, the result is the last position with a positive priority.
+    """
     return find_below(state, m, state.level.size + 1, 0, target)
 
 
@@ -131,15 +136,19 @@ def sum_rebuild(state: SumState, m: int) -> None:
 
 
 class AgeState(NamedTuple):
-    """The age logs of M members with C slots and P places each, as kernels receive them.
+    """The arrays of the age logs of M members with C slots, as compiled functions receive them.
+
+    An age log has P entries, more than C. Each new experience takes the next entry, so entries are in order of age. An
+    entry becomes unused when its experience is overwritten.
 
     Attributes:
-        slot_at: int32 `[M, P]`, the slot that took each place.
-        place_of: int32 `[M, C]`, each slot's place, −1 where the slot is empty.
-        end: int64 `[M]`, the next place.
-        used: a tree over places, 1 where a place still belongs to its slot.
-        priority: a tree over places with the priorities of their slots; a single node of zeros if not `weighted`.
-        weighted: whether priorities are kept.
+        slot_at: Buffer slot of each entry; int32, shape `[M, P]`.
+        place_of: Entry of each buffer slot, −1 if the slot is empty; int32, shape `[M, C]`.
+        end: Index of the next entry; int64, shape `[M]`.
+        used: Sum tree over entries, with 1 for each entry whose experience is still stored.
+        priority: Sum tree over entries with the priorities of their experiences. It is a single node of zeros if not
+            `weighted`.
+        weighted: Whether priorities are stored.
     """
 
     slot_at: Integers32
@@ -152,7 +161,7 @@ class AgeState(NamedTuple):
 
 @kernel
 def _squeeze(ages: AgeState, m: int) -> None:
-    """Move the places in use to the front, oldest first."""
+    """Remove the unused entries of member m's age log and move the others to the front."""
     kept = 0
     for place in range(ages.end[m]):
         slot = ages.slot_at[m, place]
@@ -172,7 +181,7 @@ def _squeeze(ages: AgeState, m: int) -> None:
 
 @kernel
 def age_renew(ages: AgeState, m: int, slot: int) -> None:
-    """Record that a slot has a new occupant, the newest of all; discard the priority of the previous one."""
+    """Append a log entry of priority 0 for a new experience in a buffer slot, and discard the slot's old entry."""
     if ages.end[m] == ages.slot_at.shape[1]:
         _squeeze(ages, m)
     place = ages.place_of[m, slot]
@@ -188,13 +197,13 @@ def age_renew(ages: AgeState, m: int, slot: int) -> None:
 
 @kernel
 def age_place(ages: AgeState, m: int, count: int, r: int) -> int:
-    """Return the place of the r-th newest of `count` occupants; r = 0 is the newest."""
+    """Return the age-log entry of member m's r-th newest of `count` experiences, where r is 0 for the newest."""
     return int(sum_find(ages.used, m, count - 1 - r + 0.5))
 
 
 @kernel
 def _rebuild(ages: AgeState, m: int) -> None:
-    """Rebuild the log from `place_of`."""
+    """Rebuild member m's age log from `place_of`."""
     ages.used.leaf[m] = 0
     for slot in range(ages.place_of.shape[1]):
         place = ages.place_of[m, slot]
@@ -206,7 +215,7 @@ def _rebuild(ages: AgeState, m: int) -> None:
 
 
 class AgeLog:
-    """The slots of each member in order of age, and their priorities if `weighted`; initially empty."""
+    """An initially empty log of each member's buffer slots by age, with priorities if `weighted` is true."""
 
     def __init__(self, members: int, capacity: int, weighted: bool = False) -> None:
         places = -(-(capacity + capacity // 4 + 1) // 16) * 16
@@ -220,11 +229,11 @@ class AgeLog:
         )
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
-        """Return the places of the first `stored` slots; everything except priorities follows from them."""
+        """Return the log entries of the first `stored` buffer slots, from which all but priorities can be rebuilt."""
         return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`; sums are recomputed from the current leaves."""
+        """Restore the arrays that `state_dict` returned, and recompute the sums of the current priorities."""
         place, end = state["age_place"], state["age_end"]
         if (end < 0).any() or (end > self.state.slot_at.shape[1]).any():
             raise ValueError("its log of ages ends beyond its last place")
@@ -238,12 +247,12 @@ class AgeLog:
 
 
 class Cover(NamedTuple):
-    """The nodes whose leaves are exactly one or several ranges of positions, in order.
+    """A list of tree nodes whose leaves are exactly the positions of one or several ranges, in order.
 
     Attributes:
-        node: int64 `[K]`, a node's index in its level.
-        level: int64 `[K]`, 0 for single positions, i for sums of 16^i of them.
-        upto: float64 `[K + 1]`, the sum of all earlier nodes; 0 for the first.
+        node: Index of each of K nodes in its level; int64, shape `[K]`.
+        level: Level of each node, 0 for single positions and i for sums of 16^i positions; int64, shape `[K]`.
+        upto: Sum of the priorities of all earlier nodes; float64, shape `[K + 1]`.
     """
 
     node: Integers
@@ -253,14 +262,14 @@ class Cover(NamedTuple):
 
 @kernel
 def new_cover(state: SumState) -> Cover:
-    """Return empty arrays for the nodes of two ranges."""
+    """Return an empty list of nodes with space for two ranges."""
     most = 4 * FAN * (state.level.size + 1)
     return Cover(np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most + 1))
 
 
 @kernel
 def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover: Cover, count: int) -> int:
-    """Append those of the nodes start … stop − 1 of a level whose sum is positive; return the new number of nodes."""
+    """Append the nodes start … stop − 1 of a level whose sum is positive, and return the new number of nodes."""
     for node in range(start, stop):
         value = np.float64(state.leaf[m, node]) if level == 0 else state.sums[m, state.level[level - 1] + node]
         if value > 0:
@@ -272,10 +281,9 @@ def _add_nodes(state: SumState, m: int, level: int, start: int, stop: int, cover
 
 @kernel
 def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, count: int) -> int:
-    """Append the nodes whose leaves make up the non-empty range [start, stop) to the first `count` nodes of a cover.
+    """Append the nodes that cover positions `start` to `stop` − 1 to a list, and return the list's new length.
 
-    Returns:
-        The new number of nodes.
+    The range must not be empty. `count` is the number of nodes in the list before the call.
     """
     ends = np.empty(state.level.size + 1, np.int64)
     level = 0
@@ -293,9 +301,10 @@ def cover_range(state: SumState, m: int, start: int, stop: int, cover: Cover, co
 
 @kernel
 def cover_search(state: SumState, m: int, cover: Cover, count: int, target: Floats, position: Integers) -> None:
-    """Write to `position[B]` the first covered position whose cumulative priority exceeds each `target[B]`.
+    """Find, for each target, the first covered position at which the cumulative priority exceeds the target.
 
-    Targets ascend. If rounding has put a target beyond the end, the result is the last position with a priority > 0.
+    Positions are written to `position`, shape `[B]`, for ascending targets, shape `[B]`. If a target exceeds the
+    covered sum, because of rounding, the result is the last position with a positive priority.
     """
     k = 0
     for b in range(target.size):

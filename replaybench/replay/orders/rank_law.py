@@ -1,7 +1,7 @@
-"""P ∝ rank^−α: the distribution from which ranks are drawn (Schaul et al. 2016; de Bruin et al. 2018, eq. 7).
+"""Rank-based probabilities P ∝ rank^−α (Schaul et al., 2016; de Bruin et al., 2018, eq. 7).
 
-Its cumulative sums Σ_{r ≤ k} r^−α are tabulated for k ≤ 1024 (`first_sums`, the argument `sums` of the functions here).
-The Euler–Maclaurin formula gives the others, up to rounding.
+The cumulative sums Σ_{r ≤ k} r^−α are tabulated for k ≤ 1024. The Euler–Maclaurin formula gives the others, up to
+rounding. The argument `sums` of all functions is the table for α that `first_sums` returns.
 """
 
 from typing import Final
@@ -18,13 +18,13 @@ Sums = Floats
 
 
 def first_sums(alpha: float) -> Sums:
-    """Return Σ_{r ≤ k} r^−α for k = 0 … 1024."""
+    """Return the table of the sums Σ_{r ≤ k} r^−α for k = 0 … 1024."""
     return np.concatenate([[0.0], np.cumsum(elementwise.power(np.arange(1.0, _HEAD + 1), -alpha))])
 
 
 @kernel
 def partial_sum(sums: Sums, alpha: float, k: int) -> float:
-    """Return Σ_{r ≤ k} r^−α, where `sums` is `first_sums(alpha)`."""
+    """Return Σ_{r ≤ k} r^−α for any k, where `sums` is `first_sums(alpha)`."""
     m = sums.size - 1
     if k <= m:
         return float(sums[k])
@@ -43,7 +43,7 @@ def partial_sum(sums: Sums, alpha: float, k: int) -> float:
 
 @kernel
 def ranks_below(sums: Sums, alpha: float, count: int, mass: float) -> int:
-    """Return the largest k ≤ `count` with Σ_{r ≤ k} r^−α ≤ `mass`."""
+    """Return the largest k ≤ `count` for which Σ_{r ≤ k} r^−α ≤ `mass`, where `sums` is `first_sums(alpha)`."""
     m = sums.size - 1
     if count <= m or mass < sums[m]:
         return int(np.searchsorted(sums[1 : min(count, m) + 1], mass, side="right"))
@@ -60,9 +60,10 @@ def ranks_below(sums: Sums, alpha: float, count: int, mass: float) -> int:
 
 @kernel
 def segment_edges(sums: Sums, alpha: float, count: int, edges: Integers) -> None:
-    """Cut ranks 0 … count−1 into B ≤ count segments of equal probability: segment b is edges[b] … edges[b+1]−1.
+    """Cut the ranks 0 … count − 1 into B segments of equal probability under P ∝ (rank + 1)^−α.
 
-    Each segment has at least one rank; if the distribution is steep, this moves later edges up.
+    Segment b has the ranks edges[b] … edges[b + 1] − 1, for B ≤ count. Each segment has at least one rank. If the
+    distribution is steep, this moves later edges to higher ranks.
     """
     segments = edges.size - 1
     edges[0], edges[segments] = 0, count
@@ -74,7 +75,7 @@ def segment_edges(sums: Sums, alpha: float, count: int, edges: Integers) -> None
 
 @kernel
 def rank_in_segment(edges: Integers, segment: int, share: float) -> tuple[int, int]:
-    """Return the rank at the fraction `share` of a segment, and the segment's width."""
+    """Return the rank at the fraction `share` of a segment, and the number of ranks in the segment."""
     low = edges[segment]
     width = edges[segment + 1] - low
     return low + int(share * width), width
@@ -82,7 +83,10 @@ def rank_in_segment(edges: Integers, segment: int, share: float) -> tuple[int, i
 
 @kernel
 def rank_at(sums: Sums, alpha: float, count: int, share: float) -> tuple[int, float]:
-    """Return the rank (from 0) at which the cumulative probability reaches `share`, and its own probability."""
+    """Return the rank at which the cumulative probability reaches `share`, and the probability of that rank.
+
+    Ranks begin at 0 and have the probabilities P ∝ (rank + 1)^−α. `sums` is `first_sums(alpha)`.
+    """
     total = partial_sum(sums, alpha, count)
     rank = min(ranks_below(sums, alpha, count, share * total), count - 1)
     return rank, (rank + 1.0) ** -alpha / total

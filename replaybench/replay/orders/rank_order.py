@@ -1,13 +1,16 @@
-"""An exact order of buffer slots by key: it returns the slot of a rank and is updated in O(log N).
+"""An exact order of buffer slots by key, which finds the slot of a rank and is updated in O(log N).
 
-This file handles slots and float32 keys only. Ties are ordered by slot, the lower first, or by age, the newest first.
+This file handles slots and float32 keys only. Slots with equal keys are ordered by slot, the lower first, or by the age
+of their experiences, the newest first.
 
-**Structure**: each member has a B+-tree over distinct 64-bit entries. The upper 32 bits ascend as keys descend. The
-lower 32 bits are the slot or, if ties are ordered by age, the complement of its occupant's number. A leaf is a row of
-48 entries; an inner node holds up to 32 children, with a lower bound and the number of the entries of each. Rows are
-padded with the largest value, so that work inside a node is a few loops of fixed length. Full nodes are split on the
-way down. Nodes are never merged: if no leaf is free, the tree is rebuilt by sorting. The insertions before that are at
-least a fifth of the number of slots. Keys and nodes take at most 21 bytes per slot, 12 more if ties are by age.
+Each member has a B+-tree over distinct 64-bit entries. The upper 32 bits ascend as keys descend. The lower 32 bits are
+the slot or, if ties are ordered by age, the complement of the experience's number. A leaf is a row of 48 entries. An
+inner node holds up to 32 children, and for each child a lower bound and the number of its entries. Rows are padded with
+the largest value, so that work inside a node is a few loops of fixed length.
+
+Full nodes are split on the way down. Nodes are never merged. If no leaf is free, the tree is rebuilt by sorting, which
+happens at most once in N/5 insertions. Keys and nodes take at most 21 bytes per slot, 12 more if ties are ordered by
+age.
 """
 
 from typing import Any, Final, NamedTuple
@@ -21,26 +24,31 @@ from replaybench.runtime.arrays import Floats32, Integers, Integers32
 from replaybench.runtime.kernel import kernel
 
 LEAF: Final = 48
-"""Entries of a full leaf."""
+"""Number of entries of a full leaf."""
 INNER: Final = 32
-"""Children of a full inner node."""
+"""Number of children of a full inner node."""
 NOTHING: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # pads `leaf` and `bound`; no entry is as large
 # Columns of `head`; at NODES begin two columns, the numbers of inner nodes and of leaves.
 ROOT, HEIGHT, SIZE, NODES, NEWEST = 0, 1, 2, 3, 5
 
 
 class OrderState(NamedTuple):
-    """The arrays of M members with C slots, L leaves and I inner nodes each, as kernels receive them.
+    """The arrays of the rank orders of M members, as compiled functions receive them.
+
+    Each member has C slots, L leaves and I inner nodes.
 
     Attributes:
-        image: uint32 `[M, C]`, `image_of` the key of each slot, 0 where there is none.
-        number: uint32 `[M, C]`, ascending in the order of the occupants' arrival; empty if ties are by slot.
-        leaf: uint64 `[M, L, LEAF]`, ascending entries.
-        slot: int32 `[M, L, LEAF]`, their slots; empty if ties are by slot, because entries then hold the slot.
-        bound: uint64 `[M, I, INNER]`, lower bounds of the children's entries.
-        size: int32 `[M, I, INNER]`, how many entries lie under each child.
-        child: int32 `[M, I, INNER]`, node numbers: leaves below the lowest inner nodes, else inner nodes.
-        head: int64 `[M, 6]`, root, height, size, inner nodes and leaves in use, and the number of the newest occupant.
+        image: Value of `image_of` for the key of each slot, 0 if the slot has no key; uint32, shape `[M, C]`.
+        number: Number of the experience in each slot, ascending in order of arrival; uint32, shape `[M, C]`. Empty if
+            ties are ordered by slot.
+        leaf: Ascending entries of each leaf; uint64, shape `[M, L, LEAF]`.
+        slot: Slot of each entry; int32, shape `[M, L, LEAF]`. Empty if ties are ordered by slot, because entries then
+            contain the slot.
+        bound: Lower bound of the entries of each child; uint64, shape `[M, I, INNER]`.
+        size: Number of entries under each child; int32, shape `[M, I, INNER]`.
+        child: Index of each child; int32, shape `[M, I, INNER]`. The children of the lowest inner nodes are leaves.
+        head: Root, height, number of entries, number of inner nodes, number of leaves, and number of the newest
+            experience; int64, shape `[M, 6]`.
     """
 
     image: NDArray[np.uint32]
@@ -55,9 +63,9 @@ class OrderState(NamedTuple):
 
 @kernel
 def image_of(key: float) -> np.uint32:
-    """Map a float32 key to 32 bits that ascend as keys descend; NaN counts as +inf.
+    """Map a float32 key to a 32-bit integer that ascends as keys descend.
 
-    As a map of bits, it is its own inverse. Only a NaN could have the image 0, so 0 marks absent keys.
+    NaN counts as +inf. The map of bits is its own inverse. Only a NaN could be mapped to 0, so 0 marks absent keys.
     """
     value = np.float32(key) + np.float32(0.0)  # turns -0.0 into 0.0
     bits = np.float32(np.inf if np.isnan(value) else value).view(np.uint32)
@@ -83,7 +91,7 @@ def _up_to(numbers: NDArray[np.uint64], m: int, node: int, entry: np.uint64) -> 
 
 @kernel
 def _halve(left: NDArray[Any], right: NDArray[Any]) -> None:
-    """Move the upper half of a row to the lower half of another; pad both with ones."""
+    """Move the upper half of a row to the lower half of another one, and pad both with the largest value."""
     half = left.size // 2
     for j in range(half):
         right[j] = left[half + j]
@@ -98,7 +106,7 @@ def _make_room(row: NDArray[Any], place: int) -> None:
 
 @kernel
 def _split(state: OrderState, m: int, parent: int, i: int, leaf: bool) -> None:
-    """Move the upper half of the full child i to a new node behind it; the parent is not full."""
+    """Split the full child i of a node that is not full, and move its upper half to a new node after it."""
     left, right = state.child[m, parent, i], state.head[m, NODES + leaf]
     state.head[m, NODES + leaf] += 1
     _make_room(state.bound[m, parent], i + 1)
@@ -167,7 +175,7 @@ def _remove(state: OrderState, m: int, slot: int) -> None:
 
 @njit(inline="always")
 def _set(state: OrderState, m: int, slot: int, image: np.uint32, arrives: bool) -> None:
-    """Set the image of a slot's key; `arrives` marks a new occupant, which is the newest of all."""
+    """Set the key of a slot, given as its image, for the slot's present experience or for a new one."""
     arrives &= state.number.shape[1] > 0
     if state.image[m, slot] == image and not arrives:
         return
@@ -185,7 +193,7 @@ def _set(state: OrderState, m: int, slot: int, image: np.uint32, arrives: bool) 
 
 @kernel
 def _build(state: OrderState, m: int) -> None:
-    """Build a member's tree from its images: sort, then build the levels from the leaves up."""
+    """Build a member's tree from its keys: sort the entries, then build the levels from the leaves to the root."""
     slots, head = np.flatnonzero(state.image[m]), state.head[m]
     entry = np.zeros(slots.size + 1, np.uint64)
     for k in range(slots.size):
@@ -218,7 +226,7 @@ def _build(state: OrderState, m: int) -> None:
 
 @kernel
 def order_select(state: OrderState, m: int, rank: int) -> int:
-    """Return the slot at a rank in [0, size): rank 0 is the largest key."""
+    """Return the slot at a rank of member m's order, where rank 0 is the largest key."""
     borrowed = borrow(state)
     node = borrowed.head[m, ROOT]
     for _ in range(borrowed.head[m, HEIGHT]):
@@ -234,7 +242,10 @@ def order_select(state: OrderState, m: int, rank: int) -> int:
 
 @kernel
 def order_update_all(state: OrderState, slots: Indices, keys: Floats32) -> None:
-    """Set the `keys[M, B]` of `slots[M, B]` in order, skipping slots below 0; NaN counts as +inf."""
+    """Set the keys of B slots of each member, both of shape `[M, B]`, in the order of the arrays.
+
+    Negative slots are skipped. NaN counts as +inf.
+    """
     borrowed = borrow(state)
     for m in range(slots.shape[0]):
         for b in range(slots.shape[1]):
@@ -244,7 +255,10 @@ def order_update_all(state: OrderState, slots: Indices, keys: Floats32) -> None:
 
 @kernel
 def order_arrive_all(state: OrderState, slots: Indices, keys: Floats32) -> None:
-    """Insert the new, newest occupants of `slots[M]` with their `keys[M]`, skipping slots below 0."""
+    """Set the key of each member's newest experience, which has just been stored in slot `slots[m]`.
+
+    Negative slots are skipped. NaN counts as +inf.
+    """
     borrowed = borrow(state)
     for m in range(slots.size):
         if slots[m] >= 0:
@@ -253,7 +267,7 @@ def order_arrive_all(state: OrderState, slots: Indices, keys: Floats32) -> None:
 
 @kernel
 def _load(state: OrderState, m: int, keys: Floats32) -> None:
-    """Rebuild a member's tree from the keys of its first slots (NaN: empty); further slots are empty."""
+    """Rebuild a member's tree from the keys of its first slots, where NaN marks slots without a key."""
     state.image[m] = 0
     for slot in range(keys.size):
         if not np.isnan(keys[slot]):
@@ -262,14 +276,16 @@ def _load(state: OrderState, m: int, keys: Floats32) -> None:
 
 
 class RankOrder:
-    """An order over the slots `[0, capacity)` of each member; a slot is absent until its key is set.
+    """The buffer slots of each member in descending order of a key, such as the absolute TD error.
 
-    Kernels take `state` and call the `order_` functions. They do not check bounds: slots and ranks must be in range.
-    Memory is reserved for the worst case and touched only as nodes are used.
+    A slot is not part of the order until its key is set. Compiled functions take `state` and call the functions whose
+    names begin with `order_`. They do not check bounds, so slots and ranks must be in range. Memory is reserved for the
+    worst case and used only when nodes are.
 
     Args:
-        members, capacity: M and C.
-        by_age: whether equal keys are ordered by age, the newest first, instead of by slot.
+        members: Number of members M.
+        capacity: Number of slots C of each member.
+        by_age: Whether equal keys are ordered by age, the newest first, instead of by slot.
     """
 
     def __init__(self, members: int, capacity: int, by_age: bool = False) -> None:
@@ -289,11 +305,11 @@ class RankOrder:
         self.state.leaf[:, 0] = NOTHING
 
     def keys(self, slots: int | None = None) -> Floats32:
-        """Return the keys of the first `slots` slots (default: all), NaN where there is none."""
+        """Return the keys of the first `slots` slots of each member (default: all), NaN for slots without a key."""
         return self._keys_at((slice(None), slice(slots)))
 
     def column(self, slots: int) -> LazyColumn:
-        """Return the same keys as a column `[M, slots]` that computes its parts on request."""
+        """Return the keys of the first `slots` slots of each member as an array whose parts are computed on request."""
         return LazyColumn((len(self.state.image), slots), np.dtype(np.float32), self._keys_at)
 
     def _keys_at(self, where: Any) -> Floats32:
@@ -302,14 +318,14 @@ class RankOrder:
         return keys
 
     def load_keys(self, keys: ArrayLike, serial: ArrayLike) -> None:
-        """Rebuild from keys `[M, n ≤ C]`, NaN for absent slots; all ranks become those of the saved order.
+        """Rebuild the order from saved keys, so that all ranks are those of the saved order.
 
         Args:
-            keys: the keys.
-            serial: numbers `[M, n]` that ascend in the order of the occupants' arrival; used if ties are by age.
+            keys: Keys of the first n ≤ C slots of each member, shape `[M, n]`. NaN marks slots without a key.
+            serial: Numbers that ascend in order of arrival, shape `[M, n]`. They are used if ties are ordered by age.
 
         Raises:
-            ValueError: the shape of the keys does not fit.
+            ValueError: The shape of the keys does not fit the order.
         """
         array, shape = np.asarray(keys, np.float32), self.state.image.shape
         if array.ndim != 2 or len(array) != shape[0] or array.shape[1] > shape[1]:

@@ -1,1 +1,1 @@
-"""Replay strategies for Stable-Baselines3."""
+"""A replay buffer and learners that use the replay strategies in Stable-Baselines3."""

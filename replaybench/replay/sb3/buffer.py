@@ -1,7 +1,7 @@
-"""`StrategyReplayBuffer`: replay strategies in place of Stable-Baselines3's `ReplayBuffer`.
+"""`StrategyReplayBuffer`, which uses the replay strategies in place of Stable-Baselines3's `ReplayBuffer`.
 
-Strategies without feedback work with every off-policy algorithm of Stable-Baselines3. Others need feedback from the
-training code. The subclasses in `replaybench.replay.sb3.learners` provide it; other code declares it in `feedback`.
+Strategies that need no feedback work with every off-policy algorithm of Stable-Baselines3. Other strategies need
+feedback from the training code. The learners in `replaybench.replay.sb3.learners` provide it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -30,11 +30,11 @@ FEEDBACK: Final = {
     "phase": "the place of each update in its phase and the progress of the run",
     "exploration": "each action's distance from the policy's own",
 }
-"""The feedback that training code can provide, with descriptions."""
+"""The feedback that training code can provide to a strategy, with descriptions for error messages."""
 
 
 def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
-    """Raise `UserError` for a strategy whose needed feedback the training code does not provide."""
+    """Raise `UserError` if a strategy cannot be used in training code that provides this feedback."""
     for name in feedback:
         if name not in FEEDBACK:
             raise unknown("feedback", name, FEEDBACK)
@@ -56,7 +56,7 @@ def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
 
 
 def needs(strategy: Strategy) -> tuple[str, ...]:
-    """Return the names of the entries of `FEEDBACK` that a strategy requires."""
+    """Return the names of the entries of `FEEDBACK` that a strategy needs."""
     required = {
         "td_error": strategy.by_td_error,
         "weight": strategy.weights is not None,
@@ -84,32 +84,32 @@ KIND: Final = "sb3-buffer"
 class StrategyReplayBuffer(ReplayBuffer):
     """A replay buffer for Stable-Baselines3 that uses one of this package's strategies.
 
-    All environments share one buffer, which is one member of a `Replay`. Steps of several environments are added in
-    turn, so age is the order of arrival. With several environments, episodes are not recorded.
+    All environments share one buffer. Steps of several environments are added in turn, so age is the order of arrival.
+    With several environments, episodes are not recorded.
 
-    Training code provides the items that it lists in `feedback`. It sets `context` before each `sample`, or calls
+    Training code must provide the items that it lists in `feedback`. It sets `context` before each `sample`, or calls
     `set_contexts` before several. It multiplies the critic's squared errors by `weights()[0]` and the terms of the
-    actor's loss by `weights()[1]` (or their gradients), and the learning rate by `rate_factor`. It passes δ to
-    `annotate`, and stores ‖a − π(s)‖₁ in `infos[i]["exploration"]`.
+    actor's loss by `weights()[1]`, or their gradients. It multiplies the learning rate by `rate_factor`. It passes the
+    TD errors δ to `annotate`, and stores ‖a − π(s)‖₁ in `infos[i]["exploration"]`.
 
     Args:
-        buffer_size: capacity in experiences, over all environments, unless the strategy has its own; for FULL the
-            number that will be added.
-        observation_space: Box of any shape except images; stored as float32.
+        buffer_size: Capacity in experiences over all environments, unless the strategy has its own. FULL needs the
+            number of experiences of the run.
+        observation_space: Box of any shape except images. Observations are stored as float32.
         action_space: Box, or Discrete for DQN.
-        device, n_envs: as in Stable-Baselines3.
-        optimize_memory_usage: must be False.
-        handle_timeout_termination: whether an episode cut by a time limit still bootstraps.
-        strategy: `Retention[Sampling]`, text or parsed.
-        seed: root seed of the strategy's own random streams.
-        feedback: the feedback that the training code provides, names from `FEEDBACK`.
+        device, n_envs: As in Stable-Baselines3.
+        optimize_memory_usage: Must be False.
+        handle_timeout_termination: Whether an episode that a time limit ended still bootstraps.
+        strategy: Strategy as text, such as `FIFO[Uniform]`, or parsed.
+        seed: Root seed of the strategy's own random streams.
+        feedback: Names of the feedback that the training code provides, from `FEEDBACK`.
 
     Attributes:
-        context: progress and state for the next `sample`.
-        replay: the wrapped buffer, of one member.
+        context: Progress and state of the agent for the next `sample`.
+        replay: The wrapped `Replay`, which has one member.
 
     Raises:
-        UserError: the strategy needs feedback that is not provided, or the spaces or settings are not supported.
+        UserError: The strategy needs feedback that is not provided, or the spaces or settings are not supported.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         self._place()
 
     def _place(self) -> None:
-        """Update `full` and `pos`, in which Stable-Baselines3 expects the fill level."""
+        """Update `full` and `pos`, from which Stable-Baselines3 reads how full the buffer is."""
         count, in_turn = int(self.replay.count[0]), self.strategy.in_turn
         self.full = count == self.buffer_size
         self.pos = (int(self.replay.offers[0]) if in_turn else count) % self.buffer_size
@@ -163,10 +163,10 @@ class StrategyReplayBuffer(ReplayBuffer):
         done: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
-        """Add one experience of each environment: arrays `[n_envs, …]` as Stable-Baselines3 passes them.
+        """Add one experience of each environment, given as arrays of shape `[n_envs, …]`.
 
         Raises:
-            UserError: a FULL buffer is full.
+            UserError: A FULL buffer is full.
         """
         n = self.n_envs
         timeout = [self.handle_timeout_termination and info.get("TimeLimit.truncated", False) for info in infos]
@@ -189,7 +189,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         self._place()
 
     def require_room(self, experiences: int) -> None:
-        """Raise UserError if a FULL buffer has no room for so many further experiences."""
+        """Raise `UserError` if a FULL buffer has no space for this number of further experiences."""
         if not self.strategy.retention.bounded and self.strategy.drop is None:
             needed = int(self.replay.count[0]) + experiences
             if needed > self.buffer_size:
@@ -202,14 +202,14 @@ class StrategyReplayBuffer(ReplayBuffer):
         )
 
     def set_contexts(self, contexts: Iterable[Context]) -> None:
-        """Set the contexts of the next calls of `sample`, in order, in place of those set before."""
+        """Set the contexts of the next calls of `sample`, in order, and discard earlier ones."""
         self._contexts = iter(contexts)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """Draw a batch by the strategy, normalised by `env`: tensors `[B, …]` on the buffer's device.
+        """Sample a batch by the strategy and return tensors of shape `[B, …]`, normalised by `env`.
 
         Raises:
-            UserError: nothing is stored yet.
+            UserError: The buffer is empty.
         """
         if not self.replay.count[0]:
             raise UserError("nothing is stored yet to be replayed; give a larger learning_starts")
@@ -220,7 +220,6 @@ class StrategyReplayBuffer(ReplayBuffer):
         return self._samples({name: column[0] for name, column in self._batch.columns.items()}, env)
 
     def _get_samples(self, batch_inds: NDArray[Any], env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """Fetch the experiences in these slots."""
         columns = self.replay.columns
         return self._samples({name: columns.column(name)[0, batch_inds] for name in columns.fields}, env)
 
@@ -236,39 +235,39 @@ class StrategyReplayBuffer(ReplayBuffer):
 
     @property
     def batch(self) -> ReplayBatch:
-        """The batch drawn last, with the strategy's numbers; the next `sample` overwrites it."""
+        """The last batch as the strategy returned it. The next `sample` overwrites it."""
         if self._batch is None:
             raise ValueError("no batch was drawn yet")
         return self._batch
 
     def weights(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the weights float32 `[B, 1]` of the batch drawn last on the critic's and on the actor's loss."""
+        """Return the weights `[B, 1]` of the last batch in the critic's loss and in the actor's loss."""
         batch = self.batch
         return self.to_torch(batch.weight[0, :, None]), self.to_torch(batch.actor_weight[0, :, None])
 
     @property
     def rate_factor(self) -> float:
-        """Factor on the learning rate for the batch drawn last."""
+        """Factor on the learning rate for the last batch."""
         return float(self.batch.rate_factor[0])
 
     def annotate(self, td_error: torch.Tensor) -> None:
-        """Pass δ `[B]` or `[B, 1]` of the batch drawn last to the strategy."""
+        """Pass the TD errors of the last batch, shape `[B]` or `[B, 1]`, to the strategy."""
         error = td_error.detach().reshape(1, -1).to("cpu", torch.float32).numpy()
         self.replay.annotate(self.batch, {"td_error": error})
 
     def save(self, path: str | Path) -> None:
-        """Write the contents and the random streams as a checksummed record (HDF5, no pickle).
+        """Write the contents and the random streams to a checksummed HDF5 file, without pickle.
 
         Raises:
-            UserError: the file cannot be written; an existing file at `path` is unchanged.
+            UserError: The file cannot be written. An existing file at `path` is unchanged.
         """
         write_record(Path(path), KIND, self._facts(), self.replay.state_dict(lazy=True))
 
     def load(self, path: str | Path) -> None:
-        """Continue from a file that `save` wrote: the next draws are identical.
+        """Load a file that `save` wrote, so that the buffer continues with the same draws as the saved one.
 
         Raises:
-            UserError: the file is damaged, is not such a file, or has other settings; the buffer is unchanged.
+            UserError: The file is damaged, is not such a file, or has other settings. The buffer is then unchanged.
         """
         header, arrays = read_record(Path(path), KIND)
         for name, own in self._facts().items():
@@ -284,7 +283,7 @@ class StrategyReplayBuffer(ReplayBuffer):
             raise UserError(f"{path} does not hold a whole buffer: {error}") from None
 
     def _facts(self) -> dict[str, Any]:
-        """Return the facts in which a saved buffer must agree with the one that loads it."""
+        """Return the settings that a saved buffer and the buffer that loads it must have in common."""
         return {
             "strategy": str(self.strategy),
             "buffer_size": self.buffer_size,

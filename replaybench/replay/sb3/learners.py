@@ -1,8 +1,9 @@
 """DDPG, TD3 and SAC of Stable-Baselines3 with the feedback that replay strategies need.
 
-An update phase is one call of their own, unchanged `train()`. Hooks multiply gradients by weights (the gradient of a
-weighted loss), derive |δ| from the gradient of the critics' squared errors, and set the learning rate before each step.
-Only the hooks that the strategy needs are installed, and only during a phase, so copies and saved files contain none.
+An update phase is one call of Stable-Baselines3's own `train()`, which is unchanged. Hooks multiply gradients by
+weights, which is the gradient of a weighted loss. Hooks also compute |δ| from the gradient of the critics' squared
+errors, and set the learning rate before each step of an optimizer. Only the hooks that the strategy needs are
+installed, and only during a phase. Therefore copies and saved files contain none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,17 +33,18 @@ Tensor = torch.Tensor
 
 
 class StrategyLearner(OffPolicyAlgorithm):
-    """Base class: create the buffer, pass it contexts, and apply its weights and learning-rate factors.
+    """Base class of the Stable-Baselines3 algorithms that train with a `StrategyReplayBuffer`.
 
-    `replay_buffer_kwargs` takes `strategy` and `seed` (the model's own seed, or 0, if not given).
+    It creates the buffer and applies the strategy's weights and learning-rate factors. `replay_buffer_kwargs` can
+    contain `strategy` and `seed`. The default of `seed` is the model's own seed, or 0 if that is None.
 
     Raises:
-        UserError: `replay_buffer_class` is not this package's, `n_steps` exceeds 1, or ERE gets phases of one update.
+        UserError: `replay_buffer_class` is not of this package, `n_steps` exceeds 1, or ERE has phases of one update.
     """
 
     critic: ContinuousCritic
     critic_factor: ClassVar[float]
-    """The loss of a critic is this times the mean of (Q − y)²."""
+    """Factor c of the loss of a critic, c times the mean of (Q − y)²."""
 
     def _setup_model(self) -> None:
         buffer = self.replay_buffer_class = self.replay_buffer_class or StrategyReplayBuffer
@@ -70,12 +72,12 @@ class StrategyLearner(OffPolicyAlgorithm):
             )
 
     def _collected_at_once(self) -> int:
-        """Return the fewest experiences that are collected between two phases."""
+        """Return the smallest number of experiences that are collected between two update phases."""
         schedule: Any = self.train_freq
         return self.n_envs * (int(schedule.frequency) if schedule.unit == TrainFrequencyUnit.STEP else 1)
 
     def _phase_updates(self) -> int | None:
-        """Return the number of updates of a phase; None if it follows the lengths of episodes."""
+        """Return the number of updates of a phase, or None if it depends on the lengths of episodes."""
         schedule: Any = self.train_freq
         if self.gradient_steps >= 0:
             return self.gradient_steps
@@ -83,7 +85,7 @@ class StrategyLearner(OffPolicyAlgorithm):
 
     @property
     def strategy_buffer(self) -> StrategyReplayBuffer:
-        """The replay buffer."""
+        """The replay buffer of the algorithm."""
         if not isinstance(self.replay_buffer, StrategyReplayBuffer):
             raise UserError(f"{type(self).__name__} needs a StrategyReplayBuffer; do not load another kind into it")
         return self.replay_buffer
@@ -112,7 +114,7 @@ class StrategyLearner(OffPolicyAlgorithm):
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
 
     def _latest_observation(self) -> Floats32 | None:
-        """Return the latest observation `[1, S]` as stored; with several environments, of one after the other."""
+        """Return the latest observation, shape `[1, S]`, from each environment in turn if there are several."""
         last = self._last_original_obs if self._vec_normalize_env is not None else self._last_obs
         if last is None:
             return None
@@ -121,10 +123,10 @@ class StrategyLearner(OffPolicyAlgorithm):
         ]
 
     def train(self, gradient_steps: int, *arguments: Any, **settings: Any) -> None:
-        """Update `gradient_steps` times; for strategies this is one update phase.
+        """Run one update phase of `gradient_steps` updates.
 
-        The strategy decides draws, weights and learning rate and receives annotations. The rest is done by
-        Stable-Baselines3, which gets the other arguments.
+        The strategy chooses samples, weights and learning rate, and receives the TD errors. Stable-Baselines3 does the
+        rest, with the other arguments.
         """
         buffer = self.strategy_buffer
         needed, weights = needs(buffer.strategy), buffer.strategy.weights
@@ -147,7 +149,7 @@ class StrategyLearner(OffPolicyAlgorithm):
             yield Context(update, updates, progress, self._latest_observation())
 
     def _on_critics(self, module: torch.nn.Module, arguments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Weight the critics' squared errors at these values, and annotate |δ|."""
+        """Install hooks that weight the critics' squared errors at these Q values and pass |δ| to the buffer."""
         if arguments[1].requires_grad or not torch.is_grad_enabled():
             return  # this pass belongs to the actor or to a target
         # Registered before the weights, which are not part of δ.
@@ -158,15 +160,16 @@ class StrategyLearner(OffPolicyAlgorithm):
                 value.register_hook(weight.mul)
 
     def _on_errors(self, gradients: Sequence[Tensor | None]) -> None:
-        """Annotate |δ|, the mean of |Q − y| over critics, given the loss gradients with respect to Q.
+        """Compute |δ| from the gradients of the critics' losses with respect to Q, and pass it to the buffer.
 
-        The loss is c·mean((Q − y)²) over B samples, so that its gradient is 2c(Q − y)/B; c is `critic_factor`.
+        |δ| is the mean of |Q − y| over the critics. With c = `critic_factor`, the loss c · mean((Q − y)²) over B
+        samples has the gradient 2 c (Q − y) / B.
         """
         sizes = torch.stack([gradient.abs() for gradient in gradients if gradient is not None]).mean(dim=0)
         self.strategy_buffer.annotate(sizes * (len(sizes) / (2 * self.critic_factor)))
 
     def _on_actor(self, module: torch.nn.Module, arguments: object, output: Tensor) -> None:
-        """Weight the gradients of the actor's loss with respect to these outputs, one row per sample."""
+        """Install a hook that weights the gradient of the actor's loss at each row (sample) of these outputs."""
         if output.requires_grad:
             _, weight = self.strategy_buffer.weights()
             output.register_hook(weight.mul)
@@ -177,7 +180,7 @@ class StrategyLearner(OffPolicyAlgorithm):
             group["lr"] = rate
 
     def _actor_outputs(self) -> list[torch.nn.Module]:
-        """Return the modules through whose outputs `[B, …]` all gradients of the actor's loss reach the actor."""
+        """Return the modules through whose outputs `[B, …]` all gradients of the actor's loss pass."""
         raise NotImplementedError
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
@@ -186,7 +189,7 @@ class StrategyLearner(OffPolicyAlgorithm):
 
 
 class StrategyTD3(StrategyLearner, TD3):
-    """TD3 under any strategy but `Synth`."""
+    """Stable-Baselines3's TD3 with any replay strategy except those with `Synth`."""
 
     critic_factor = 1.0
 
@@ -198,14 +201,16 @@ class StrategyTD3(StrategyLearner, TD3):
 
 
 class StrategyDDPG(StrategyTD3, DDPG):
-    """DDPG under any strategy but `Synth`: as in Stable-Baselines3, a TD3 without its additions."""
+    """Stable-Baselines3's DDPG with any replay strategy except those with `Synth`."""
 
 
 class StrategySAC(StrategyLearner, SAC):
-    """SAC under any strategy but `Synth`. The entropy coefficient is tuned on unweighted samples.
+    """Stable-Baselines3's SAC with any replay strategy except those with `Synth`.
+
+    The entropy coefficient is tuned on unweighted samples.
 
     Raises:
-        UserError: weights are on the actor's loss and `use_sde` is True.
+        UserError: The strategy weights the actor's loss, and `use_sde` is True.
     """
 
     critic_factor = 0.5

@@ -1,1 +1,1 @@
-"""Storage of experiences: columns, units, episodes, traces."""
+"""Storage of experiences: arrays, segments and episodes, traces, and the schema of buffer files."""

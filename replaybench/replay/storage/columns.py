@@ -1,8 +1,9 @@
-"""Stored experiences of a population: `[M, N]` slots, one contiguous float32 row each.
+"""Stored experiences of a population, one contiguous float32 row for each of N slots of M members.
 
-A row holds all fields of an experience, so that storing or fetching one touches few cache lines; named columns are
-views. Where the unit of replay is several steps, a row holds the steps one after the other. Each slot has the serial
-number of its occupant (1 = the member's first experience, 0 = empty), by which stale annotations are recognised.
+A row contains all fields of an experience, so that storing or reading an experience touches few cache lines. Named
+columns are views of the rows. If the unit of replay is several steps, a row contains the steps one after the other.
+Each slot has the serial number of its experience, by which stale annotations are recognised. It is 1 for the member's
+first experience, and 0 for an empty slot.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,24 +22,29 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True)
 class LazyColumn:
-    """An array `shape` of `dtype` whose parts `[member, start:stop]` come from `part`."""
+    """An array whose parts are computed on request.
+
+    Attributes:
+        shape: Shape of the array, `[M, N, …]`.
+        dtype: Type of the elements.
+        part: Function that computes the part `[member, start:stop]`, given the pair (member, slice).
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     part: Callable[[tuple[int, slice]], NDArray[Any]]
 
     def __getitem__(self, where: Any) -> Any:
-        """Return one part."""
         return self.part(where)
 
 
 State = dict[str, NDArray[np.generic]]
-"""The arrays that a resumed run needs, by name; the first axis of each is M."""
+"""The arrays that a resumed run needs, by name. The first axis of each array is the member."""
 Indices = Integers
 
 
 def _uncount(typing_context: Any, state: Any) -> Any:
-    """Return arrays without owners, so that Numba counts no references; the caller's arguments keep them alive."""
+    """Return arrays without reference counts, which the caller's arguments must keep alive."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         borrowed = args[0]
@@ -52,7 +58,7 @@ def _uncount(typing_context: Any, state: Any) -> Any:
 
 
 def _prefetch(typing_context: Any, array: Any, position: Any) -> Any:
-    """Prefetch the cache line of the element at a flat position; results do not depend on this."""
+    """Prefetch the cache line of an array element, given by its index in the flat array."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         element = builder.gep(context.make_array(array)(context, builder, args[0]).data, [args[1]])
@@ -72,17 +78,19 @@ _AHEAD: Final = 8  # rows prefetched in advance
 
 
 class Columns:
-    """Arrays for `capacity` experiences of each member.
+    """Storage for `capacity` experiences of each member.
 
     Args:
-        members, capacity: M and N.
-        fields: width of each field, in storage order.
-        steps: number of steps in a row.
+        members: Number of members M.
+        capacity: Number of slots N of each member.
+        fields: Number of values of each field, by name, in storage order.
+        steps: Number of steps in a slot.
 
     Attributes:
-        rows: float32 `[M, N, steps · W]`; the system allocates memory when rows are first written.
-        serial: uint32 `[M, N]`.
-        spans: position of each field among the W numbers of a step.
+        rows: Stored values; float32, shape `[M, N, steps · W]` for W values per step. The operating system allocates
+            memory when rows are first written.
+        serial: Serial number of the experience in each slot, 0 if the slot is empty; uint32, shape `[M, N]`.
+        spans: Position of each field among the W values of a step.
     """
 
     def __init__(self, members: int, capacity: int, fields: Mapping[str, int], steps: int = 1) -> None:
@@ -96,11 +104,11 @@ class Columns:
         self.serial = aligned_zeros((members, capacity), np.uint32)
 
     def column(self, name: str) -> Floats32:
-        """Return the view `[M, N, width]` of one field; `[M, N, steps, width]` where a row holds several steps."""
+        """Return a view of one field of N slots, `[M, N, width]`, or `[M, N, steps, width]` for several steps."""
         return self.views(self.rows)[name]
 
     def views(self, rows: Floats32) -> dict[str, Floats32]:
-        """Split rows `[M, B, steps · W]` into named views `[M, B, (steps,) width]`."""
+        """Split rows of B samples per member into a view of each field, `[M, B, width]` or `[M, B, steps, width]`."""
         if self.steps > 1:
             rows = rows.reshape(*rows.shape[:2], self.steps, self.width)
         return {name: rows[..., span] for name, span in self.spans.items()}
@@ -110,9 +118,10 @@ class Columns:
 def write(
     rows: Floats32, serial: NDArray[np.uint32], slots: Integers, serials: Integers, new: Floats32, count: Integers
 ) -> None:
-    """Store row `new[m]` as experience number `serials[m]` of each member whose slot is not −1.
+    """Store one new experience of each member in slot `slots[m]`, or none if it is −1.
 
-    Storing in the first free slot, `count[m]`, increases the count.
+    The experience has the values `new[m]` and the serial number `serials[m]`. If it is stored in the first free slot,
+    the number of filled slots, `count[m]`, increases.
     """
     for m in range(slots.size):
         if slots[m] >= 0:
@@ -126,7 +135,11 @@ def write(
 def gather(
     rows: Floats32, serial: NDArray[np.uint32], idx: Integers, out: Floats32, out_serial: NDArray[np.uint32]
 ) -> None:
-    """Fetch slots idx `[M, B]` into out `[M, B, steps · W]` with their serial numbers `[M, B]`."""
+    """Copy sampled experiences and their serial numbers from the buffer to a batch.
+
+    `idx` contains the slots of B samples of each member, shape `[M, B]`. The values are written to `out`, shape
+    `[M, B, W]` for W values per slot, and the serial numbers to `out_serial`.
+    """
     members, batch = idx.shape
     capacity, width = rows.shape[1], rows.shape[2]
     for m in range(members):

@@ -1,7 +1,7 @@
-"""Checks of buffer files before use: facts against one schema, arrays against one table of shapes.
+"""Checks of buffer files before use: metadata against a schema, arrays against a table of shapes and types.
 
-Checksums detect damage, not forgery. All readers of buffers open them here and may then rely on types, shapes and
-counts. Values are not checked, because that needs a pass over the file.
+Checksums detect damage, not forgery. All functions that read buffers open them here, and may then rely on types, shapes
+and counts. Values are not checked, because that needs a pass over the file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ _PER_SLOT: Final = {
     "synthetic": "u1",
 }
 KINDS: Final = _PER_MEMBER | _PER_SLOT
-"""Types of the arrays in buffer files, by name."""
+"""Data types of the arrays in buffer files, by array name."""
 _COLUMNS: Final = (
     *("observation", "next_observation", "action", "reward", "terminated"),
     *("exploration", "sensor_noise", "actuator_noise"),
@@ -41,7 +41,7 @@ _NEEDED: Final = ("serial", "count", "collected", "offers")
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Facts about the cell that filled a buffer, for other programs."""
+    """The learner and the settings of the run that filled a buffer, for use by other programs."""
 
     learner: Name
     settings: dict[str, Any]
@@ -50,7 +50,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferFacts:
-    """The facts of a buffer file (docs/reference/buffer-format.md); only `fields` is always there."""
+    """The metadata of a buffer file (docs/reference/buffer-format.md), of which only `fields` is always present."""
 
     fields: dict[str, Width]
     order: tuple[str, ...] = ()
@@ -76,18 +76,21 @@ class BufferFacts:
 
 
 class BufferFile:
-    """An open and checked buffer file.
+    """An open buffer file whose metadata and arrays have been checked.
 
     Attributes:
-        record: the file.
-        facts: its facts.
-        shapes: shapes of its arrays, without empty ones.
-        steps: largest number of steps in a slot; 1 if experiences are stored one by one.
-        slots: number of slots N of each member.
-        count, collected, offers: int64 `[M]`: filled slots, collected experiences, units offered to retention.
+        record: The open file.
+        facts: The metadata.
+        shapes: Shapes of the arrays, by name.
+        steps: Largest number of steps in a slot, 1 if experiences are stored one by one.
+        slots: Number of slots N of each member.
+        count: Number of filled slots of each member; int64, shape `[M]`.
+        collected: Number of experiences that each member has collected; int64, shape `[M]`.
+        offers: Number of each member's units (steps, segments or episodes) that reached the retention rule; int64,
+            shape `[M]`.
 
     Raises:
-        UserError: its facts or arrays are not those of a buffer, or are inconsistent.
+        UserError: The metadata or arrays are not those of a buffer, or are inconsistent.
     """
 
     def __init__(self, record: Record) -> None:
@@ -115,18 +118,14 @@ class BufferFile:
         return len(self.count)
 
     def fact(self, name: str) -> Any:
-        """Return a required fact.
-
-        Raises:
-            UserError: the file lacks it.
-        """
+        """Return an entry of the metadata, and raise `UserError` if the file does not contain it."""
         value = getattr(self.facts, name)
         if value is None:
             raise UserError(f"the facts of {self.path}: {name!r} is missing")
         return value
 
     def check_recordings(self, numbers: Sequence[int]) -> None:
-        """Raise `UserError` unless the file contains experiences and these recordings."""
+        """Raise `UserError` unless the file contains experiences and recordings with these indices."""
         if not self.count.any():
             raise UserError(f"{self.path} holds no experiences")
         for number in numbers:
@@ -155,7 +154,7 @@ class BufferFile:
                 raise UserError(f"{self.path}: {name} is {dtype} of shape {actual}, not {due[1]} of shape {due[0]}")
 
     def _due(self, name: str, steps: tuple[int, ...]) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-        """Return the required shape and dtype of an array; None if a strategy or learner decides them."""
+        """Return the required shape and dtype of an array, or None if the strategy or the learner decides them."""
         members, slots = self.shapes["serial"]
         if name in self.facts.fields:
             return (members, slots, *steps, self.facts.fields[name]), np.dtype("f4")
@@ -171,6 +170,6 @@ class BufferFile:
 
 @contextmanager
 def open_buffer(path: Path) -> Iterator[BufferFile]:
-    """Open a buffer file; raises as `open_record` and `BufferFile` do."""
+    """Open and check a buffer file, with the errors of `open_record` and `BufferFile`."""
     with open_record(path, "buffer") as record:
         yield BufferFile(record)

@@ -1,6 +1,6 @@
-"""Units of replay (step, segment, episode), their assembly, and statistics of replayed noise.
+"""Units of replay (steps, segments, episodes), and statistics of the noise in sampled experiences.
 
-The statistics show how far a strategy favours noisy samples, as those that favour large TD errors do.
+The statistics show how far a strategy favours noisy samples, as strategies that favour large TD errors do.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,12 @@ _MOST: Final = np.iinfo(np.uint16).max
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit of replay: up to `steps` successive steps of one episode, or, with `episode`, whole episodes."""
+    """The experiences that are stored, ranked and sampled together: a step, a segment or an episode.
+
+    Attributes:
+        steps: Largest number of successive steps of one episode in a unit.
+        episode: Whether a unit is a whole episode.
+    """
 
     steps: int = 1
     episode: bool = False
@@ -34,22 +39,22 @@ STEP = Unit()
 
 
 def segment(steps: int) -> Unit:
-    """Return the unit of n successive steps; the last one of an episode may be shorter."""
+    """Return the unit of replay that has at most `steps` successive steps of an episode."""
     return Unit(steps)
 
 
 def episode(most: int) -> Unit:
-    """Return the unit of whole episodes of at most this many steps."""
+    """Return the unit of replay that is a whole episode of at most `most` steps."""
     return Unit(most, episode=True)
 
 
 class Assembly:
-    """The incomplete unit of each member, and the lengths of stored units.
+    """The unit (segment or episode) that each member is collecting, and the lengths of its stored units.
 
     Attributes:
-        rows: float32 `[M, steps · W]`, the steps collected so far of each member's current unit.
-        filled: int64 `[M]`, number of these steps.
-        length: uint16 `[M, N]`, the steps of each stored unit.
+        rows: Steps of the current unit collected so far; float32, shape `[M, steps · W]` for W values per step.
+        filled: Number of these steps; int64, shape `[M]`.
+        length: Number of steps of each stored unit; uint16, shape `[M, N]` for N slots.
     """
 
     def __init__(self, unit: Unit, members: int, capacity: int, width: int) -> None:
@@ -59,7 +64,10 @@ class Assembly:
         self.length = np.zeros((members, capacity), np.uint16)
 
     def extend(self, row: Floats32, active: Bools, ended: Bools) -> Bools:
-        """Append a step `[M, W]` of each active member; return which members' units are complete `[M]`."""
+        """Append one step `row[m]` of each active member to its unit, and return which members' units are complete.
+
+        `ended` marks members whose episode ends with this step. Units do not extend over the end of an episode.
+        """
         if self.unit.episode and (active & (self.filled == self.unit.steps)).any():
             raise OverflowError(f"an episode is longer than the {self.unit.steps} steps of its unit of replay")
         steps = self.rows.reshape(len(self.rows), -1, self.width)
@@ -70,14 +78,17 @@ class Assembly:
         return complete
 
     def finish(self, complete: Bools, slots: Integers) -> None:
-        """Store the lengths of complete units, stored in `slots` `[M]` (−1: discarded), and begin new units."""
+        """Record the lengths of complete units and begin new units.
+
+        `slots[m]` is the buffer slot in which the unit of member m was stored, or −1 if it was discarded.
+        """
         stored = np.flatnonzero(complete & (slots >= 0))
         self.length[stored, slots[stored]] = self.filled[stored]
         self.rows[complete] = 0
         self.filled[complete] = 0
 
     def lengths(self, idx: Integers) -> NDArray[np.uint16]:
-        """Return the steps `[M·U, B]` of the units in slots idx `[M·U, B]`, U successive rows of each member."""
+        """Return the number of steps of the units in sampled slots, both `[M·U, B]` for U batches of each member."""
         length: NDArray[np.uint16] = np.take_along_axis(self.length, idx.reshape(len(self.length), -1), axis=1)
         return length.reshape(idx.shape)
 
@@ -93,7 +104,7 @@ class Assembly:
 
 
 def mean_over_steps(values: Floats32, length: NDArray[np.uint16]) -> Floats32:
-    """Return the means `[M, B]` of `values` `[M, B, steps]` over the first `length` `[M, B]` steps."""
+    """Return the means of `values` `[M, B, steps]` over the first `length` `[M, B]` steps of each sample."""
     own = np.arange(values.shape[2]) < length[:, :, None]
     total = np.where(own, values, 0).sum(axis=2)
     mean: Floats32 = (total / np.maximum(length, 1)).astype(np.float32)
@@ -104,11 +115,11 @@ FIELDS = ("sensor_noise", "actuator_noise")
 
 
 class NoiseTally:
-    """Mean absolute noise, in normalised units, over all experiences replayed so far.
+    """Statistics of the absolute sensor and actuator noise, in normalised units, in all sampled experiences.
 
     Attributes:
-        total: float64 `[M, S + A]`, summed.
-        replays: int64 `[M]`, experiences that each member has replayed.
+        total: Sum of the absolute noise of each state and action; float64, shape `[M, S + A]`.
+        replays: Number of experiences that each member has sampled; int64, shape `[M]`.
     """
 
     def __init__(self, members: int, states: int, actions: int) -> None:
@@ -116,9 +127,12 @@ class NoiseTally:
         self.replays = np.zeros(members, np.int64)
 
     def count(self, sensor_noise: Floats32, actuator_noise: Floats32, stored: Bools) -> None:
-        """Count batches with noise `[M·U, B, S]` and `[M·U, B, A]`, U successive rows of each member.
+        """Add the noise of U new batches of B samples of each member.
 
-        Members without `stored` `[M]` experiences are not counted; their noise must be zero.
+        Args:
+            sensor_noise: Noise of the observations, shape `[M·U, B, S]`.
+            actuator_noise: Noise of the actions, shape `[M·U, B, A]`.
+            stored: Whether each member stores experiences. Other members are not counted, and their noise must be zero.
         """
         states, members = sensor_noise.shape[2], len(self.total)
         _add(self.total[:, :states], sensor_noise.reshape(members, -1, states))
@@ -126,7 +140,7 @@ class NoiseTally:
         self.replays += sensor_noise.shape[0] // members * sensor_noise.shape[1] * stored
 
     def mean(self) -> Floats:
-        """Return the mean `[M, S + A]`; NaN before the first replay."""
+        """Return the mean absolute noise of each member, shape `[M, S + A]`, NaN before the first sample."""
         with np.errstate(invalid="ignore"):
             return self.total / self.replays[:, None]
 

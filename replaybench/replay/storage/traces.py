@@ -1,7 +1,8 @@
-"""Values per stored step that depend on its episode: traces, history windows, episode starts.
+"""Values of stored steps that depend on their episode: traces, history windows and episode starts.
 
-They are stored in a separate array, so that a pass along an episode reads a few bytes per step. Links lead from each
-step to the slots of its neighbours. The learner's `TraceRule` computes the numbers.
+A trace is a value that a learner maintains for each stored step, such as an importance weight. Traces are stored in a
+separate array, so that a pass along an episode reads a few bytes per step. Links lead from each step to the slots of
+its neighbours. The learner's `TraceRule` computes the values.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,16 +23,16 @@ _LINKS: Final = ("previous", "next", "last")
 
 
 class Traces:
-    """The numbers that the learner's rule computes for stored steps, and the links between the steps.
+    """The values that a learner maintains for each stored step, and the links between steps of an episode.
 
     Attributes:
-        values: float32 `[M, N, K]`.
-        previous, next: int32 `[M, N]`, slots of the neighbours in the same episode; −1 at its ends, and where the
-            neighbour was evicted, was never stored or does not exist yet.
-        last: int64 `[M]`, slot of each member's latest step if that was stored and its episode goes on, else −1.
+        values: The K traces of each slot; float32, shape `[M, N, K]` for N slots.
+        previous: Slot of the previous step of the same episode, −1 if it is not stored; int32, shape `[M, N]`.
+        next: Slot of the next step of the same episode, −1 if it is not stored; int32, shape `[M, N]`.
+        last: Slot of each member's latest step, −1 if the step is not stored or ended its episode; int64, shape `[M]`.
 
     Raises:
-        ValueError: two numbers have the same name, or one has the name of a link.
+        ValueError: Two traces have the same name, or one has the name of a link.
     """
 
     def __init__(self, rule: TraceRule, members: int, capacity: int) -> None:
@@ -46,24 +47,28 @@ class Traces:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes per slot."""
+        """Number of bytes that traces and links take per slot."""
         return self.values.itemsize * self.values.shape[2] + self.previous.itemsize + self.next.itemsize
 
     def view(self, name: str) -> Floats32:
-        """Return the view `[M, N]` of one number."""
+        """Return a view of one trace, shape `[M, N]` for N slots of each member."""
         return self.values[:, :, self.rule.names.index(name)]
 
     def follow(self, experience: Mapping[str, NDArray[Any]], active: Bools) -> None:
-        """Pass to the rule the experience that follows the latest step of each active member."""
+        """Call the learner's trace rule with the new experience of each active member, before it is stored."""
         self.rule.followed(self.values, np.where(active, self.last, -1), experience)
 
     def evict(self, slots: Slots) -> None:
-        """Unlink the occupants of `slots` `[M]` (−1: none) from their episodes."""
+        """Call the trace rule and remove the links before the step in slot `slots[m]` (−1: none) is overwritten."""
         self.rule.evicting(self.values, self.previous, self.next, slots)
-        _cut(self.previous, self.next, self.last, slots)
+        _unlink(self.previous, self.next, self.last, slots)
 
     def store(self, experience: Mapping[str, NDArray[Any]], slots: Slots, active: Bools, ended: Bools) -> None:
-        """Link the new step of each active member, stored in `slots[m]` (−1: discarded), to its predecessor."""
+        """Link each active member's new step to the previous step of its episode, and call the learner's trace rule.
+
+        `slots[m]` is the slot in which the step was stored, or −1 if it was discarded. Traces that `experience` does
+        not contain begin at 0.
+        """
         for k, name in enumerate(self.rule.names):
             self._first[:, k] = experience[name][:, 0] if name in experience else 0
         over = active & ended
@@ -71,11 +76,11 @@ class Traces:
         self.rule.stored(self.values, self.previous, self.next, slots, over)
 
     def annotate(self, idx: Slots, annotations: Mapping[str, NDArray[Any]]) -> None:
-        """Pass to the rule the learner's annotations of the steps in slots `idx` `[M, B]`; −1 is skipped."""
+        """Call the trace rule with the values that the learner returned for steps in slots `idx`, skipping −1."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
     def of(self, idx: Slots) -> Floats32:
-        """Return the numbers `[M, B, K]` of the steps in slots `idx` `[M, B]`."""
+        """Return the K traces of the steps in slots `idx`, shape `[M, B, K]` for B slots of each member."""
         return np.take_along_axis(self.values, idx[:, :, None], axis=1)
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
@@ -109,8 +114,7 @@ class Traces:
 
 
 @kernel
-def _cut(previous: Links, next: Links, last: Slots, slots: Slots) -> None:
-    """Unlink the step in slot `slots[m]` (−1: none) from its episode."""
+def _unlink(previous: Links, next: Links, last: Slots, slots: Slots) -> None:
     for m in range(slots.size):
         slot = slots[m]
         if slot < 0:
@@ -136,7 +140,6 @@ def _link(
     active: Bools,
     ended: Bools,
 ) -> None:
-    """Link the new step of each active member to the end of its episode, with the numbers `first` `[M, K]`."""
     for m in range(slots.size):
         if not active[m]:
             continue
@@ -150,11 +153,14 @@ def _link(
 
 
 MEMORY: Final = "memory"
-"""The field in which a learner may store its recurrent state before the step."""
+"""Name of the field in which a learner can store the state of its recurrent network before the step."""
 
 
 def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
-    """Return the windows of at most `steps` steps that end in slots idx `[M, B]`."""
+    """Return the window of each sample, which is the steps of its episode up to the sample, at most `steps`.
+
+    `idx` contains the buffer slots of B samples of each member, shape `[M, B]`.
+    """
     state, stored = columns.spans["observation"], columns.spans.get(MEMORY, slice(0, 0))
     observation = np.zeros((*idx.shape, steps, state.stop - state.start), np.float32)
     length = np.empty(idx.shape, np.int64)
@@ -189,11 +195,13 @@ NONE = np.uint32(0xFFFF_FFFF)
 
 
 class EpisodeStarts:
-    """Serial numbers of the first experience of each member's episodes, ascending.
+    """The serial number of the first experience of each episode, by which steps are assigned to episodes.
 
     Attributes:
-        starts: uint32 `[M, E]`, padded with the largest number; grows.
-        known: int64 `[M]`, number of episodes begun so far.
+        starts: Serial numbers in ascending order; uint32, shape `[M, E]` for at most E episodes. Unused entries hold
+            the largest uint32. The array is enlarged when an episode does not fit.
+        known: Number of episodes that each member has begun; int64, shape `[M]`.
+        begins: Whether each member's next experience begins an episode; bool, shape `[M]`.
     """
 
     def __init__(self, members: int) -> None:
@@ -203,7 +211,10 @@ class EpisodeStarts:
         self._most = np.zeros(1, np.int64)
 
     def step(self, collected: Integers, active: Bools, ended: Bools) -> None:
-        """Count one more experience of each active member in `collected` `[M]`; `ended` marks ends of episodes."""
+        """Count one more experience of each active member in `collected`, and record beginnings of episodes.
+
+        `ended` marks members whose episode ends with this experience.
+        """
         if self._most[0] == self.starts.shape[1]:
             self.starts = np.concatenate([self.starts, np.full_like(self.starts, NONE)], axis=1)
         _step(self.starts, self.known, self.begins, collected, active, ended, self._most)
@@ -232,7 +243,7 @@ def _step(
     ended: Bools,
     most: Integers,
 ) -> None:
-    """Kernel of `EpisodeStarts.step`; `most` `[1]` is the largest number of begun episodes of any member."""
+    """Count experiences, record episode starts, and write the largest number of episodes of any member to `most`."""
     for m in range(collected.size):
         if active[m]:
             collected[m] += 1
@@ -244,11 +255,11 @@ def _step(
 
 
 def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, LazyColumn]:
-    """Return the columns `episode` and `step`, uint32 `[M, N]`, computed part by part on request.
+    """Return the columns `episode` and `step` of each slot, from 0, whose parts are computed on request.
 
     Args:
-        starts: serial numbers of the first experience of each member's episodes, `[M, E]`.
-        serial: serial numbers, 0 where a slot is empty.
+        starts: Serial numbers of the first experience of each of E episodes, shape `[M, E]`.
+        serial: Serial number of the experience in each of N slots, 0 if the slot is empty; shape `[M, N]`.
     """
 
     def part(which: int) -> Callable[[tuple[int, slice]], NDArray[np.uint32]]:
@@ -260,7 +271,10 @@ def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[st
 def episode_and_step(
     starts: NDArray[np.uint32], serial: NDArray[np.uint32]
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return episode and step, from 0, of experiences with these serial numbers; `starts` `[E]` of one member."""
+    """Return the episode and the step, both from 0, of one member's experiences with these serial numbers.
+
+    `starts` contains the serial numbers of the first experience of each of the member's episodes.
+    """
     episode = np.searchsorted(starts, serial, side="right") - 1
     first = starts[np.maximum(episode, 0)]
     return np.maximum(episode, 0).astype(np.uint32), np.where(serial > 0, serial - first, 0).astype(np.uint32)

@@ -1,1 +1,1 @@
-"""Retention, sampling and weighting strategies, and the notation that names them."""
+"""Retention, sampling and weighting strategies, and the text notation that names them."""

@@ -1,4 +1,4 @@
-"""Attentive experience replay (Sun et al. 2020)."""
+"""Attentive experience replay, `AER` (Sun et al., 2020)."""
 
 import math
 from dataclasses import dataclass
@@ -17,11 +17,13 @@ from replaybench.runtime.streams import next_below
 
 @dataclass(frozen=True)
 class AER(Annealed):
-    """Draw ⌈λB⌉ distinct experiences uniformly and replay the B whose states are most similar to the agent's.
+    """Attentive experience replay, which samples states that are similar to the agent's state (Sun et al., 2020).
 
-    Similarity is the cosine between the stored and the agent's observation, 0 with a zero vector. Ties and the batch
-    are in draw order. λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run, and multiplies the
-    learning rate. If fewer than ⌈λB⌉ are stored, all of them are candidates.
+    ⌈λB⌉ distinct candidates are drawn uniformly. The B candidates that are most similar to a recent observation of the
+    agent form the batch. Similarity is the cosine of the two observations, or 0 if one of them is zero. Of equally
+    similar candidates the earlier ones are taken, and the batch is in the order of the draws. If fewer than ⌈λB⌉
+    experiences are stored, all of them are candidates. λ falls linearly from λ₀ = `first` to 1 over the fraction
+    `alpha` of the run. It also multiplies the learning rate.
     """
 
     needs_state = True
@@ -32,15 +34,15 @@ class AER(Annealed):
 
 
 class _Scratch(NamedTuple):
-    """Scratch arrays for a draw of n candidates.
+    """Temporary arrays for draws of n candidates.
 
     Attributes:
-        slots: candidates of one member and of the next one, `[2, n]`.
-        similarity: of the candidates to the agent's state, `[n]`.
-        norm: their squared norms, `[n]`.
-        seen: int64 `[2^q]`, a hash table of drawn slots; entries below `turn` << 32 are old.
-        turn: int64 `[1]`.
-        pool: int64 `[2n]`, slots to draw from without replacement if few are stored.
+        slots: Candidate slots of one member and of the next member, shape `[2, n]`.
+        similarity: Similarity of each candidate to the agent's state, shape `[n]`.
+        norm: Squared norm of each candidate's observation, shape `[n]`.
+        seen: Hash table of drawn slots; int64, shape `[2^q]`. Entries below `turn` << 32 are from earlier draws.
+        turn: Number of draws so far; int64, shape `[1]`.
+        pool: Slots to draw from without replacement if few are stored; int64, shape `[2n]`.
     """
 
     slots: Integers
@@ -108,7 +110,7 @@ def _draw_similar(
 
 @kernel
 def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None:
-    """Fill `kept` `[B]` with the most similar of n candidates in draw order, repeated if n < B."""
+    """Write the B most similar of n candidates to `kept` in draw order, and repeat them if n < B."""
     count, similarity = min(kept.size, n), scratch.similarity
     bar = np.partition(similarity[:n], n - count)[n - count]  # similarity of the last of the best
     above = 0
@@ -127,7 +129,7 @@ def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None
 
 @kernel
 def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indices, scratch: _Scratch) -> None:
-    """Draw n of `count` slots without replacement: draw repeated ones again, or use a pool if many would repeat."""
+    """Draw n of `count` slots without replacement, by redrawing repeated slots or by shuffling all slots."""
     if count < 2 * n:
         for i in range(count):
             scratch.pool[i] = i
@@ -152,7 +154,7 @@ def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indice
 
 @kernel
 def _compare(rows: Floats32, m: int, first: int, state: Floats32, n: int, slots: Indices, scratch: _Scratch) -> None:
-    """Write the cosine between `state` `[S]` and the stored state of each candidate."""
+    """Compute the cosine of `state` and the stored observation of each candidate."""
     own = 0.0
     for s in range(state.size):
         own += np.float64(state[s]) * np.float64(state[s])

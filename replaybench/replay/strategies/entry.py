@@ -1,4 +1,4 @@
-"""Modifiers of entry: `Drop` and synthetic experiences (de Bruin et al. 2018, sections 6.2 to 6.4)."""
+"""Modifiers of new experiences, `Drop` and `Synth` (de Bruin et al., 2018, sections 6.2 to 6.4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ BASE_FREQUENCY: Final = 50.0
 
 @dataclass(frozen=True)
 class Drop(Term):
-    """Discard each offer with this probability; "rate" discards the share 1 − 50/f at f Hz, none up to 50 Hz."""
+    """Random discarding of new experiences before retention (de Bruin et al., 2018, section 6.4).
+
+    Attributes:
+        probability: Probability of discarding an experience. The value `rate` means 1 − 50/f at a control rate of f >
+            50 Hz, and 0 at lower rates.
+    """
 
     probability: float | Literal["rate"] = "rate"
     always_written = True  # without its probability, `Drop` would be ambiguous
@@ -31,14 +36,14 @@ class Drop(Term):
             raise UserError(f"Drop({self.probability}): give a probability in [0, 1), or rate for 1 − 50/f")
 
     def at(self, frequency: float) -> Drop:
-        """Return the term with its probability at a control rate [Hz]."""
+        """Return the term with its probability at a control rate in Hz."""
         if self.probability != "rate":
             return self
         return Drop(max(0.0, 1.0 - BASE_FREQUENCY / frequency))
 
 
 class RunningDrop(Drawing):
-    """The running form of `Drop`: it decides which offers reach the buffer."""
+    """The object that discards new experiences during a run, as `Drop` describes."""
 
     def __init__(self, description: Drop, view: BufferView) -> None:
         if isinstance(description.probability, str):
@@ -47,7 +52,7 @@ class RunningDrop(Drawing):
         self.probability = description.probability
 
     def filter(self, offered: Bools) -> None:
-        """Set `offered` `[M]` to False where the offer is discarded; members without an offer draw nothing."""
+        """Set `offered[m]` to False for each discarded experience, drawing only for members that offer one."""
         _drop(self.stream.state, self.probability, offered)
 
 
@@ -59,36 +64,38 @@ def _drop(stream: NDArray[np.uint64], probability: float, offered: Bools) -> Non
 
 
 class Model(Protocol):
-    """Plant and policy, as `Synth` needs them."""
+    """The interface of the model of plant and policy with which `Synth` computes synthetic experiences."""
 
     def possible(self, action: Floats32) -> Floats32:
-        """Map actions `[M, A]`, drawn uniformly from the box, to actions that the learner can take."""
+        """Map actions that are drawn uniformly from [−1, 1], shape `[M, A]`, to actions that the learner can take."""
 
     def simulate(self, observation: Floats32, action: Floats32) -> tuple[Floats, Floats, Bools]:
-        """Return next observation `[M, S]`, reward `[M]` and terminated `[M]`, without noise."""
+        """Simulate one noise-free step, and return next observation `[M, S]`, reward `[M]` and termination `[M]`."""
 
     def explore(self, observation: Floats32) -> tuple[Floats32, Floats32, Mapping[str, Floats32]]:
-        """Return the action that the agent would take at this observation in the current step.
+        """Return the action that each member's agent would take now at a given observation, with exploration.
 
         Returns:
-            The action a `[M, A]`, exploration included; its distance from the policy's action, ‖a − π‖₁ `[M]`; and the
-            learner's further fields to store, `[M, width]` by name.
+            The action a `[M, A]`, its distance ‖a − π‖₁ from the policy's action `[M]`, and the other fields that the
+            learner stores, `[M, width]` by name.
         """
 
     def deviation(self, observation: Floats32, action: Floats32) -> Floats32:
-        """Return ‖a − π(s)‖₁ `[M]`."""
+        """Return the distance ‖a − π(s)‖₁ of each member's action from the policy's action, shape `[M]`."""
 
 
 @dataclass(frozen=True)
 class Synth(Term):
-    """Replace experiences by synthetic ones (de Bruin et al. 2018, section 6.2).
+    """Random replacement of new experiences by synthetic ones (de Bruin et al., 2018, section 6.2.1).
 
-    With probability `state`, s is replaced by a uniformly drawn state and a by the policy's action there, including
-    exploration. With probability `action`, a is replaced by a uniformly drawn action of those that the learner can
-    take. Next state and reward come from the plant's model, without noise. With `refresh` below 1
-    (section 6.3.1), a synthetic experience that is to be overwritten is replaced by another synthetic one with that
-    probability and otherwise stays. Other slots then receive no synthetic experiences, so that the share of synthetic
-    experiences is constant.
+    Next state and reward of a synthetic experience come from the plant's model, without noise.
+
+    Attributes:
+        state: Probability of a uniformly drawn state s, with the policy's action there, exploration included.
+        action: Probability of an action a that is drawn uniformly from those that the learner can take.
+        refresh: Probability that a synthetic experience which is to be overwritten is replaced by another synthetic one
+            (section 6.3.1). Otherwise it stays. Below 1, no other stored experience is replaced by a synthetic one, so
+            that the share of synthetic experiences is constant.
     """
 
     state: float = 0.0
@@ -107,7 +114,10 @@ class Synth(Term):
 
 
 class RunningSynth(Drawing):
-    """The running form of `Synth`; `synthetic` bool `[M, N]` marks its experiences if `refresh` is below 1."""
+    """The object that replaces experiences by synthetic ones during a run, as `Synth` describes.
+
+    If `refresh` is below 1, `synthetic` marks the slots with synthetic experiences; bool, shape `[M, N]` for N slots.
+    """
 
     def __init__(self, description: Synth, view: BufferView, model: Model | None) -> None:
         if model is None:
@@ -118,9 +128,10 @@ class RunningSynth(Drawing):
         self.synthetic = np.zeros((members, view.capacity if description.refresh < 1 else 0), np.bool_)
 
     def alter(self, row: Floats32, slots: Indices, fresh: Bools) -> None:
-        """Replace some of the experiences `row` `[M, W]`, which will be stored in `slots` `[M]`, by synthetic ones.
+        """Replace some of the members' new experiences by synthetic ones, before they are stored in `slots`.
 
-        `fresh` `[M]` marks empty slots. Where the stored experience stays, the entry of `slots` becomes −1.
+        `row` contains the W values of each experience, shape `[M, W]`. `fresh` marks members whose slot is empty. An
+        entry of `slots` becomes −1 if the old experience stays.
         """
         views = {name: row[:, span] for name, span in self.columns.spans.items()}
         observation, action = views["observation"].copy(), views["action"].copy()
@@ -173,7 +184,7 @@ def _choose(
     observation: Floats32,
     action: Floats32,
 ) -> None:
-    """Choose each experience's type (0: unchanged, 1: new state, 2: new action); draw the state or action."""
+    """Choose the type of each experience (0: unchanged, 1: new state, 2: new action) and draw the state or action."""
     for m in range(slots.size):
         if slots[m] < 0:
             continue

@@ -1,7 +1,7 @@
-"""Interfaces of retention, sampling and weighting.
+"""Interfaces of retention, sampling and weighting rules.
 
-A frozen dataclass describes a part of a strategy. Its `start` returns the running form, which has the state for the
-buffers of a population.
+A frozen dataclass describes each part of a strategy. Its `start` method returns the running form. This is the object
+that executes the part during a run and holds its state for all members.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from replaybench.runtime.user_file import name_in_file
 
 
 class BufferView(NamedTuple):
-    """The parts of a buffer that running forms may read.
+    """The parts of a buffer that a strategy may read during a run.
 
     Attributes:
-        root, members: seed of the study and member numbers `[M]`.
-        capacity: slots of each member.
-        bounded: whether the buffer has a fixed size; a FULL buffer has the size that its run needs.
-        in_turn: whether slots are filled and overwritten in turn, so that slot order is age order.
-        columns: the stored experiences; strategies only read them.
-        orders: rank orders by metric; strategies only draw from them.
-        episodes: starts of episodes; strategies only read them.
-        traces: the learner's numbers along episodes, None if it has none; strategies only read them.
+        root: Root seed of the study.
+        members: Numbers of the M members.
+        capacity: Number of buffer slots of each member.
+        bounded: Whether the buffer has a fixed size. A FULL buffer has the size that its run needs.
+        in_turn: Whether slots are filled and overwritten in turn, so that slot order is age order.
+        columns: The stored experiences.
+        orders: The rank orders of the experiences, by metric.
+        episodes: The beginnings of the episodes.
+        traces: Values that the learner maintains for each stored step, or None.
     """
 
     root: int
@@ -51,18 +52,19 @@ class BufferView(NamedTuple):
     traces: Traces | None
 
     def stream(self, purpose: str) -> Stream:
-        """Return the members' random streams for a purpose."""
+        """Return the members' random streams for a purpose, such as `sampling`."""
         return Stream(self.root, self.members, purpose)
 
 
 class Context(NamedTuple):
-    """The inputs of sampling and weighting in addition to the stored experiences.
+    """The progress of the training and the agents' states, on which sampling and weighting can depend.
 
     Attributes:
-        update, updates_in_phase: index of the update in its phase, from 0, and number of updates in the phase.
-        progress: 0 at the first episode of the run, 1 at its end.
-        state: an observation `[M, S]` of each agent, to compare stored states with; None unless `Sampling.needs_state`.
-        updates_before: number of updates in the run before this one; `Replay` sets it.
+        update: Index of the update in its update phase, from 0.
+        updates_in_phase: Number of updates in the phase.
+        progress: Progress of the run, from 0 at the first episode to 1 at the end.
+        state: Recent observation of each agent, shape `[M, S]`, or None if the sampling does not need it.
+        updates_before: Number of earlier updates in the run, which `Replay` sets.
     """
 
     update: int = 0
@@ -73,21 +75,21 @@ class Context(NamedTuple):
 
 
 class Running:
-    """Base class of running forms; by default without state."""
+    """Base class, without state, of the objects that execute a part of a strategy during a run."""
 
     def stored(self, slots: Indices) -> None:
-        """Called after an experience was stored in `slots[m]` of each member (−1: none)."""
+        """Update the state after a new experience of each member was stored in slot `slots[m]` (−1: none)."""
 
     def state_dict(self, stored: int) -> State:
-        """Return the arrays that a resumed run needs, those per slot cut to the `stored` slots in use."""
+        """Return the arrays that a resumed run needs, with arrays that have an entry per slot cut to `stored` slots."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a `state_dict`, with identical results from then on."""
+        """Restore the arrays that `state_dict` returned, so that all later results are the same."""
 
 
 class Drawing(Running):
-    """A running form that draws random numbers, from one stream per member, named by its purpose."""
+    """Base class of the objects that execute a part of a strategy with a random stream of each member."""
 
     def __init__(self, view: BufferView, purpose: str) -> None:
         self.stream = view.stream(purpose)
@@ -102,33 +104,33 @@ class Drawing(Running):
 
 @dataclass(frozen=True)
 class Term:
-    """Base class of the terms of the notation."""
+    """Base class of the terms of the strategy notation, such as `FIFO` or `PER(0.6)`."""
 
     name: ClassVar[str] = ""
-    """Its name in the notation; the class's own name if empty."""
+    """Name of the term in the strategy notation. If it is empty, the name of the class is used."""
     second: ClassVar[str] = ""
-    """The field whose value, another term, is written after a plus; its name there is the second part of `name`."""
+    """Name of the field whose value is another term, written after a plus sign as in `ERE+PER`, or empty."""
     always_written: ClassVar[bool] = False
-    """Whether values are written even if they are the default."""
+    """Whether the notation writes the values of parameters even if they are the defaults."""
     keywords: ClassVar[bool] = False
-    """Whether values are written with parameter names, because a value alone is ambiguous."""
+    """Whether the notation always writes `parameter=value`, because a value alone is ambiguous."""
     no_parameters: ClassVar[str] = ""
-    """The error message if parameters are written for a term that has none; empty otherwise."""
+    """Error message for parameters of a term that has none, or empty."""
 
     @classmethod
     def written_name(cls) -> str:
-        """Return its name in the notation; for a class in a user's file, the file and the class name."""
+        """Return the name of the term in the notation, which for a class in a user's file includes the file."""
         return name_in_file(cls) or cls.name or cls.__name__
 
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields that are written in its brackets, by name; keyword-only ones come last."""
+        """Return the fields that the notation writes in brackets, by name, keyword-only ones last."""
         fields = sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True)
         return {field.name: field for field in fields if field.name != cls.second}
 
     @classmethod
     def kinds(cls, parameter: str) -> tuple[Any, ...]:
-        """Return the types that a parameter may have: the parts of its union, or its only type."""
+        """Return the type or types that the value of a parameter can have."""
         hint = typing.get_type_hints(cls)[parameter]
         return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
@@ -138,7 +140,7 @@ class Term:
         return f"{first}{self.in_brackets()}{behind}"
 
     def in_brackets(self) -> str:
-        """Return those parameters in brackets that differ from their defaults."""
+        """Return the parameters that differ from their defaults as text in brackets, or an empty text."""
         fields = self.parameters()
         changed = {
             name: self._plain(name)
@@ -160,12 +162,12 @@ class Term:
 
 
 class Draws(NamedTuple):
-    """The arrays that a sampling writes.
+    """The arrays to which a sampling rule writes the draws of B samples of each member.
 
     Attributes:
-        idx: slots int64 `[M, B]`.
-        probability: chance of each draw, float64 `[M, B]`; NaN where it is not known.
-        rate_factor: factor on each member's learning rate, float32 `[M]`.
+        idx: Buffer slot of each sample; int64, shape `[M, B]`.
+        probability: Probability of each draw, NaN if it is not known; float64, shape `[M, B]`.
+        rate_factor: Factor on each member's learning rate; float32, shape `[M]`.
     """
 
     idx: Indices
@@ -174,11 +176,13 @@ class Draws(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """How a buffer has been used so far.
+    """Counts of the use of a buffer so far.
 
     Attributes:
-        updates: number of batches drawn, including the current one; phase_end: that number at the end of the phase.
-        offers, stored: numbers of offered experiences and of those stored now, `[M]`.
+        updates: Number of batches drawn for each member, including the current one.
+        phase_end: The same number at the end of the current update phase.
+        offers: Number of new experiences of each member that reached the retention rule, shape `[M]`.
+        stored: Number of experiences that each member stores, shape `[M]`.
     """
 
     updates: int
@@ -188,28 +192,28 @@ class Usage(NamedTuple):
 
 
 class RunningWeighting(Running, ABC):
-    """The running form of a weighting."""
+    """Base class of the objects that compute the weights of samples during a run."""
 
     @abstractmethod
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats32) -> None:
-        """Fill weight `[M, B]`."""
+        """Write the weight of each of B samples of each member to `weight`, shape `[M, B]`."""
 
 
 @dataclass(frozen=True)
 class Weighting(Term, ABC):
-    """A weight for each replayed experience."""
+    """Base class of weighting rules, which give each sample a weight in the loss."""
 
     by_probability: ClassVar[bool] = False
-    """Whether weights are computed from the probabilities of the draws."""
+    """Whether weights depend on the probabilities of the draws."""
     slot_bytes: ClassVar[int] = 0
-    """The approximate bytes per slot that it needs."""
+    """Approximate memory per buffer slot in bytes."""
 
     all_networks = False
-    """Whether the losses of all networks are weighted; otherwise only the critic's."""
+    """Whether the weights apply to the losses of all networks, or only to the critic's loss."""
 
     @property
     def steady(self) -> bool:
-        """Whether weights do not depend on the progress of the run."""
+        """Whether weights are independent of the progress of the run."""
         return False
 
     @abstractmethod
@@ -218,40 +222,45 @@ class Weighting(Term, ABC):
 
 
 _MOST: Final = 1_000_000_000
-"""Largest capacity; studies have the same limit."""
+"""Largest capacity of a retention, which is also the limit in studies."""
 
 
 class RunningRetention(Running, ABC):
-    """The running form of a retention: it chooses the slots to overwrite when buffers are full."""
+    """Base class of the objects that choose the slots to overwrite during a run."""
 
     @abstractmethod
     def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
-        """Fill `slots[m]` for every member whose entry is −2 (its buffer is full): a slot, or −1 for 'discard'.
+        """Choose the slot to overwrite for each member whose buffer is full.
 
-        `offers` `[M]` counts each member's offers, including the current one.
+        Args:
+            offers: Number of new experiences of each member that reached this rule, including the current one; int64,
+                shape `[M]`.
+            capacity: Number of buffer slots of each member.
+            slots: Input and output, int64, shape `[M]`. An entry −2 means that the buffer is full. Replace it by a
+                slot, or by −1 to discard the new experience. Leave other entries unchanged.
         """
 
 
 @dataclass(frozen=True)
 class Retention(Term, ABC):
-    """A retention strategy.
+    """Base class of retention rules, which choose the experience that a full buffer overwrites.
 
     Attributes:
-        capacity: maximum number of experiences of a bounded retention; None for the study's.
+        capacity: Largest number of experiences in a member's buffer, or None for the capacity of the study.
     """
 
     capacity: int | None = field(default=None, kw_only=True)
 
     bounded: ClassVar[bool] = True
-    """False if nothing is ever discarded: the buffer then grows to the number of experiences offered."""
+    """Whether the buffer has a fixed size. Otherwise the buffer holds all experiences of a run."""
     in_turn: ClassVar[bool] = False
     """Whether slots are filled and overwritten in turn, so that slot order is age order."""
     orders: ClassVar[tuple[str, ...]] = ()
-    """Metrics by which slots must be kept in rank order."""
+    """Metrics (`td_error`, `exploration`) by which the buffer must rank the experiences."""
     traces: ClassVar[tuple[str, ...]] = ()
-    """Traces that the learner must keep."""
+    """Names of the traces that the learner must maintain for each stored step."""
     slot_bytes: ClassVar[int] = 0
-    """The approximate bytes per slot that it needs in addition to rank orders."""
+    """Approximate memory per buffer slot in bytes, without that of rank orders."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -264,12 +273,11 @@ class Retention(Term, ABC):
 
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields that are written in its brackets, by name; without `capacity` if it has none."""
         return {name: found for name, found in super().parameters().items() if cls.bounded or name != "capacity"}
 
     @abstractmethod
     def start(self, view: BufferView) -> RunningRetention:
-        """Return the running form."""
+        """Return the object that chooses the slots to overwrite during a run."""
 
 
 FEEDBACK: Final = ("td_error", "rate", "phase")
@@ -277,41 +285,51 @@ FEEDBACK: Final = ("td_error", "rate", "phase")
 
 
 class RunningSampling(Drawing, ABC):
-    """The running form of a sampling."""
+    """Base class of the objects that draw samples during a run."""
 
     def __init__(self, view: BufferView) -> None:
         super().__init__(view, "sampling")
 
     @abstractmethod
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        """Fill `draws`, given the numbers `[M]` of stored and offered experiences; each member stores at least one."""
+        """Draw samples for each member and write them to `draws`.
+
+        `count` is the number of experiences that each member stores, at least 1. `offers` is the number of new
+        experiences of each member that reached the retention rule. Both have the shape `[M]`.
+        """
 
     def annotate(self, idx: Indices, td_error: Floats32) -> None:
-        """Use |δ| `[M, B]` of the experiences in slots idx `[M, B]`; skip an idx below 0."""
+        """Update priorities with the absolute TD errors of B samples of each member, shape `[M, B]`.
+
+        `idx` contains the buffer slots of the samples. Negative entries must be skipped.
+        """
 
 
 @dataclass(frozen=True)
 class Sampling(Term, ABC):
-    """A sampling strategy."""
+    """Base class of sampling rules, which choose the experiences of each batch."""
 
     orders: ClassVar[tuple[str, ...]] = ()
-    """Metrics by which slots must be kept in rank order."""
+    """Metrics (`td_error`, `exploration`) by which the buffer must rank the experiences."""
     needs_state: ClassVar[bool] = False
-    """Whether draws compare stored states with a state of the agent, `Context.state`."""
+    """Whether draws depend on a recent observation of each agent, `Context.state`."""
     feedback: ClassVar[tuple[str, ...]] = ()
-    """Its needs during training. `td_error`: annotations of that name. `rate`: a learner that multiplies learning rates
-    by `rate_factor`. `phase`: the numbers of updates in `Context`."""
+    """What the rule needs from training, as a tuple of names.
+
+    `td_error`: TD errors of the samples after each update. `rate`: a learner that multiplies its learning rate by
+    `Draws.rate_factor`. `phase`: the numbers of updates in `Context`.
+    """
     independent: ClassVar[bool] = False
-    """Whether draws depend neither on each other nor on the update, so that batches can be drawn ahead."""
+    """Whether draws depend neither on each other nor on the update, so that batches can be drawn in advance."""
     steady: ClassVar[bool] = False
-    """Whether draws do not depend on the progress of the run."""
+    """Whether draws are independent of the progress of the run."""
     by_place: ClassVar[bool] = False
-    """Whether draws depend on the buffer's capacity, or on the slots of experiences, even if only by rounding."""
+    """Whether draws depend on the buffer's capacity or on the slots of experiences, even if only by rounding."""
     importance_undefined: ClassVar[str] = ""
-    """Why importance weights of these draws make no sense; empty if they do."""
+    """Reason why importance weights make no sense with these draws, or empty."""
 
     weighting: ClassVar[Weighting | None] = None
-    """Its default weighting, used unless the strategy names another."""
+    """Default weighting, which is used unless the strategy names another one."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -320,17 +338,17 @@ class Sampling(Term, ABC):
 
     @property
     def needs_phase(self) -> bool:
-        """Whether draws depend on the index of an update in a phase whose length the schedule decides."""
+        """Whether draws depend on the index of the update in a phase whose length the training schedule decides."""
         return False
 
     def in_phases(self, updates: int) -> Sampling:
-        """Return this sampling with phases of `updates` updates; called only if `needs_phase`."""
+        """Return this sampling with phases of `updates` updates, if `needs_phase` is true."""
         raise NotImplementedError
 
     def slot_bytes(self, in_turn: bool) -> int:
-        """Return its approximate bytes per slot in addition to rank orders; `in_turn` as in `BufferView`."""
+        """Return the approximate memory per buffer slot in bytes, which may depend on whether slots are `in_turn`."""
         return 0
 
     @abstractmethod
     def start(self, view: BufferView) -> RunningSampling:
-        """Return the running form."""
+        """Return the object that draws samples during a run."""

@@ -1,10 +1,10 @@
-"""The strategy notation of de Bruin et al. (2018), `Retention[Sampling]`, and the registries of its names.
+"""The strategy notation `Retention[Sampling]` and its registries of names (de Bruin et al., 2018, section 5.2).
 
-Modifiers of entry are prefixes (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`); modifiers of weights and gradients are
-suffixes (`FIFO[Uniform+ReFER]`). A string parses to frozen dataclasses; `str` of the result is canonical. Commands,
-legends, hashes and files contain this string. The spellings of the authors' public code
-(`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted, and so is
-`path/to/file.py:ClassName` in place of a name.
+Modifiers of new experiences are prefixes (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`). Modifiers of weights and
+gradients are suffixes (`FIFO[Uniform+ReFER]`). A text is parsed to frozen dataclasses, and `str` of the result is
+canonical. Commands, legends, hashes and files contain this text. The spellings of the authors' public code (`resv`,
+`expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted. `path/to/file.py:ClassName` can take
+the place of a name.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ ENTRIES: Final = Registry(
     group="",
     also_named=(),
 )
-"""The modifiers of entry; installed packages cannot add any."""
+"""The modifiers of new experiences, which installed packages cannot extend."""
 RETENTIONS: Final = _registry(
     "retention strategy",
     "interface:Retention",
@@ -86,7 +86,7 @@ _SIGNS: Final = "()*·+[]"
 
 
 class _Written(NamedTuple):
-    """A term as text; `whole` is the text of the strategy."""
+    """A term of the notation as text, where `whole` is the text of the whole strategy."""
 
     whole: str
     name: str
@@ -94,11 +94,10 @@ class _Written(NamedTuple):
 
 
 def parse(text: str) -> Strategy:
-    """Parse a strategy.
+    """Parse the text of a strategy, such as `FIFO[PER+IS]`.
 
     Raises:
-        UserError: the text does not parse (the message shows where), a name or number is wrong, or the parts are
-            incompatible.
+        UserError: The text does not follow the notation, a name or number is wrong, or the parts are incompatible.
     """
     try:
         return _parse(text)
@@ -135,7 +134,7 @@ def _parse(text: str) -> Strategy:
 
 
 def _signs_in_path(text: str) -> str:
-    """Return the path of an existing file in the text that contains characters of the notation."""
+    """Return the path of an existing file in the text that contains a character of the notation, or an empty text."""
     starts = [0, *(place + 1 for place, sign in enumerate(text) if sign in _SIGNS)]
     ends = [match.start() + len(".py") for match in re.finditer(r"\.py:", text)]
     paths = (text[start:end].strip() for end in ends for start in starts if start < end)
@@ -144,7 +143,7 @@ def _signs_in_path(text: str) -> str:
 
 
 def _whole(text: str) -> str:
-    """Return a complete strategy for the hint, if the text is only a part of one."""
+    """Return a complete strategy that contains the given part, as an example for an error message."""
     match = _TERM.match(text)
     if match is None or match[2] is None:
         return "FIFO[Uniform]"
@@ -164,7 +163,7 @@ def _refuse_repeated(text: str, name: str, seen: bool) -> None:
 
 
 def _split_term(term: str, whole: str) -> _Written:
-    """Split a term into name and arguments; known names get their registered spelling."""
+    """Split the text of a term into name and arguments, and give known names their registered spelling."""
     match = _TERM.match(term)
     if not term.strip():
         raise UserError(f"strategy {whole!r}: a name is missing; write Retention[Sampling], e.g. FIFO[PER+IS]")
@@ -183,7 +182,7 @@ def _split_term(term: str, whole: str) -> _Written:
 
 
 def _read_sampling(first: _Written, suffixes: list[_Written]) -> tuple[Any, list[_Written]]:
-    """Build the sampling, from two terms if it is a joint one (`ERE+PER`); return it and the other suffixes."""
+    """Build the sampling, which for a joint one such as `ERE+PER` includes a suffix, and return the other suffixes."""
     for place, term in enumerate(suffixes):
         joined = f"{first.name}+{term.name}"
         joined = SAMPLINGS.spelled(_ALIASES.get(joined.casefold(), joined))
@@ -199,7 +198,7 @@ def _read_sampling(first: _Written, suffixes: list[_Written]) -> tuple[Any, list
 
 
 def _read(registry: Registry, term: _Written) -> Any:
-    """Build the dataclass that a term names."""
+    """Build the dataclass of a term from a registry."""
     if term.name not in registry and not in_file(term.name):
         for here, other in ((RETENTIONS, SAMPLINGS), (SAMPLINGS, RETENTIONS)):
             if registry is here and term.name in other:
@@ -231,7 +230,7 @@ def _built(kind: type[Term], arguments: Mapping[str, Any]) -> Any:
 
 
 def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
-    """Parse a term's arguments, given in order or by name."""
+    """Parse the arguments of a term, which are given in order or by name."""
     name, whole, fields = term.name, term.whole, list(kind.parameters())
     if term.arguments and kind.no_parameters:
         raise UserError(f"strategy {whole!r}: {kind.no_parameters}")
@@ -251,7 +250,7 @@ def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
 
 
 def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | None:
-    """Parse an argument as one of its parameter's types."""
+    """Parse the text of an argument as one of the types of its parameter."""
     words: dict[str, bool | str | None] = {}
     for kind in kinds:
         if typing.get_origin(kind) is Literal:

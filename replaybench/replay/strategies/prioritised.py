@@ -1,4 +1,4 @@
-"""Prioritised sampling: PER by rank and PERprop in proportion to the TD error (Schaul et al. 2016)."""
+"""Prioritised sampling: `PER` by rank and `PERprop` in proportion to the TD error (Schaul et al., 2016)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ _LEAST: Final = np.float32(2.0**-126)
 
 @dataclass(frozen=True)
 class PERprop(Sampling):
-    """Proportional prioritised replay: P ∝ p = (|δ| + ε)^α; new experiences get the largest p so far.
+    """Proportional prioritised sampling with P ∝ p = (|δ| + ε)^α (Schaul et al., 2016).
 
-    The total priority is cut into B equal parts, and one experience is drawn from each. An experience whose |δ| is not
-    finite gets the largest p so far, too.
+    δ is the TD error in the last update with the experience. New experiences, and those whose |δ| is not finite, get
+    the member's largest p so far. The sum of all p is cut into B equal parts, and one experience is drawn from each.
     """
 
     alpha: float = 0.6
@@ -79,11 +79,7 @@ class _RunningPERprop(RunningSampling):
 
 
 def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
-    """Return the priorities `[M, n]` of a saved state.
-
-    Raises:
-        ValueError: a priority is negative or not finite.
-    """
+    """Return the priorities `[M, n]` in a checkpoint, and raise `ValueError` if one is negative or not finite."""
     priority: Floats32 = state["priority"]
     if not ((priority >= 0) & (priority < np.inf)).all():
         raise ValueError("a priority is negative or not finite")
@@ -92,7 +88,7 @@ def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats32:
 
 @kernel
 def priority_of(td_error: float, largest: Floats32, m: int, alpha: float, epsilon: float) -> Any:
-    """Return the priority p of a |δ|; update `largest[m]`."""
+    """Return the priority (|δ| + ε)^α, or member m's largest one if it is not finite, and update the largest."""
     priority = np.float32((abs(np.float64(td_error)) + epsilon) ** alpha)
     if not priority < np.inf:
         return largest[m]
@@ -130,11 +126,12 @@ def _draw_proportional(sums: SumState, stream: NDArray[np.uint64], draws: Draws)
 
 @dataclass(frozen=True)
 class PER(Sampling):
-    """Rank-based prioritised replay: P ∝ rank^−α by the last |δ|, which is infinite before the first use (eq. 7).
+    """Rank-based prioritised sampling with P ∝ rank^−α (Schaul et al., 2016; de Bruin et al., 2018, eq. 7).
 
-    Ranks are updated with every TD error. They are cut into B segments of equal probability, each at least one rank
-    wide, and one experience is drawn uniformly from each segment (Schaul et al. 2016). With fewer than B stored
-    experiences, sample b is drawn by rank^−α from the b-th of B equal parts of the probability.
+    Experiences are ranked by |δ| in the last update with the experience, which is infinite for new ones. Ranks are
+    updated with every TD error. They are cut into B segments of equal probability, each with at least one rank. One
+    experience is drawn uniformly from each segment. With fewer than B stored experiences, sample b is drawn by rank^−α
+    from the b-th of B equal parts of the probability.
     """
 
     alpha: float = 0.7

@@ -1,4 +1,4 @@
-"""Sampling of recent experience: ERE and ERE+PER (Wang & Ross 2019)."""
+"""Sampling of recent experiences: `ERE` and `ERE+PER` (Wang & Ross, 2019)."""
 
 from __future__ import annotations
 
@@ -36,12 +36,21 @@ from replaybench.runtime.streams import next_below, next_double
 
 @dataclass(frozen=True)
 class ERE(Sampling):
-    """In update k of a phase of K updates, sample from the newest c_k = max(N·η^(k·1000/K), c_min) experiences.
+    """Emphasising recent experience (ERE), which samples from the newest experiences (Wang & Ross, 2019).
 
-    With `phase`, every K = `phase` successive updates are a phase; otherwise the training schedule defines phases.
-    η changes linearly from `eta` to `last` over the run. N is the buffer's size; for a FULL buffer N is the number of
-    stored experiences. c_min is min(5000, N/200) unless given: the paper's 5000 for its buffer of 10⁶. c_k is rounded
-    down and clipped to the number stored. With `reverse`, c_k increases within a phase (section 4.2).
+    Update k of an update phase with K updates samples uniformly from the newest c_k experiences (section 3.2, eq. 2):
+
+        c_k = max(N · η^(k · 1000 / K), c_min).
+
+    N is the capacity of the buffer, or the number of stored experiences in a FULL buffer. c_k is rounded down, and is
+    at most the number of stored experiences. η changes linearly over the run.
+
+    Attributes:
+        eta: Initial η.
+        c_min: Smallest c_k; by default min(5000, N/200). The paper uses 5000 for a capacity of 10⁶.
+        last: Final η.
+        phase: Number K of updates in a phase; by default the training schedule decides it.
+        reverse: Whether c_k increases within a phase, as in the paper's comparison of update orders (section 4.2).
     """
 
     eta: float = 0.996
@@ -73,7 +82,10 @@ class ERE(Sampling):
         return 0 if in_turn else 15
 
     def newest(self, context: Context, capacity: int | None, count: Indices) -> Indices:
-        """Return c_k `[M]` for buffers that store `count` `[M]`; with capacity None, N is `count`."""
+        """Return c_k, the number of newest experiences to sample from, of members that store `count` experiences.
+
+        `capacity` is N, or None if N is the number of stored experiences.
+        """
         eta = self.eta + (self.last - self.eta) * context.progress
         k, updates = context.update + 1, context.updates_in_phase
         if self.phase is not None:
@@ -93,7 +105,7 @@ class ERE(Sampling):
 
 
 class RunningERE(RunningSampling):
-    """The running form of ERE; the log `ages` is empty if slot order is age order."""
+    """The object that samples by ERE during a run, with a log of ages if slot order is not age order."""
 
     weighted = False
 
@@ -103,7 +115,7 @@ class RunningERE(RunningSampling):
         self.ages = AgeLog(len(view.members), 0 if view.in_turn else view.capacity, self.weighted)
 
     def newest(self, context: Context, count: Indices) -> Indices:
-        """Return c_k `[M]`."""
+        """Return c_k, the number of newest experiences to sample from, for each member."""
         return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
 
     def stored(self, slots: Indices) -> None:
@@ -156,9 +168,10 @@ _PRIORITIES: Final = PERprop()
 
 @dataclass(frozen=True)
 class EREPER(ERE):
-    """ERE with draws from the newest c_k in proportion to priority, one from each of B equal parts in order of age.
+    """ERE with prioritised sampling from the newest experiences (Wang & Ross, 2019, section 3.4).
 
-    The default weighting is that of Algorithm 2.
+    The priorities of the newest c_k experiences, in order of age, are cut into B equal parts. One experience is drawn
+    from each part. The default weights are those of the paper's Algorithm 2.
     """
 
     priorities: PERprop = _PRIORITIES
@@ -176,14 +189,13 @@ class EREPER(ERE):
 
 
 class _RunningEREPER(RunningERE):
-    """The running form of ERE+PER; without an age log, positions of the sum tree are slots."""
-
     weighted = True
 
     def __init__(self, description: EREPER, view: BufferView) -> None:
         super().__init__(description, view)
         self.priorities = description.priorities
         self.largest = np.ones(len(view.members), np.float32)
+        # Positions are entries of the age log, or slots if slot order is age order.
         self.sums = make_sums(len(view.members), view.capacity) if view.in_turn else self.ages.state.priority
 
     def stored(self, slots: Indices) -> None:
@@ -272,7 +284,7 @@ def _draw_log_by_priority(
 
 @kernel
 def _draw_covered(stream: NDArray[np.uint64], sums: SumState, m: int, cover: Cover, nodes: int, draws: Draws) -> None:
-    """Draw a position from each of B equal parts of the covered priority."""
+    """Draw one position from each of B equal parts of the priorities that the nodes of `cover` sum up."""
     batch, within = draws.idx.shape[1], cover.upto[nodes]
     target = np.empty(batch)
     for b in range(batch):

@@ -1,7 +1,7 @@
-"""Retention strategies: FIFO, FULL, Resv, TDE, Expl and FarPol (de Bruin et al. 2018, section 7.1).
+"""Retention strategies FIFO, FULL, Resv, TDE and Expl (de Bruin et al., 2018, section 7.1), and FarPol.
 
-Novati & Koumoutsakos (2019) drop the oldest episodes, which is `FIFO`; their public code can also drop the episode
-with the largest fraction of far-policy steps.
+Novati & Koumoutsakos (2019) drop the oldest episodes. `FIFO` drops the oldest steps instead. Their public code can also
+drop the episode with the largest fraction of far-policy steps, which is `FarPol`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from replaybench.runtime.streams import next_below, next_double
 
 @dataclass(frozen=True)
 class FIFO(Retention):
-    """First in, first out: overwrite the oldest experience."""
+    """First-in first-out retention, which overwrites the oldest experience."""
 
     in_turn = True
 
@@ -38,7 +38,7 @@ class _RunningFIFO(RunningRetention):
 
 @dataclass(frozen=True)
 class FULL(Retention):
-    """Keep everything (the FULL DB of de Bruin et al. 2018)."""
+    """Retention of all experiences, called FULL DB by de Bruin et al. (2018)."""
 
     bounded = False
     in_turn = True
@@ -55,9 +55,9 @@ class _RunningFULL(RunningRetention):
 
 @dataclass(frozen=True)
 class Resv(Retention):
-    """Reservoir sampling (Vitter 1985): every experience so far is in the buffer with equal probability.
+    """Reservoir retention, which keeps each experience so far with equal probability (Vitter, 1985).
 
-    Experience number i enters a full buffer with probability C/i and overwrites a uniformly drawn victim.
+    Experience number i enters a full buffer of capacity C with probability C/i and overwrites a uniformly drawn one.
     """
 
     def start(self, view: BufferView) -> RunningRetention:
@@ -83,12 +83,17 @@ _RANKS_PER_SEGMENT: Final = 500
 
 @dataclass(frozen=True)
 class _Ranked(Retention):
-    """Overwrite by rank: the experience with the r-th smallest metric is overwritten with P ∝ r^−α (eq. 7).
+    """Base class of retentions that overwrite experiences with a small metric (de Bruin et al., 2018, section 7.1.2).
 
-    `segments` cuts the ranks into that many parts of equal probability and draws uniformly inside one of them;
-    "authors" takes max(3, C/500) parts, as the authors' code does. None draws from rank^−α exactly, which differs
-    only for the first ranks. Among equal metrics the oldest experience has the first rank, as in the authors' sorted
-    list. Equal metrics are common: if a learner rarely explores, nearly all of them are 0.
+    The experience with the r-th smallest metric is overwritten with P ∝ r^−α (eq. 7). Among equal metrics the oldest
+    experience has the first rank, as in the authors' public code. Equal metrics are common: if a learner rarely
+    explores, nearly all exploration metrics are 0.
+
+    Attributes:
+        alpha: α, the exponent of the ranks.
+        segments: Number of segments of equal probability into which ranks are cut. A segment is drawn, and a rank in it
+            uniformly. `authors` takes max(3, C/500) segments for a capacity C, as the authors' public code does. None
+            draws from r^−α exactly, which differs only for the first ranks.
     """
 
     alpha: float = 1.0
@@ -104,7 +109,7 @@ class _Ranked(Retention):
             raise UserError(f"{name}: segments must be a whole number ≥ 1, authors or none, not {self.segments}")
 
     def start_by(self, metric: str, view: BufferView) -> RunningRetention:
-        """Return the running form that overwrites by this metric."""
+        """Return the object that chooses slots to overwrite by this metric during a run."""
         rule = max(_FEWEST_SEGMENTS, view.capacity // _RANKS_PER_SEGMENT)
         segments = rule if self.segments == "authors" else int(self.segments or 0)
         order = view.orders[metric].state
@@ -113,7 +118,10 @@ class _Ranked(Retention):
 
 @dataclass(frozen=True)
 class TDE(_Ranked):
-    """Overwrite experiences with small TD error: the last |δ|, which is infinite before the first use (section 7.1)."""
+    """Retention that overwrites experiences with a small TD error (de Bruin et al., 2018, section 7.1).
+
+    The metric is |δ| in the last update with the experience. It is infinite for new experiences.
+    """
 
     orders = ("td_error",)
 
@@ -123,7 +131,10 @@ class TDE(_Ranked):
 
 @dataclass(frozen=True)
 class Expl(_Ranked):
-    """Overwrite experiences with little exploration: ‖a − π(s)‖₁ at collection, never recomputed (section 7.1)."""
+    """Retention that overwrites experiences with little exploration (de Bruin et al., 2018, section 7.1).
+
+    The metric is ‖a − π(s)‖₁ when the experience was collected. It is never recomputed.
+    """
 
     orders = ("exploration",)
 
@@ -164,10 +175,12 @@ def _ranked_victims(
 
 @dataclass(frozen=True)
 class FarPol(Retention):
-    """Drop the episode with the largest fraction of far-policy steps, from its oldest step to its newest.
+    """Retention that drops the episode with the largest fraction of far-policy steps, from its oldest step on.
 
-    Then choose the next episode. Among equal fractions the oldest episode is chosen, and the unfinished one only if
-    nothing else is stored. The learner's trace `far` (0 or 1) marks far-policy steps.
+    When all steps of the episode have been dropped, it chooses the next episode. Among equal fractions it chooses the
+    oldest episode. It chooses the unfinished episode only if nothing else is stored. The learner's trace `far` is 1 at
+    far-policy steps, whose importance weight is outside of [1/c_max, c_max] (Novati & Koumoutsakos, 2019), and 0 at
+    others.
     """
 
     traces = ("far",)
@@ -178,12 +191,13 @@ class FarPol(Retention):
 
 
 class _RunningFarPol(RunningRetention):
-    """FarPol of a population.
+    """The object that chooses slots by `FarPol` during a run.
 
     Attributes:
-        victim: int64 `[M, 2]`, the serial numbers [first, end) of the episode that is being dropped.
-        queue: int32 `[M, N]`, slots of that episode that are still to be dropped, the oldest last.
-        waiting: int64 `[M]`, their number; −1 if the queue must be rebuilt after loading.
+        victim: Serial numbers of the first step of the episode that is being dropped, and of the next episode; int64,
+            shape `[M, 2]`.
+        queue: Slots of that episode that are still to be dropped, the oldest last; int32, shape `[M, N]` for N slots.
+        waiting: Number of these slots, −1 if the queue must be rebuilt after loading; int64, shape `[M]`.
     """
 
     def __init__(self, view: BufferView) -> None:
@@ -203,11 +217,6 @@ class _RunningFarPol(RunningRetention):
         return {"far_victim": self.victim}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a `state_dict`.
-
-        Raises:
-            ValueError: the episode to drop was never collected.
-        """
         victim = np.asarray(state["far_victim"], np.int64)
         collected = np.asarray(state["collected"], np.int64)
         if ((victim < 0) | (victim > collected[:, None] + 1)).any() or (victim[:, 0] > victim[:, 1]).any():
@@ -226,7 +235,7 @@ def _oldest_of_farthest(
     waiting: Integers,
     slots: Indices,
 ) -> None:
-    """Replace every −2 by the slot of the oldest step of the episode that this member drops."""
+    """Replace each −2 in `slots` by the slot of the oldest step of the episode that the member drops."""
     for m in range(slots.size):
         if slots[m] != -2:
             continue
@@ -241,7 +250,7 @@ def _oldest_of_farthest(
 
 @kernel
 def _choose(starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: Floats32, victim: Integers) -> None:
-    """Choose one member's next episode to drop; episodes begin at `starts`, and the last one is unfinished."""
+    """Choose one member's next episode to drop, and write the range of its serial numbers to `victim`."""
     unfinished = starts.size - 1
     steps, n_far = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.int64)
     episode, newest = 0, 0
@@ -265,7 +274,7 @@ def _choose(starts: NDArray[np.uint32], serial: NDArray[np.uint32], far: Floats3
 
 @kernel
 def _queue_steps(serial: NDArray[np.uint32], victim: Integers, queue: Integers32) -> int:
-    """Write the slots of one member's episode to drop into its queue, the oldest last; return their number."""
+    """Write the slots of the episode to drop to `queue`, the oldest last, and return their number."""
     slot_of = np.full(victim[1] - victim[0], -1, np.int32)
     for slot in range(serial.size):
         if victim[0] <= serial[slot] < victim[1]:

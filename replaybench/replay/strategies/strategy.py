@@ -1,4 +1,4 @@
-"""A strategy: entry, retention, sampling, weighting and ReF-ER (Novati & Koumoutsakos 2019)."""
+"""Strategies, which combine entry, retention, sampling, weighting and ReF-ER (Novati & Koumoutsakos, 2019)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ from replaybench.runtime.user_file import name_in_file
 
 @dataclass(frozen=True)
 class ReFER1(Term):
-    """ReF-ER's Rule 1 alone: far-policy steps are masked; the divergence is not penalised.
+    """Rule 1 of ReF-ER alone, which masks the gradients of far-policy steps (Novati & Koumoutsakos, 2019).
+
+    A step is far-policy if its importance weight ρ is outside the interval from 1/c_max to c_max. After t updates,
+    c_max = 1 + C / (1 + A·t) (eq. 13). The divergence from past behaviour is not penalised.
 
     Attributes:
-        c: C, the initial bound on the deviation of ρ from 1; anneal: A, its annealing per update.
-        rules: whether Rule 1 and Rule 2 apply.
+        c: C, the initial value of c_max − 1.
+        anneal: A, the annealing of c_max per update.
+        rules: Numbers of the rules that apply.
     """
 
     c: float = 4.0
@@ -47,12 +51,18 @@ class ReFER1(Term):
 
 @dataclass(frozen=True)
 class ReFER(ReFER1):
-    """Mask far-policy steps (Rule 1) and penalise the divergence from past behaviours (Rule 2).
+    """Remember and forget experience replay, ReF-ER (Novati & Koumoutsakos, 2019).
+
+    Rule 1 masks the gradients of far-policy steps. Rule 2 penalises the divergence from past behaviour with the
+    coefficient 1 − β. β decreases while more than a fraction D of the stored steps is far-policy, or else increases
+    (eq. 10 to 12).
 
     Attributes:
         far: D, the target fraction of far-policy steps.
-        beta: initial β; beta_rate: its step per update, the learner's learning rate if None.
-        kl: `mu_pi`, D_KL(μ‖π) as printed, or `pi_mu`, D_KL(π‖μ) as the authors' public code has it.
+        beta: Initial β.
+        beta_rate: Step size of β per update, or None for the learner's learning rate.
+        kl: Penalised divergence of the policy π from the past behaviour μ, `mu_pi` for D_KL(μ‖π) as in the paper, or
+            `pi_mu` for D_KL(π‖μ) as in the authors' public code.
     """
 
     far: float = 0.1
@@ -76,7 +86,10 @@ class ReFER(ReFER1):
 
 @dataclass(frozen=True)
 class ReFER2(ReFER):
-    """ReF-ER's Rule 2 alone: penalise the divergence from past behaviours; far-policy steps count with clipped ρ."""
+    """Rule 2 of ReF-ER alone, which penalises the divergence from past behaviour (Novati & Koumoutsakos, 2019).
+
+    Far-policy steps are not masked, and their importance weights are clipped.
+    """
 
     name = "ReFER-2"
     rules: ClassVar[tuple[int, ...]] = (2,)
@@ -84,10 +97,18 @@ class ReFER2(ReFER):
 
 @dataclass(frozen=True)
 class Strategy:
-    """A strategy: entry, retention, sampling, weighting and, for the learner, ReF-ER.
+    """A replay strategy, which combines rules for entry, retention, sampling and weighting.
+
+    Attributes:
+        retention: Rule that chooses which experience a full buffer overwrites.
+        sampling: Rule that chooses the experiences of each batch.
+        weighting: Rule for the weights of samples in the loss, or None for the default of `sampling`.
+        drop: Random discarding of new experiences, or None.
+        synth: Replacement of new experiences by synthetic ones, or None.
+        refer: Rules of ReF-ER that the learner applies, or None.
 
     Raises:
-        UserError: the parts are incompatible.
+        UserError: The weighting makes no sense with the sampling.
     """
 
     retention: Retention
@@ -105,12 +126,12 @@ class Strategy:
 
     @property
     def weights(self) -> Weighting | None:
-        """The named weighting, else the default of the sampling, if any."""
+        """The weighting of the strategy, or the default of its sampling, or None."""
         return self.weighting or self.sampling.weighting
 
     @property
     def anneals(self) -> bool:
-        """Whether sampling or weights may depend on the progress of the run."""
+        """Whether samples or weights can depend on the progress of the run."""
         return not (self.sampling.steady and (self.weights is None or self.weights.steady))
 
     @property
@@ -119,38 +140,38 @@ class Strategy:
         return self.retention.in_turn and (self.synth is None or self.synth.refresh == 1)
 
     def capacity_or(self, default: int) -> int:
-        """Return the capacity in experiences: the retention's own, else `default`."""
+        """Return the capacity of the retention rule in experiences, or `default` if it has none."""
         return self.retention.capacity or default
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """The metrics for which rank orders are needed."""
+        """The metrics (`td_error`, `exploration`) by which the buffer must rank the experiences."""
         return tuple(dict.fromkeys((*self.retention.orders, *self.sampling.orders)))
 
     @property
     def by_td_error(self) -> bool:
-        """Whether it needs TD errors from the learner."""
+        """Whether the strategy needs TD errors from the learner."""
         return "td_error" in self.orders or "td_error" in self.sampling.feedback
 
     def at(self, frequency: float) -> Strategy:
-        """Return the strategy at a control rate [Hz], on which `Drop(rate)` depends."""
+        """Return the strategy for a control rate in Hz, which decides the probability of `Drop(rate)`."""
         return self if self.drop is None else dataclasses.replace(self, drop=self.drop.at(frequency))
 
     @property
     def entry_share(self) -> float:
-        """Share of the offers that reach the retention strategy."""
+        """Share of the new experiences that reach the retention rule."""
         return 1.0 if self.drop is None else 1.0 - float(self.drop.probability)
 
     @property
     def slot_bytes(self) -> int:
-        """The approximate bytes per slot in addition to the row."""
+        """Approximate memory per buffer slot in bytes, without that of the experience."""
         weights = self.weights.slot_bytes if self.weights else 0
         parts = self.retention.slot_bytes + self.sampling.slot_bytes(self.in_turn) + weights
         return 4 + 20 * len(self.orders) + parts
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The terms, in the order of the notation."""
+        """The parts of the strategy in the order of the notation."""
         parts = (self.drop, self.synth, self.retention, self.sampling, self.weighting, self.refer)
         return tuple(part for part in parts if part is not None)
 
@@ -161,10 +182,12 @@ class Strategy:
 
 
 def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slots: Indices) -> None:
-    """Let a retention fill `slots` `[M]` where they are −2; check the result of a user's retention.
+    """Let a retention rule choose slots of full buffers, and check the choice of a user's rule.
+
+    `slots[m]` is −2 if the buffer of member m is full. The rule replaces these entries by a slot, or by −1.
 
     Raises:
-        UserError: it chose a slot that does not exist, or changed another entry.
+        UserError: The rule chose a slot that does not exist, or changed another entry.
     """
     if is_built_in(running):
         running.slots(offers, capacity, slots)
@@ -179,7 +202,7 @@ def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slot
 
 
 def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
-    """Raise `UserError` if a user's sampling drew slots `[M, …]` beyond the `stored` ones `[M]`."""
+    """Raise `UserError` if a user's sampling rule drew slots that hold no experience."""
     drawn = idx.reshape(len(stored), -1)
     beyond = (drawn < 0) | (drawn >= stored[:, None])
     if beyond.any():
@@ -189,7 +212,10 @@ def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None
 
 
 def check_state_dict(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
-    """Raise `UserError` if a user's `state_dict` has an entry that a file cannot hold, or a name that is `taken`."""
+    """Raise `UserError` if an entry of a user's `state_dict` cannot be stored in a buffer file.
+
+    An entry must be an array whose first axis has the length `members`. Its name must not be `taken`.
+    """
     if is_built_in(running):
         return
     for name, array in state.items():
@@ -204,7 +230,7 @@ def check_state_dict(running: object, state: Mapping[str, Any], taken: Collectio
 
 
 def is_built_in(running: object) -> bool:
-    """Return whether a running form comes with the package."""
+    """Return whether an object that executes a part of a strategy belongs to this package."""
     return type(running).__module__.startswith("replaybench.")
 
 

@@ -1,4 +1,4 @@
-"""Uniform sampling, and uniform sampling at a falling learning rate (Sun et al. 2020, section 4.4)."""
+"""Uniform sampling, and uniform sampling at a decreasing learning rate (Sun et al., 2020, section 4.4)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ from replaybench.runtime.streams import next_below
 
 @dataclass(frozen=True)
 class Uniform(Sampling):
-    """Sample all stored experiences with equal probability, with replacement."""
+    """Uniform sampling of all stored experiences, with replacement."""
 
     independent = steady = True
     importance_undefined = "its draws have equal chances, so all weights would be 1"
@@ -25,7 +25,7 @@ class Uniform(Sampling):
 
 
 class RunningUniform(RunningSampling):
-    """Uniform replay for a population."""
+    """The object that samples uniformly during a run."""
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         _draw_uniform(self.stream.state, count, draws)
@@ -40,14 +40,14 @@ def _draw_uniform(stream: NDArray[np.uint64], count: Indices, draws: Draws) -> N
 
 
 _LARGEST: Final = 1000
-"""Bound on λ₀, which also multiplies the number of AER's candidates."""
+"""Largest λ₀, which also limits the number of AER's candidates per sample."""
 
 
 @dataclass(frozen=True)
 class Annealed(Sampling):
-    """Sample uniformly with λ times the learning rate.
+    """Uniform sampling at λ times the learning rate, for comparison with AER (Sun et al., 2020, section 4.4).
 
-    λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run.
+    λ falls linearly from λ₀ = `first` to 1 over the fraction `alpha` of the run.
     """
 
     first: float = 2.5
@@ -63,7 +63,7 @@ class Annealed(Sampling):
             raise UserError(f"{name}: α must lie in (0, 1], not {self.alpha:g}")
 
     def factor(self, progress: float) -> float:
-        """Return λ at a progress of the run."""
+        """Return λ at a progress of the run from 0 to 1."""
         return self.first + (1 - self.first) * min(1.0, progress / self.alpha)
 
     def start(self, view: BufferView) -> RunningSampling:

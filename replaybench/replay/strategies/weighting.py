@@ -1,4 +1,4 @@
-"""Importance weights: IS (Schaul et al. 2016) and FIS (de Bruin et al. 2018, section 7.2)."""
+"""Importance weights: `IS` (Schaul et al., 2016) and `FIS` (de Bruin et al., 2018, section 7.2)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,15 @@ from replaybench.runtime.kernel import kernel
 
 @dataclass(frozen=True)
 class IS(Weighting):
-    """Importance-sampling weights (1 / (N·P))^β, β linear in the run's progress (de Bruin et al. 2018, eq. 8).
+    """Importance-sampling weights (1 / (N·P))^β (Schaul et al., 2016; de Bruin et al., 2018, eq. 8).
 
-    N is the number of stored experiences and P the probability of the draw. With `normalise` the weights of a
-    batch are divided by their maximum (Schaul et al. 2016). The weights multiply the critic's loss; with
-    `all_networks` also the actor's.
+    N is the number of stored experiences, and P the probability of the draw. β changes linearly over the run.
+
+    Attributes:
+        first: Initial β.
+        last: Final β.
+        normalise: Whether the weights of a batch are divided by their maximum, as Schaul et al. (2016) do.
+        all_networks: Whether the weights multiply the losses of all networks, or only the critic's loss.
     """
 
     first: float = 0.5
@@ -53,7 +57,7 @@ class _RunningIS(RunningWeighting):
 
 @kernel
 def _weigh_by_chance(stored: Indices, probability: Floats, beta: float, normalise: bool, weight: Floats32) -> None:
-    """Write (1 / (N·P))^β for members with N `stored` `[M]` and draws of `probability` P `[M, B]`."""
+    """Write the weights (1 / (N·P))^β, where N is `stored[m]` and P is `probability[m, b]`."""
     raw = np.empty(probability.shape[1])
     for m in range(probability.shape[0]):
         most = 0.0
@@ -65,14 +69,20 @@ def _weigh_by_chance(stored: Indices, probability: Floats, beta: float, normalis
 
 @dataclass(frozen=True)
 class FIS(Weighting):
-    """Full importance sampling by replay counts (de Bruin et al. 2018, section 7.2).
+    """Full importance-sampling weights by the number of replays (de Bruin et al., 2018, section 7.2).
 
-    An experience's K-th replay has the weight (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β. X ~ Binomial(n, p) is
-    the number of its replays under FIFO[Uniform], n its lifetime in updates, and p = B / number stored the probability
-    per update. The lifetime is the number of updates in which C experiences are offered, at the mean number of updates
-    per offer since the first update phase. While experiences from before that phase are stored, it is the number of all
-    updates so far. The paper prints Pr(X > K) in the sum and Pr(X ≥ K) in the text; the latter is used. Several draws
-    in a batch are counted one after the other. If p > 1/2, X counts n·B draws of probability p/B instead of updates.
+    The K-th replay of an experience has the weight
+
+        (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β.
+
+    X ~ Binomial(n, p) is the number of replays of an experience under FIFO[Uniform]. n is its lifetime in updates, and
+    p = B / (number stored) the probability of a draw per update. The lifetime is the number of updates in which C new
+    experiences reach a buffer of capacity C. It is computed from the mean number of updates per new experience since
+    the first update phase. While experiences from before that phase are stored, it is the number of all updates so far.
+
+    The paper prints Pr(X > K) in its formula and Pr(X ≥ K) in its text. The latter is used. If a batch contains an
+    experience several times, its replays are counted one after the other. If p > 1/2, X counts n·B draws of probability
+    p/B instead of n updates.
     """
 
     beta: float = 1.0
@@ -110,7 +120,7 @@ class _RunningFIS(RunningWeighting):
         _weigh_by_counts(self.replays, lifetime, expected, self.beta, draws.idx, weight)
 
     def _lifetime(self, usage: Usage, batch: int) -> tuple[Indices, Floats]:
-        """Return n and n·p of each member, `[M]`."""
+        """Return n and n·p of the binomial distribution of each member's replays, shape `[M]` each."""
         offers, updates = usage.offers - self.before[:, 0], usage.phase_end - self.before[:, 1]
         # The lifetime of experiences from before the first update (warm-up, recording) contains all updates.
         rate = updates / np.maximum(offers, 1)
@@ -136,7 +146,7 @@ class _RunningFIS(RunningWeighting):
 def _weigh_by_counts(
     replays: NDArray[np.uint16], lifetime: Indices, expected: Floats, beta: float, idx: Indices, weight: Floats32
 ) -> None:
-    """Count each draw and write its weight; `lifetime` `[M]` is n and `expected` `[M]` is np."""
+    """Count each replay and write its weight, where `lifetime` is n and `expected` is n·p of each member."""
     for m in range(idx.shape[0]):
         most = 0
         for b in range(idx.shape[1]):
@@ -155,7 +165,8 @@ def _weigh_by_counts(
 def binomial_tails(n: int, p: float, most: int) -> Floats:
     """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`.
 
-    Terms are computed recursively as logarithms, and summed from the last one, which is the smallest.
+    The logarithms of the probabilities are computed recursively. The probabilities are summed from the last one, which
+    is the smallest.
     """
     reached = np.zeros(most + 1)
     reached[0] = 1.0

@@ -1,4 +1,4 @@
-"""All figures of a run, and the command `figures`."""
+"""Functions that draw all figures of a sweep or of an offline replay, and the command `figures`."""
 
 from __future__ import annotations
 
@@ -68,15 +68,18 @@ def draw_figures(
     others: Sequence[OtherCurve] = (),
     only: Container[str] = (),
 ) -> list[Path]:
-    """Draw all figures of a sweep into its folder of figures, or into `output`, and return their paths.
+    """Draw all figures of a sweep, and return the paths of the files.
 
-    Without cells, policies are not drawn. Figures for screens are written as SVG and PNG; the paths of the PNG files
-    are returned. Captions of figures for print are written to `captions.txt`.
+    Figures for screens are written as SVG and PNG, and the paths of the PNG files are returned. Captions of figures for
+    print are written to `captions.txt`, whose path is returned too.
 
     Args:
-        in_steps: whether learning curves are drawn over environment steps.
-        others: curves from elsewhere to draw over the learning curves.
-        only: file names without suffix; all if empty.
+        cells: Combinations of plant, learner, strategy, noise and rate of the study. Their policies are drawn. If
+            empty, no policies are drawn.
+        output: Folder to write into; the folder `figures` of the run folder if None.
+        in_steps: Whether learning curves are drawn over environment steps instead of episodes.
+        others: Learning curves of other programs to draw next to those of the sweep.
+        only: File names, without suffix, of the figures to draw; all figures if empty.
     """
     drawn, captions = [], []
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
@@ -100,7 +103,7 @@ def draw_figures(
 
 
 def of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
-    """Return one plant's part, limited to the strategies, learners, noise levels and rates of its runs."""
+    """Return the results of one plant, limited to the strategies, learners, noise levels and rates of its runs."""
     part = data.sel(plant=plant)
     for axis in ("learner", "strategy", "noise", "frequency"):
         present = runs_there(part)
@@ -121,14 +124,14 @@ _DRAWN: Final[dict[str, Callable[[xr.Dataset, RunFolder, Sequence[Cell]], Figure
     "metrics": lambda data, folder, cells: metric_curves(data),
     "policies": lambda data, folder, cells: policy_surfaces(data, folder, cells) if cells else None,
 }
-"""Functions that draw the figures of one plant, by the beginning of their file names."""
+"""Functions that draw the figures of one plant, by the first part of the figures' file names."""
 
 
 def remove_figures(folder: RunFolder) -> None:
-    """Remove the figures of the results in a run folder, and no other file.
+    """Remove the figures that were drawn from the results in a run folder, and no other file.
 
     Raises:
-        UserError: the results are damaged, so the names of the figures are unknown.
+        UserError: The results are damaged, so the names of the figures are unknown.
     """
     if not folder.results.is_file():
         return
@@ -140,10 +143,15 @@ def remove_figures(folder: RunFolder) -> None:
 
 
 class OfflineSeries(NamedTuple):
-    """Results of an offline replay, in μ_r if it is defined, else raw.
+    """The results of training offline from a stored buffer, as they are drawn.
 
-    `runs` are the learners that did not fail `[N, K]`, `curve` is their mean, `levels` are the scores to compare with,
-    by label, and `references` the known references by name.
+    Rewards are normalised to μ_r (0: random control, 1: dynamic programming) if μ_r is defined.
+
+    Attributes:
+        runs: Rewards of the learners that did not fail; float64, shape `[N, K]` for N learners and K evaluations.
+        curve: Mean over these learners with its 95 % band; None if all learners failed.
+        levels: Rewards to compare with, for example of the recording, as means with 95 % intervals, by label.
+        references: Rewards of reference controllers such as random control, by name.
     """
 
     series: Series
@@ -154,7 +162,7 @@ class OfflineSeries(NamedTuple):
 
 
 def offline_series(scores: OfflineScores) -> OfflineSeries:
-    """Return the series from which the figure and the report of an offline replay are drawn."""
+    """Return the results of training offline from a stored buffer, as the figure and the report show them."""
     reference = scores.reference
 
     def scale(reward: Any) -> Floats:
@@ -173,12 +181,12 @@ def offline_series(scores: OfflineScores) -> OfflineSeries:
 
 @style()
 def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
-    """Write the figure of an offline replay; return the paths of its PNG file."""
+    """Draw the figure of training offline from a stored buffer, and return the path of its PNG file in a list."""
     return [save(offline_figure(scores), folder, "offline")]
 
 
 def offline_figure(scores: OfflineScores) -> Figure:
-    """Draw the rewards of a population that learns from a stored buffer."""
+    """Draw the rewards of learners that were trained offline from a stored buffer, over the number of updates."""
     reference, (series, runs, curve, levels, references) = scores.reference, offline_series(scores)
     label = f"offline: {series.label}"
     caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}.\n"
@@ -214,10 +222,16 @@ def show_figures(
     in_steps: bool = False,
     overlay: Sequence[str] = (),
 ) -> None:
-    """Draw the figures of a run folder and print their paths.
+    """Draw the figures of a run folder, and print the paths of the files.
+
+    Args:
+        style: "screen", or "paper" for the columns of a journal.
+        suffix: File format; the formats of the style if None.
+        output: Folder to write into; `figures` or `figures/paper` in the run folder if None.
+        overlay: Learning curves of other programs to add, each as LABEL=FILE.
 
     Raises:
-        UserError: the run holds no results, or is damaged.
+        UserError: The run holds no results, or is damaged.
     """
     if run.is_file():
         parent = shlex.quote(str(run.parent))
@@ -244,7 +258,7 @@ def show_figures(
 
 
 def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:
-    """Assemble the results of a killed sweep; read its references from the cache, or compute them."""
+    """Return the results of the finished cells of a killed sweep, after reading or computing its reference rewards."""
     if not cells:
         raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
     console.print("no results.nc (the sweep was killed?): finished cells are drawn", highlight=False)
@@ -260,7 +274,7 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
 
 
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
-    """Return the cells whose policies are drawn: none if the study is missing, outdated or names Python files."""
+    """Return the cells of a study whose policies are drawn, and print the reason if there are none."""
     if not folder.study.is_file():
         console.print("the run folder has no study.toml: policies are not drawn", highlight=False)
         return ()

@@ -1,4 +1,4 @@
-"""Claims as a forest plot, and the command `claims`."""
+"""Forest plots of published claims with their verdicts, and the command `claims`."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ MARKS: Final[dict[Word, tuple[str, str]]] = {
     "smaller than relevant": ("s", PALETTE[0]),
     "undecided": ("d", "0.55"),
 }
-"""Marker and colour of a verdict."""
+"""Marker and colour of each verdict."""
 _STYLES: Final[dict[Word, str]] = dict(zip((*MARKS, "not run"), ("green", "red", "cyan", "yellow", "dim"), strict=True))
 _CAPTION: Final = (
     "Effects in units of the smallest effect of interest (dashed); the expected direction is to the right. Band: where "
     "a claim expects no more, or no difference.\nn: paired seeds; interquartile means, 95 % BCa intervals."
 )
 _LETTERS: Final = 72
-"""Largest number of characters in a line of a statement."""
+"""Largest number of characters in a line of a claim's statement."""
 
 
 def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figure:
-    """Draw the verdicts on the claims that were run, with a panel for each paper."""
+    """Draw the measured effects of published claims with their verdicts, in a panel for each paper."""
     run = [(family.paper, [verdict for verdict in verdicts if verdict.effect.n]) for family, verdicts in families]
     papers = [(paper, verdicts) for paper, verdicts in run if verdicts]
     if not papers:
@@ -109,10 +109,14 @@ def show_claims(
     figure: Path | None,
     claim: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Test the claims of papers by runs, print a table for each paper, and return the verdicts.
+    """Test the claims of papers by the results of runs, print a table for each paper, and return the verdicts.
 
-    Verdicts are also written to `output` and drawn to `figure`, if these are given. With the name of a `claim`, only
-    that claim is shown; its p values are corrected for all claims of its paper.
+    Args:
+        paths: Run folders. If empty, the claims are only listed.
+        papers: Names of the papers, for example "debruin2018"; all papers if empty.
+        output: JSON file to which the verdicts are also written.
+        figure: Figure file to draw effects and verdicts into.
+        claim: Name of the only claim to show. Its p values are corrected for all claims of its paper.
     """
     if output is not None:
         refuse_existing(output)
@@ -154,13 +158,16 @@ def show_claims(
 
 
 def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:
-    """Return the verdicts on one paper's claims, and the findings on which they are based."""
+    """Return the verdict on each claim of one paper, and the effect that the runs measured for each claim.
+
+    The effect is None if the runs do not contain what the claim compares.
+    """
     findings = [find(claim, runs) for claim in family.claim]
     return judge(family.claim, [None if finding is None else finding.effect for finding in findings]), findings
 
 
 def _table(family: Claims, pairs: Sequence[tuple[Verdict, Finding | None]], everything: bool) -> Table:
-    """Return a table of a paper's claims: all of them, or those that were run with their results."""
+    """Return a table of one paper's claims, either of those that were run or, if `everything`, of all."""
     shown = [pair for pair in pairs if everything or pair[1] is not None]
     caption = (
         "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p if the claim were "
@@ -211,7 +218,7 @@ _DIRECTIONS: Final = {
 
 
 def expected(claim: Claim) -> str:
-    """Describe the effect that a claim expects, with the smallest effect of interest."""
+    """Return a text with the effect that a claim expects and the smallest effect of interest."""
     kind, _, name = claim.measure.partition(" ")
     measure = _NAMES.get(claim.measure) or (f"{kind} of {name}" if kind == "noise" else name or kind)
     if claim.logarithm:
@@ -221,7 +228,7 @@ def expected(claim: Claim) -> str:
 
 
 def still_needed(verdict: Verdict) -> str:
-    """Return how many more seeds would decide a claim at the measured effect, or why seeds would not help."""
+    """Return a text that states how many more seeds would decide a claim, or why more seeds would not decide it."""
     more = verdict.more_seeds
     if verdict.effect.n < 2:
         return "one seed is not enough" if verdict.effect.n else "no seed is left to compare"
@@ -233,7 +240,7 @@ def still_needed(verdict: Verdict) -> str:
 
 
 def record(paper: str, verdict: Verdict, finding: Finding | None) -> dict[str, Any]:
-    """Return a verdict as values for JSON; a claim that was not run has no numbers."""
+    """Return the verdict on a claim as values for JSON, without numbers if the claim was not run."""
     kept = ("id", "source", "statement", "preset", "measure", "expects", "relevance", "printed")
     row = {"paper": paper} | {name: getattr(verdict.claim, name) for name in kept} | {"verdict": verdict.word}
     if finding is not None:

@@ -1,4 +1,4 @@
-"""Smoothed learning curves with bands, from results or CSV files, and reference lines.
+"""Smoothed learning curves with bands, read from results or CSV files, and the lines of reference controllers.
 
 A CSV file is Stable-Baselines3's `monitor.csv`, or has the columns `step` (environment steps so far) and `return` (sum
 of an episode's rewards).
@@ -24,19 +24,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CROWDED: Final = 6
-"""With more series than this, bands would hide each other; some series are grey lines, or have no bands."""
+"""Largest number of learning curves in a figure that are all coloured and have bands."""
 EPISODE_LABELS: Final = ("training episode", "training iteration")
 FLOOR: Final = -0.5
-"""Lowest μ_r in views of curves, unless curves end lower; early episodes may be far below."""
+"""Lower limit of μ_r in a view of curves, unless a curve ends lower. Early episodes may lie far below the view."""
 _RESAMPLES: Final = 1000
 _MOST_POINTS: Final = 600
 _POINTS: Final = 200
 _LARGEST: Final = 100_000_000
-"""Largest file that is read [bytes]."""
+"""Size of the largest CSV file that is read [bytes]."""
 
 
 class Curve(NamedTuple):
-    """A mean learning curve `[P]` over the centres of its windows, and its 95 % band (None for a single run)."""
+    """A mean learning curve of P points with its 95 % band.
+
+    Attributes:
+        episode: Centre of the averaging window of each point, in episodes, environment steps or updates; shape `[P]`.
+        mean: Mean over runs; shape `[P]`.
+        band: Lower and upper limit of the band, each of shape `[P]`; None for a single run.
+    """
 
     episode: Floats
     mean: Floats
@@ -44,19 +50,25 @@ class Curve(NamedTuple):
 
 
 def moving_mean(rewards: Floats, window: int) -> Floats:
-    """Return the mean of every whole window along the last axis, `[..., E]` → `[..., E - window + 1]`."""
+    """Return the moving average over whole windows along the last axis, `[..., E]` → `[..., E - window + 1]`."""
     # A running sum would lose the digits of all rewards that follow a huge one.
     means: Floats = np.lib.stride_tricks.sliding_window_view(rewards, window, axis=-1).mean(axis=-1)
     return means
 
 
 def smoothing_window(episodes: int) -> int:
-    """Return the odd number of episodes to average over: about a sixtieth of the run, at most 25."""
+    """Return the number of episodes to average over, which is odd, about a sixtieth of the run, and at most 25."""
     return min(25, 1 + 2 * (episodes // 120))
 
 
 def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Curve:
-    """Average runs `[N, E]` over windows and runs, at up to `most` points; the band is a percentile bootstrap."""
+    """Return the mean learning curve of several runs, with a 95 % band by a percentile bootstrap over runs.
+
+    Args:
+        rewards: Reward of each run and episode; shape `[N, E]`.
+        window: Number of episodes in the moving average.
+        most: Largest number of points in the curve; no limit if None.
+    """
     smooth = moving_mean(rewards, window)
     episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
     stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))
@@ -74,13 +86,23 @@ def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Cur
 def series_curves(
     runs: Iterable[tuple[Series, Floats]], window: int, most: int | None = None
 ) -> list[tuple[Series, Curve]]:
-    """Return the curve of each series from its runs `[N, E]`, without failed ones; leave out series without runs."""
+    """Return the learning curve of each learner with a strategy, without failed runs.
+
+    Args:
+        runs: Learners and strategies with the rewards of their runs and episodes, of shape `[N, E]`. Those whose runs
+            all failed are left out.
+        window: Number of episodes in the moving average.
+        most: Largest number of points in a curve; no limit if None.
+    """
     sound = ((one, rewards[np.isfinite(rewards).all(axis=1)]) for one, rewards in runs)
     return [(one, learning_curve(rewards, window, most)) for one, rewards in sound if len(rewards)]
 
 
 def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
-    """Return the range of a view of μ_r curves, which contains all values except those below −0.5 in early episodes."""
+    """Return the range of the normalised score μ_r in a figure of learning curves.
+
+    The range contains all values of the curves, except values below −0.5 in early episodes.
+    """
     late = min(mean[-max(2, len(mean) // 5) :].min() for mean in means)
     low = min(late, max(FLOOR, min(mean.min() for mean in means)))
     return float(low), float(max(mean.max() for mean in means))
@@ -88,22 +110,26 @@ def curve_range(means: Sequence[Floats]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class OtherCurve:
-    """Runs of another program under one label.
+    """The runs of another program, drawn as one learning curve.
 
     Attributes:
-        label: text of the legend.
-        runs: for each run, the environment steps so far after each episode `[K]`, the returns `[K]`, and the lengths
-            of episodes `[K]` [steps] if the file has them.
+        label: Text of the legend.
+        runs: Three arrays of shape `[K]` for each run of K episodes: environment steps at the end of each episode,
+            returns, and lengths of the episodes in steps. The lengths are None if the file lacks them.
     """
 
     label: str
     runs: tuple[tuple[Floats, Floats, Floats | None], ...]
 
     def scaled(self, data: xr.Dataset, normalised: bool) -> Curve:
-        """Return the mean over runs and its band in the unit of a panel, smoothed like the sweep's curves.
+        """Return the mean over runs with its band, smoothed like the curves of a sweep.
+
+        Args:
+            data: Results of a sweep for one plant, noise level and control rate, which define the unit of rewards.
+            normalised: Whether to return μ_r (0: random control, 1: dynamic programming) instead of rewards.
 
         Raises:
-            UserError: the runs have no steps in common.
+            UserError: The runs have no range of environment steps in common.
         """
         begin = max(steps[0] for steps, _, _ in self.runs)
         end = min(steps[-1] for steps, _, _ in self.runs)
@@ -122,10 +148,12 @@ class OtherCurve:
 
 
 def read_others(entries: Sequence[str]) -> tuple[OtherCurve, ...]:
-    """Read curves given as LABEL=FILE; files with the same label are runs of one curve.
+    """Read the learning curves of other programs from entries of the form LABEL=FILE.
+
+    Files with the same label are runs of one curve.
 
     Raises:
-        UserError: an entry has another form, or a file is missing or holds no curve.
+        UserError: An entry has another form, or a file is missing or holds no curve.
     """
     runs: dict[str, list[tuple[Floats, Floats, Floats | None]]] = {}
     for entry in entries:
@@ -180,23 +208,23 @@ REFERENCES: Final = {
     "reference_lqr": "LQR",
     "reference_zero": "doing nothing",
 }
-"""Labels of reference lines; if lines nearly coincide, only the first is drawn."""
+"""Labels of the lines of reference controllers. If lines nearly coincide, only the first is drawn."""
 ALWAYS: Final = ("reference_random", "reference_dp")
-"""References that every view contains."""
+"""Reference controllers whose lines are part of every view."""
 _REACH_UP, _REACH_DOWN = 0.5, 0.15
-"""Views grow by at most these shares of their height to contain other references."""
+"""Shares of its height by which a view grows at most, upwards and downwards, to contain other references."""
 _MARGIN: Final = 0.04
 _TEXT: Final[dict[str, Any]] = {"size": 7, "color": GREY}
 REFERENCE_LINE: Final[dict[str, Any]] = {"color": "0.6", "linewidth": 0.9, "zorder": 1}
 
 
 def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) -> dict[float, str]:
-    """Return the levels of reference lines with their labels; levels that nearly coincide get one line.
+    """Return the levels at which lines of reference controllers are drawn, with the label of each line.
 
     Args:
-        levels: levels of references by name.
-        width: length of the axis.
-        part: share of the axis within which levels coincide.
+        levels: Reward or normalised score of each reference controller, by name.
+        width: Length of the axis, in the unit of the levels.
+        part: Share of the axis within which levels coincide. Such levels share one line, whose label names all of them.
     """
     merged: dict[float, list[str]] = {}
     for name in (name for name in REFERENCES if name in levels):
@@ -206,15 +234,14 @@ def merge_levels(levels: Mapping[str, float], width: float, part: float = 0.02) 
 
 
 def draw_references(panels: Sequence[tuple[Axes, Mapping[str, float]]], bare: Container[Axes] = ()) -> None:
-    """Draw reference lines, labelled at their right ends, into panels that share a range of rewards.
+    """Draw the rewards of reference controllers as labelled lines into panels that share a range of rewards.
 
     The range grows to contain random control and dynamic programming, and other references if they are near. If a
-    reference is drawn in one panel and lies outside the range in another, its level is written at the edge of the
-    latter.
+    reference is drawn in one panel and lies outside the range in another, the other panel states its level at the edge.
 
     Args:
-        panels: axes with curves, and the levels of their known references by name.
-        bare: axes that get lines without labels.
+        panels: Axes with curves, and the levels of their reference controllers by name.
+        bare: Axes that get lines without labels.
     """
     if not panels:
         return

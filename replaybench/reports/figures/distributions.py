@@ -1,4 +1,4 @@
-"""Paired differences and performance profiles (Agarwal et al. 2021)."""
+"""Figures of paired differences and of performance profiles (Agarwal et al., 2021)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _PLURALS: Final = {"strategy": "strategies", "learner": "learners", "noise": "no
 
 
 def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy") -> str:
-    """Return a figure's title, which names what ends significantly higher or lower than the baseline.
+    """Return a title that names the strategies which end significantly higher or lower than the baseline.
 
     Args:
-        rows: comparisons of cells with the baseline on the axis.
+        rows: Paired comparisons with the baseline.
+        axis: What is compared, for example "strategy" or "noise".
     """
     counts: dict[str, Counter[int]] = {}
     for row in rows:
@@ -64,9 +65,10 @@ def headline(rows: Sequence[Comparison], baseline: str, axis: Axis = "strategy")
 
 
 def paired_differences(data: xr.Dataset) -> Figure | None:
-    """Draw the difference of each strategy of one plant from the study's first; return None without comparisons.
+    """Draw the paired differences of each strategy of one plant from the study's first strategy.
 
-    If strategies do not vary, learners, noise levels or rates are compared.
+    If the strategy does not vary, learners, noise levels or control rates are compared. The result is None if no cells
+    can be compared.
     """
     rows, baseline, axis = first_comparison(data) or ([], "", "strategy")
     rows = [row for row in rows if row.effect is not None and row.effect.n > 1]
@@ -113,7 +115,7 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
 
 _LEVELS: Final = 300
 _BANDS: Final = 4
-"""With more series than this, bands would hide each other and are not drawn."""
+"""Largest number of series with bands. With more series, bands would hide each other."""
 
 
 def draw_conditions(
@@ -128,12 +130,19 @@ def draw_conditions(
     of: str = "",
     labels: Sequence[str] = (),
 ) -> tuple[Figure, Any]:
-    """Draw a panel `height` inches high for each condition; x axes show scores, and those in μ_r share a range.
+    """Draw scores in one panel for each condition, which is a noise level and a control rate.
 
     Args:
-        draw: draws a panel at a noise and control rate; returns the numbers of runs for its title.
-        extra: width [inch] in addition to that of the panels.
-        of: beginning of the label of the x axis.
+        places: Noise level and control rate of each panel.
+        draw: Function that draws a panel, given its axes, noise level and control rate. It returns the numbers of runs,
+            which the title of the panel states.
+        height: Height of a panel [inch].
+        extra: Width of the figure in addition to the panels [inch].
+        of: First words of the labels of the x axes.
+        labels: Texts of the legend.
+
+    Returns:
+        The figure, and its axes as an array of shape `[rows, columns]`.
     """
     across = panels_across(len(places))
     shape = -(-len(places) // across), across
@@ -155,7 +164,11 @@ def draw_conditions(
 
 
 def performance_profiles(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's performance profiles, a panel for each noise and rate; return None if cells have single runs."""
+    """Draw the performance profiles of one plant, in a panel for each noise level and control rate.
+
+    A profile is the share of runs whose final score lies above a level, as a function of the level (Agarwal et al.,
+    2021). The result is None if every cell has a single run.
+    """
     scores, series = final_scores(data), all_series(data)
     run = runs_there(data)
     places = [

@@ -1,7 +1,7 @@
-"""Learning curves, episode lengths and learner metrics of a sweep.
+"""Figures of learning curves, lengths of episodes and metrics of learners.
 
-Curves show training episodes with exploration; circles are greedy episodes. Rewards are normalised to μ_r if the
-references allow it. Failed runs are counted and not drawn.
+Curves show training episodes with exploration, and circles show greedy episodes. Rewards are normalised to μ_r (0:
+random control, 1: dynamic programming) if μ_r is defined. Failed runs are counted and not drawn.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _MOST_GREEDY: Final = 20
 STEPS_LABEL: Final = "environment steps of a run"
 OTHERS: Final = ("#000000", "#7f7f7f", "#8c564b")
-"""Colours of curves of other programs."""
+"""Colours of the curves of other programs."""
 _ACROSS: Final = 4
 """Number of panels in a row if each panel shows one series."""
 _PALE: Final = "0.8"
@@ -70,14 +70,15 @@ _GREEDY: Final[dict[str, Any]] = {"marker": "o", "markersize": 2.8, "markerfacec
 
 
 def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[OtherCurve] = ()) -> Figure:
-    """Draw one plant's mean reward over the training episodes, in panels with a row a noise and a column a rate.
+    """Draw the mean reward of one plant over the training episodes.
 
-    With more than six series and one condition, each series has its own panel. With several conditions, the study's
-    first series and the one that ends highest are coloured in each panel, and the others are grey.
+    Rows of panels are noise levels, columns are control rates. A series is a learner with a strategy. If there are more
+    than six series and one panel, each series gets a panel of its own. If there are several panels, two series are
+    coloured in each, the study's first and the one that ends highest. The others are grey.
 
     Args:
-        in_steps: whether the x axis counts environment steps.
-        others: curves of other programs to draw into a single panel, over environment steps.
+        in_steps: Whether the x axes count environment steps.
+        others: Curves of other programs to add. With them, the x axes count environment steps.
     """
     from matplotlib.lines import Line2D
 
@@ -101,7 +102,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
     if data["reward_greedy"].notnull().any():
         handles.append(Line2D([], [], label="greedy evaluation", color="none", **_GREEDY, markeredgecolor=GREY))
     labels = [] if multiples else [handle.get_label() for handle in handles]
-    width = 2.35 if multiples else panel_width(shape[1]) + 0.4  # of labels of references
+    width = 2.35 if multiples else panel_width(shape[1]) + 0.4  # 0.4 inch for labels of references
     height = 0.62 * width if shape[0] == 1 else max(1.5 if multiples else 1.9, 0.5 * width)
     first = conditions[0]
     title = f"learning curves, {condition(first['noise'].item(), first['frequency'].item())}"
@@ -148,7 +149,7 @@ def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[O
 
 
 class _View(NamedTuple):
-    """A panel of learning curves: results of one condition, the coloured series, and whether μ_r is defined."""
+    """A panel of learning curves at one noise level and control rate, with the series that it shows in colour."""
 
     data: xr.Dataset
     series: list[Series]
@@ -159,7 +160,7 @@ class _View(NamedTuple):
         return values
 
     def levels(self) -> dict[str, float]:
-        """Return the known references by name."""
+        """Return the rewards of the reference controllers by name, in the unit of the panel."""
         levels = {name: float(self.scaled(self.data[name])) for name in REFERENCES if name in self.data}
         return {name: level for name, level in levels.items() if np.isfinite(level)}
 
@@ -172,13 +173,13 @@ def _pair(data: xr.Dataset, series: Sequence[Series]) -> list[Series]:
 
 
 def _statistics(data: xr.Dataset, window: int, banded: bool) -> str:
-    """Return the second line of captions of curves over training episodes."""
+    """Return the second line of a caption, which states the number of runs, the moving average and the bands."""
     text = run_count(data) + (f"; moving average over {window} {counted_in(data)}" if window > 1 else "")
     return text + "; bands: 95 % bootstrap intervals" * (banded and bool(runs_there(data).sum("seed").max() > 1))
 
 
 def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, in_steps: bool, several: bool) -> None:
-    """Draw the curves of one panel and note its failed runs; `several` is whether the panel is for several series."""
+    """Draw the curves of one panel, with a note that counts failed runs."""
     data, every = view.data, [*view.series, *greys]
     counted = np.arange(data.sizes["episode"] + 1.0)
     done = {one: steps_done(data, one.where) if in_steps else counted for one in every}
@@ -221,7 +222,7 @@ def _draw_panel(axes: Axes, view: _View, greys: Sequence[Series], window: int, i
 
 
 def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) -> None:
-    """Draw a mean and, if `banded` and there are several runs, its band."""
+    """Draw the mean of a learning curve and, if `banded`, its band if the curve has one."""
     marker, width = "." if len(curve.episode) < 3 else "", 1.5 if banded else 1.2
     line: dict[str, Any] = {"color": series.color, "linestyle": series.dashes, "linewidth": width, "marker": marker}
     axes.plot(curve.episode, curve.mean, label=series.label, zorder=3, **line)
@@ -230,7 +231,7 @@ def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) ->
 
 
 def _share_view(panels: Sequence[Axes]) -> None:
-    """Set a common range of all panels in μ_r, and note values of early episodes that lie below it."""
+    """Set a common range of several panels in μ_r, and write a note where early episodes lie below the range."""
     drawn = {axes: [np.asarray(line.get_ydata(), np.float64) for line in axes.lines] for axes in panels}
     finite = {axes: [values[np.isfinite(values)] for values in lines] for axes, lines in drawn.items()}
     curves = [values for lines in finite.values() for values in lines if values.size]
@@ -247,7 +248,7 @@ def _share_view(panels: Sequence[Axes]) -> None:
 
 
 def length_curves(data: xr.Dataset) -> Figure | None:
-    """Draw the mean length of one plant's training episodes, a row a noise, a column a rate; None if all are equal."""
+    """Draw the mean length of one plant's training episodes, or return None if all episodes are equally long."""
     if not lengths_vary(data):
         return None
     shape = data.sizes["noise"], data.sizes["frequency"]
@@ -273,7 +274,7 @@ def length_curves(data: xr.Dataset) -> Figure | None:
 
 
 def _finish(figure: Figure, panels: Any, data: xr.Dataset) -> Figure:
-    """Label the x axis of panels over episodes, and add the legend of the curves that they contain."""
+    """Label the x axes of panels over episodes, and add a legend of the curves in the panels."""
     for axes in panels[-1]:
         axes.set_xlabel(EPISODE_LABELS[in_iterations(data)])
     for axes in panels.flat:
@@ -292,13 +293,13 @@ _LABELS: Final = {
     "ratio_truncated": "share with ρ > c",
     "entropy": "entropy [nat]",
 }
-"""Axis labels of built-in metrics; other metrics are labelled with their names."""
+"""Axis labels of built-in metrics. The label of any other metric is its name."""
 _DECADES: Final = 30.0
-"""Positive metrics that span more than this factor are drawn on a logarithmic axis."""
+"""Ratio of the largest to the smallest value above which a positive metric is drawn on a logarithmic axis."""
 
 
 def metric_curves(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's metrics over its episodes; return None if no learner has any."""
+    """Draw the metrics that the learners of one plant recorded over their episodes, or return None without metrics."""
     named = [str(name) for name in data.data_vars if str(name).startswith(PREFIX)]
     names = [name for name in named if data[name].notnull().any()]
     if not names:

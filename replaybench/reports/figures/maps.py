@@ -1,4 +1,4 @@
-"""Maps of differences between strategies over noise and control rate."""
+"""Maps of differences between strategies over noise level and control rate."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 _RANGE: Final = 0.4
-"""Larger differences have the same colour."""
+"""Largest difference in μ_r that has a colour of its own."""
 _LEAST_CONDITIONS: Final = 4
 _FEW_COLUMNS: Final = 4
-"""With at most so many columns, there is room for larger letters."""
+"""Largest number of columns of squares for which labels have larger letters."""
 _LEAST_SQUARES: Final = 3
 _LEAST_STRATEGIES: Final = 3
-"""Fewer strategies are shown, with intervals, in the figure of paired differences."""
+"""Smallest number of strategies in a map. The figure of paired differences shows fewer strategies with intervals."""
 
 
 def color_map() -> Colormap:
-    """Return colours from violet (negative) to orange (positive), light enough for black text."""
+    """Return a colour map from violet (negative) to orange (positive), light enough for black text."""
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -43,7 +43,7 @@ def color_map() -> Colormap:
 
 
 def _draw_squares(axes: Axes, sizes: Floats, **place: Any) -> AxesImage:
-    """Draw differences `[rows, columns]` as coloured squares; NaN leaves a square empty."""
+    """Draw differences of shape `[rows, columns]` as coloured squares. A NaN leaves its square empty."""
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     image = axes.imshow(sizes, cmap=color_map(), vmin=-_RANGE, vmax=_RANGE, aspect="auto", **place)
@@ -64,10 +64,10 @@ def _add_color_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes] | ND
 
 
 def advantage_map(data: xr.Dataset) -> Figure | None:
-    """Draw the lead of the best strategy over each baseline, for one plant.
+    """Draw by how much the best strategy of one plant leads over two baselines, FIFO[Uniform] and FULL[Uniform].
 
-    Each panel shows noise over control rate. Each row of panels is for a baseline, each column for a capacity and
-    learner. Return None if μ_r is defined in fewer than four conditions.
+    Each panel shows noise levels over control rates. Each baseline has a row of panels, each pair of learner and buffer
+    capacity a column. The result is None with fewer than eight comparisons in total. Comparisons need the score μ_r.
     """
     from matplotlib.patches import Rectangle
 
@@ -114,16 +114,18 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
 
 
 def _scored(data: xr.Dataset) -> str:
-    """Return the episodes over which a final score is the mean, as text."""
+    """Return a text that names the episodes over which a final score is the mean."""
     of = f" of {data.sizes['episode']:,}" if last_of(data) < data.sizes["episode"] else ""
     return f"{the_last(data, 'training')}{of}"
 
 
 def condition_map(data: xr.Dataset) -> Figure | None:
-    """Draw one plant's differences from the study's first strategy, a panel for each noise and learner.
+    """Draw the differences of one plant's strategies from the study's first strategy as coloured squares.
 
-    Panels have a column for each control rate or, if the rate does not vary, for each noise. Return None for fewer than
-    three strategies or three pairs of condition and learner, for a single condition, or without μ_r.
+    There is a panel for each noise level and learner, with a row for each strategy and a column for each control rate.
+    If the rate does not vary, the columns are noise levels. The result is None for fewer than three strategies, or for
+    fewer than three combinations of learner, noise level and rate. It is also None for a single noise level and rate,
+    or if the score μ_r is not defined everywhere.
     """
     baseline = baseline_of(data, None)
     rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]

@@ -1,6 +1,6 @@
-"""Final scores of every cell, and their response to noise and control rate.
+"""Figures of final scores, and of their response to noise and control rate.
 
-Raw rewards replace μ_r if the references do not allow it at every point.
+Scores are μ_r (0: random control, 1: dynamic programming). Raw rewards are drawn where μ_r is not defined.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 
 
 class Score(NamedTuple):
-    """A score of one series: its runs `[noise, frequency, seed]`, their mean and interval `[noise, frequency]`."""
+    """One score of a learner with a strategy, at all noise levels and control rates of a plant.
+
+    Attributes:
+        runs: Score of each run; shape `[noise, frequency, seed]`.
+        mean: Mean over runs; shape `[noise, frequency]`.
+        low: Lower end of the mean's 95 % interval; same shape.
+        high: Upper end of the mean's 95 % interval; same shape.
+    """
 
     runs: Floats
     mean: Floats
@@ -45,13 +52,18 @@ class Score(NamedTuple):
     high: Floats
 
     def at(self, noise: int, frequency: int) -> Interval:
-        """Return the mean and interval at one condition."""
+        """Return the mean and its interval for one noise level and control rate, given by their indices."""
         mean, low, high = (float(part[noise, frequency]) for part in self[1:])
         return Interval(mean, low, high, degenerate=low == high)
 
 
 def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
-    """Return the score `name` of a series of one plant: `mu_final`, `mu_max`, `rise_time` or `raw_final`."""
+    """Read one score of a learner with a strategy from the results of one plant.
+
+    The `name` is "mu_final" (mean of the last episodes), "mu_max" (best episode), "rise_time" (episodes until μ_r ≥
+    0.8) or "raw_final" (mean reward of the last episodes). The first two are in μ_r (0: random control, 1: dynamic
+    programming).
+    """
     here = data.sel(series.where)
     if name != "raw_final":
         parts = [here[name + bound].transpose("noise", "frequency", ...) for bound in ("", "_mean", "_low", "_high")]
@@ -63,22 +75,23 @@ def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
 
 
 def has_results(data: xr.Dataset) -> Bools:
-    """Return the conditions of one plant with any run, bool `[noise, frequency]`."""
+    """Return a mask of the noise levels and rates at which one plant has runs, of shape `[noise, frequency]`."""
     run = runs_there(data).any(["learner", "strategy", "seed"])
     mask: Bools = run.transpose("noise", "frequency").values
     return mask
 
 
 def usable_places(data: xr.Dataset) -> Bools:
-    """Return the conditions of one plant with a defined μ_r, bool `[noise, frequency]`."""
+    """Return a mask of the noise levels and rates at which the score μ_r is defined, of shape `[noise, frequency]`."""
     mask: Bools = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
     return mask
 
 
 def score_dots(data: xr.Dataset) -> Figure:
-    """Draw one plant's scores: for each series a row with mean, interval, and runs as dots.
+    """Draw the scores of one plant, with a row for each learner with a strategy.
 
-    Each measure has a column of panels; with several conditions, a row, and each condition a column.
+    A row shows mean, interval, and runs as dots. Each score has a column of panels. With several noise levels or
+    control rates, each score has a row of panels, and each combination of noise and rate a column.
     """
     series, usable = all_series(data), usable_places(data)
     places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
@@ -125,7 +138,7 @@ def score_dots(data: xr.Dataset) -> Figure:
 
 
 def _draw_row(axes: Axes, series: Series, y: float, runs: Floats, score: Interval) -> None:
-    """Draw the runs of a series at one condition, and their mean and interval."""
+    """Draw the runs of one learner with a strategy as dots, with their mean and interval, at height `y`."""
     if not np.isfinite(score.mean):  # not run yet, or all runs failed
         axes.text(0.5, y, "–", transform=axes.get_yaxis_transform(), va="center", ha="center", color=GREY)
         return
@@ -140,7 +153,7 @@ def _draw_row(axes: Axes, series: Series, y: float, runs: Floats, score: Interva
 
 
 def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
-    """Set a common range of the panels of one measure; logarithmic if rise times span more than a decade."""
+    """Set a common range for the panels of one score, on a logarithmic scale if `logarithmic` and if it is wide."""
     from matplotlib.ticker import LogLocator
 
     ends = np.array([axes.dataLim.intervalx for axes in panels if axes.lines])
@@ -161,7 +174,7 @@ def _share_range(panels: Sequence[Axes], logarithmic: bool) -> None:
 
 
 def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
-    """Draw the references in view, labelled above the panel; the view grows if dynamic programming is near."""
+    """Draw the levels of reference controllers that are in or near the view as labelled vertical lines."""
     low, high = axes.get_xlim()
     width, best = high - low, levels.get("reference_dp", np.nan)
     if high < best < high + 0.2 * width:
@@ -176,7 +189,7 @@ def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
 
 
 def _counts(cell: xr.Dataset, name: str) -> str:
-    """Return marked counts of a cell's runs that collapsed, failed, or never reach the level of the rise time."""
+    """Return the numbers of runs that collapsed, failed or never reached the rise level, each with a mark."""
     marks = {"mu_final": {"dead": "†", "failed": "×"}, "rise_time": {"censored": "‡"}, "raw_final": {"failed": "×"}}
     counts = {mark: float(cell[count]) for count, mark in marks.get(name, {}).items()}
     return " ".join(f"{int(count)}{mark}" for mark, count in counts.items() if count > 0)
@@ -195,9 +208,9 @@ def _caption(data: xr.Dataset, rows: Sequence[str]) -> str:
 
 
 def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | None:
-    """Draw how one plant's final score depends on noise or on the control rate, a panel for each value of the other.
+    """Draw one plant's final score over noise or over control rate, in a panel for each value of the other one.
 
-    Return None if fewer than two values of the axis have results.
+    The result is None if fewer than two values of the axis have results.
     """
     present = has_results(data)
     data = data.isel(noise=present.any(axis=1), frequency=present.any(axis=0)).sortby(axis)

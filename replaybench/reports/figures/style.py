@@ -1,7 +1,7 @@
-"""Style of figures: palette, captions, legends, files.
+"""Colours, markers, captions, legends and file formats of figures.
 
 A strategy has the same colour and marker in every figure of a dataset, and a learner the same dashes. Figures are
-created without pyplot: they open no window and change no global state.
+created without pyplot, so they open no window and change no global state.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _DATES: Final[dict[str, str]] = {".svg": "Date", ".pdf": "CreationDate"}
 
 
 def check_figure(path: Path) -> None:
-    """Check that a figure can be written to a path, before anything is computed.
+    """Check, before anything is computed, that a figure can be written to a path.
 
     Raises:
-        UserError: the suffix is not one of `KINDS`, or the file exists already.
+        UserError: The suffix is not one of `KINDS`, or the file exists already.
     """
     if path.suffix.lower() not in KINDS:
         raise UserError(f"--figure must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, not be {str(path)!r}")
@@ -47,9 +47,9 @@ def check_figure(path: Path) -> None:
 
 
 def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = "") -> None:
-    """Write a figure atomically in the format of the path's suffix; equal figures give equal bytes.
+    """Write a figure in the format of the path's suffix.
 
-    A description is written into a PNG's metadata.
+    The file is written atomically, and equal figures give equal bytes. A description is written into a PNG's metadata.
     """
     suffix = path.suffix.lower()
     metadata: dict[str, Any] = {_DATES[suffix]: None} if suffix in _DATES else {}
@@ -67,7 +67,7 @@ GREY: Final = "0.35"
 MU: Final = r"$\mu_r$"
 MU_LABEL: Final = f"{MU}  (0 = random, 1 = DP)"
 RAW_LABELS: Final = {"mean reward": "raw mean reward per step", "return": "return"}
-"""Axis label of raw rewards, by the plant's `episode_metric`."""
+"""Axis labels of raw rewards, by the attribute `episode_metric` of plants."""
 
 _STYLE: Final[dict[Any, Any]] = {
     "font.family": "sans-serif",
@@ -97,13 +97,13 @@ _TITLE_SIZE, _CAPTION_SIZE = 11.5, 8.0
 
 @dataclass(frozen=True)
 class Medium:
-    """Formats, resolution, widths and font sizes of figures for screens or for print.
+    """The formats, resolution, widths and font sizes of figures for screens or for print.
 
     Attributes:
-        formats: file formats of each figure; `save` returns the path of the last one.
-        dpi: dots per inch of pixel formats.
-        columns: allowed widths [inch] of figures, which then have no title or caption; any width and both if empty.
-        changes: Matplotlib settings that differ from those of the screen.
+        formats: File formats in which each figure is written.
+        dpi: Resolution of pixel formats [dots per inch].
+        columns: Allowed widths of figures [inch]. If there are any, figures have neither title nor caption.
+        changes: Matplotlib settings that differ from those for screens.
     """
 
     formats: tuple[str, ...]
@@ -132,7 +132,7 @@ _MEDIUM: Final = ContextVar("medium", default=SCREEN)
 
 @dataclass(frozen=True)
 class Series:
-    """One learner with one strategy, and its appearance in every figure."""
+    """A learner with a strategy, and their appearance in every figure."""
 
     learner: str
     strategy: str
@@ -143,19 +143,20 @@ class Series:
 
     @property
     def face(self) -> str:
-        """Fill colour of markers: white for dashed lines, because another series may have their colour and marker."""
+        """Fill colour of markers, white for dashed lines, because another series may share the colour and marker."""
         return self.color if self.dashes == "-" else "white"
 
     @property
     def where(self) -> dict[str, str]:
-        """The series' coordinates in a dataset."""
+        """The learner and strategy as coordinates in a dataset of results, for xarray's `sel`."""
         return {"learner": self.learner, "strategy": self.strategy}
 
 
 def all_series(data: xr.Dataset) -> list[Series]:
-    """Return the pairs of learner and strategy that have runs, failed ones included, in the order of the study.
+    """Return the pairs of learner and strategy that have runs, in the order of the study.
 
-    Colours distinguish strategies and dashes distinguish learners; the reverse if there are more learners.
+    Pairs whose runs all failed are included. Colours distinguish strategies and dashes distinguish learners. It is the
+    reverse if there are more learners than strategies.
     """
     present = runs_there(data)
     learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
@@ -181,7 +182,7 @@ def all_series(data: xr.Dataset) -> list[Series]:
 
 @contextmanager
 def style(medium: Medium = SCREEN) -> Iterator[None]:
-    """Use the style of this package for figures that are drawn and written in the context."""
+    """Apply the style of this package to figures that are drawn and written in the context."""
     import matplotlib
 
     before = _MEDIUM.set(medium)
@@ -195,8 +196,8 @@ def style(medium: Medium = SCREEN) -> Iterator[None]:
 def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     """Return a figure with title and caption above an empty area of `width` × `height` inches for the panels.
 
-    The caption's second line, after a line break, gives the statistics: number of runs, episodes, intervals. A figure
-    for print has the width of the best-fitting column, and `caption_of` returns its title and caption.
+    The second line of the caption states the number of runs, episodes and intervals. A figure for print has the width
+    of the better fitting column of the page. It shows no title and caption, which `caption_of` returns.
     """
     from matplotlib.figure import Figure
 
@@ -231,10 +232,13 @@ def new_panels(
     labels: Sequence[str] = (),
     **shared: Any,
 ) -> tuple[Figure, Any]:
-    """Return a figure whose title begins with the plant's name, and its panels, `[rows, columns]`.
+    """Return a figure whose title begins with the plant's name, and its axes as an array of shape `[rows, columns]`.
 
     Args:
-        size: width and height [inch] of all panels together; a legend of `labels` adds to the width.
+        size: Width and height of all panels together [inch].
+        shape: Number of rows and of columns.
+        labels: Texts of the legend, which adds to the width of the figure.
+        shared: Further arguments of Matplotlib's `Figure.subplots`, such as `sharex`.
     """
     width, height = size
     if labels and not _MEDIUM.get().columns:
@@ -244,18 +248,18 @@ def new_panels(
 
 
 def legend_width(labels: Sequence[str]) -> float:
-    """Return the inches that a legend of these labels needs next to the panels."""
+    """Return the width that a legend with these labels needs next to the panels [inch]."""
     return 0.0 if _MEDIUM.get().columns else 0.75 + 0.062 * max(map(len, labels), default=0)
 
 
 def luminance(color: Sequence[float]) -> float:
-    """Return the relative luminance of a colour (sRGB), as WCAG defines it: 0 is black, 1 white."""
+    """Return the relative luminance of an sRGB colour as WCAG defines it, from 0 (black) to 1 (white)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def broken(text: str, most: int) -> str:
-    """Break a name between its parts into lines of at most `most` characters; a longer part has a line of its own."""
+    """Break a strategy's name between its parts into lines of at most `most` characters, unless a part is longer."""
     lines = [""]
     for part in re.split(r"(?<=[*+,) ])|(?=\[)", text):
         if lines[-1] and len(lines[-1] + part) > most:
@@ -265,12 +269,12 @@ def broken(text: str, most: int) -> str:
 
 
 def caption_of(figure: Figure) -> str:
-    """Return the caption of a figure for print, in one line."""
+    """Return title and caption of a figure for print, in one line."""
     return str(figure.get_label()).replace(MU, "μ_r").replace("\n", " ")
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> None:
-    """Add a legend to the right of the panels, or below them with `below` and in print."""
+    """Add a legend to the right of the panels, or below the panels if `below` or in print."""
     if not below and not _MEDIUM.get().columns:
         figure.legend(handles=list(handles), loc="outside right center", handlelength=2.4, labelspacing=0.7)
         return
@@ -282,7 +286,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], below: bool = False) -> N
 
 
 def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 1.8) -> list[Any]:
-    """Return legend handles of series drawn as lines; `marked` adds their markers."""
+    """Return legend handles of series that are drawn as lines, with markers if `marked`."""
     from matplotlib.lines import Line2D
 
     def handle(one: Series) -> Line2D:
@@ -293,12 +297,12 @@ def legend_lines(series: Iterable[Series], marked: bool = False, width: float = 
 
 
 def panel_width(columns: int) -> float:
-    """Return the width [inch] of one of `columns` panels side by side."""
+    """Return the width of each of `columns` panels in a row [inch]."""
     return {1: 5.0, 2: 3.7, 3: 3.1}.get(columns, max(2.2, 10 / columns))
 
 
 def panels_across(count: int) -> int:
-    """Return how many of `count` panels stand in a row: at most three; four panels form a square."""
+    """Return the number of columns for `count` panels, which is two for four panels and otherwise at most three."""
     return 2 if count == 4 else min(3, count)
 
 
@@ -308,7 +312,7 @@ def write_note(axes: Axes, text: str) -> None:
 
 
 def whole_numbers(most: int, largest: float) -> Locator:
-    """Return a locator with ticks at whole numbers from 0 to `largest` and at most `most` steps between them."""
+    """Return a locator of ticks at whole numbers from 0 to `largest`, with at most `most` intervals."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     ticks = MaxNLocator(most, integer=True).tick_values(0, largest)
@@ -316,7 +320,7 @@ def whole_numbers(most: int, largest: float) -> Locator:
 
 
 def label_angle(axes: Axes, periodic: bool, ticks: int) -> None:
-    """Set ticks of the x axis: at multiples of π/2 for an angle [rad], else in at most `ticks` intervals."""
+    """Set the ticks of an x axis to multiples of π/2 if the axis is an angle, else to at most `ticks` intervals."""
     if not periodic:
         axes.locator_params(axis="x", nbins=ticks)
         return
@@ -328,40 +332,40 @@ def label_angle(axes: Axes, periodic: bool, ticks: int) -> None:
 
 
 def condition(noise: float, frequency: float) -> str:
-    """Return the name of a noise level and control rate."""
+    """Return a noise level and control rate as text, for example "noise 0.02, 50 Hz"."""
     return f"noise {noise:g}, {frequency:g} Hz"
 
 
 def span(counts: Iterable[int]) -> str:
-    """Return the range of counts: `6`, or `5 to 6`."""
+    """Return the range of counts as text, for example "6" or "5 to 6"."""
     ordered = sorted(counts)
     return " to ".join(dict.fromkeys((f"{ordered[0]}", f"{ordered[-1]}")))
 
 
 def run_count(data: xr.Dataset) -> str:
-    """Return the number of runs of each series of one plant, for captions: `n = 5 to 6 runs`."""
+    """Return the number of runs of each learner and strategy as text for captions, for example "n = 5 to 6 runs"."""
     present = runs_there(data).sum("seed").values
     return f"n = {span(present[present > 0])} run{'s' * bool(present.max() > 1)}"
 
 
 def minus(text: str) -> str:
-    """Return a number's text with a typographic minus sign."""
+    """Replace hyphens in the text of a number by typographic minus signs."""
     return text.replace("-", "−")
 
 
 def plant_name(plant: str) -> str:
-    """Return a plant's name without the file of a user's plant."""
+    """Return the name of a plant without the path of its Python file."""
     return plant.rpartition(":")[2]
 
 
 def file_names(plants: Sequence[str]) -> list[str]:
-    """Return a unique file name for each plant."""
+    """Return a unique file name without suffix for each plant."""
     plain = [re.sub(r"[^\w.-]+", "_", plant_name(plant)) for plant in plants]
     return [name if plain.count(name) == 1 else f"{name}-{index + 1}" for index, name in enumerate(plain)]
 
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
-    """Write a figure in each format of the current medium; return the path of the last one (PNG on screens)."""
+    """Write a figure in each format of the current medium, and return the path of the last file."""
     medium = _MEDIUM.get()
     figure.set_dpi(medium.dpi)  # the width of text is rounded to pixels, so the layout depends on the resolution
     figure.draw_without_rendering()

@@ -1,7 +1,7 @@
-"""Policies and values over the state space, of learners and of dynamic programming.
+"""Figures of policies and values over the state space, of learners and of dynamic programming.
 
 Plants must have two states. Learners are rebuilt from their policy files. For each strategy, the run with the median
-final reward is shown, which is neither the luckiest nor, in general, a collapsed one.
+final reward is shown. It is neither the luckiest run nor, in general, a collapsed one.
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ _TITLE_WIDTH: Final = 34
 
 
 class Surface(NamedTuple):
-    """A controller's value, policy and trajectory in the state space; X and Y pixels along the two states.
+    """The value, policy and trajectory of one controller of a plant with two states.
+
+    The range of the states is divided into X × Y pixels.
 
     Attributes:
-        title: name of the controller.
-        value: (1 − γ) times the value, `[X, Y]`: discounted mean reward per step, unscaled.
-        action: physical actions `[X, Y, A]`.
-        path: physical states of its trajectory `[T + 1, 2]`.
+        title: Name of the controller.
+        value: Value times 1 − γ, which is the discounted mean reward per step; shape `[X, Y]`.
+        action: Actions in physical units; shape `[X, Y, A]`.
+        path: States of a trajectory of T steps in physical units; shape `[T + 1, 2]`.
     """
 
     title: str
@@ -64,9 +66,10 @@ class Surface(NamedTuple):
 
 
 def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> Figure | None:
-    """Draw value and policy of dynamic programming and of up to three strategies, each with its trajectory.
+    """Draw value, policy and a trajectory of dynamic programming and of up to three strategies on one plant.
 
-    Return None without any policy, or if the plant has other than two states, no grid, or returns as scores.
+    The result is None if there is no policy file. It is also None unless the plant has two states, a grid for dynamic
+    programming, and mean rewards as scores.
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()
@@ -90,7 +93,7 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
 def _learned(
     data: xr.Dataset, series: Series, folder: RunFolder, cells: Sequence[Cell], plant: OdePlant
 ) -> Surface | None:
-    """Evaluate the median run of one strategy; return None without a policy file or a surface."""
+    """Evaluate the policy of one strategy's median run, or return None if the policy cannot be drawn."""
     seed = median_seed(data["reward"].values)
     fitting = [
         cell
@@ -157,7 +160,7 @@ def _draw_surface(
     action: int | None,
     values: tuple[float, float] | tuple[None, None] = (None, None),
 ) -> AxesImage:
-    """Draw a value surface `[X, Y]`, or the policy of one action in the range of that action."""
+    """Draw values of shape `[X, Y]`, or the policy of the action with index `action` in the range of that action."""
     (low, high), colors = values, "viridis"
     if action is not None:
         low, high = plant.action_low[action], plant.action_high[action]
@@ -173,7 +176,6 @@ def _draw_path(
     start: Sequence[float] | Floats,
     reference: Sequence[float] | Floats,
 ) -> None:
-    """Draw a trajectory `[T, 2]`, its start and its reference."""
     line = cut_path(path, [2 * np.pi if around else np.inf for around in periodic[:2]]).T
     axes.plot(*line, color="black", linewidth=2.0)
     axes.plot(*line, color="white", linewidth=0.9)
@@ -181,14 +183,17 @@ def _draw_path(
 
 
 def value_range(learned: NDArray[np.floating[Any]], solved: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Return the colour range of values, limited to a slightly larger range than that of dynamic programming."""
+    """Return the colour range for learned values, limited to slightly more than the range of dynamic programming."""
     low, high = float(solved.min()), float(solved.max())
     least, most = np.nanpercentile(learned, (1, 99))
     return max(float(least), low - 0.5 * (high - low)), min(float(most), high + 0.25 * (high - low))
 
 
 def cut_path(path: NDArray[np.floating[Any]], turns: Sequence[float]) -> NDArray[np.floating[Any]]:
-    """Insert NaN into a trajectory `[T, 2]` at jumps of more than half a turn; `turns` are inf if not periodic."""
+    """Insert NaN into a trajectory of shape `[T, 2]` where an angle jumps by more than half a turn.
+
+    The periods of both states are `turns`, which are infinite for states that are not periodic.
+    """
     for axis, turn in enumerate(turns):
         jumps = np.abs(np.diff(path[:, axis])) > turn / 2
         path = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
@@ -196,7 +201,7 @@ def cut_path(path: NDArray[np.floating[Any]], turns: Sequence[float]) -> NDArray
 
 
 def draw_ends(axes: Axes, start: Sequence[float] | Floats, reference: Sequence[float] | Floats) -> None:
-    """Mark the start with a circle and the reference with a cross, by the first two values of each."""
+    """Mark a start state with a circle and a reference state with a cross, by the first two values of each."""
     ends: dict[str, Any] = {"markeredgecolor": "black", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
     axes.plot(start[0], start[1], marker="o", markersize=5.0, **ends)
     axes.plot(reference[0], reference[1], marker="X", markersize=6.5, **ends)
@@ -210,13 +215,13 @@ _PANEL = (4.3, 3.5)  # width and height [inch]
 
 
 def solution_figure(solution: Solution) -> Figure:
-    """Draw the value surface and one policy map per action over the first two states, in physical units.
+    """Draw the value surface of fuzzy Q-iteration, and one policy map per action, over the first two states of a plant.
 
-    All other states have the values of the nodes nearest to the reference. The line is the noise-free greedy episode
-    from the initial state (dot); the cross is the reference.
+    Units are physical. All other states have the values of the nodes nearest to the reference state. A line shows the
+    noise-free greedy episode from the initial state (circle). A cross marks the reference state.
 
     Raises:
-        UserError: the plant has fewer than two states.
+        UserError: The plant has fewer than two states.
     """
     from matplotlib.figure import Figure
 
@@ -238,7 +243,7 @@ def solution_figure(solution: Solution) -> Figure:
     extent = np.ravel([low - half, [axis[-1] for axis in nodes[:2]] + half], "F").tolist()
 
     def within(states: Any) -> Floats:
-        """Return the first two of physical states `[T, S]`, with angles in the turn that the grid covers."""
+        """Return the first two of physical states `[T, S]`, with angles shifted into the turn that the grid covers."""
         first: Floats = np.atleast_2d(states)[:, :2]
         outside = np.array(plant.periodic[:2]) & ((first < low - 1e-9) | (first > high + 1e-9))
         return np.where(outside, first - 2 * np.pi * np.floor((first - low) / (2 * np.pi)), first)

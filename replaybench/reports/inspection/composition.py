@@ -1,4 +1,4 @@
-"""Composition of a stored buffer: ages, TD errors, exploration, and visited states.
+"""Composition of a stored buffer, which means ages, TD errors, exploration and visited states of its experiences.
 
 The file is read once, in pieces, without sampling. Only counts are stored, so memory does not grow with the file.
 """
@@ -19,17 +19,21 @@ from replaybench.runtime.arrays import Bools, Floats, Floats32, Integers
 from replaybench.runtime.errors import UserError
 
 PIECE: Final = 1 << 19
-"""Largest amount of numbers of the widest column that is read at once; at least one row is read."""
+"""Largest amount of numbers of the widest column that is read at once. At least one slot is read."""
 
 _FIELDS: Final = ("observation", "reward", "exploration")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Successive slots of one member.
+    """A range of successive slots of one member's buffer.
+
+    A slot is an index in the buffer. It holds one experience, or a unit of successive steps.
 
     Attributes:
-        own: mask of the steps that each slot's unit has, bool `[n, steps]`; the rest is padding.
+        m: Index of the member.
+        rows: Range of the slots.
+        own: Mask of the steps that each of the n slots holds; bool, shape `[n, steps]`. The other steps are padding.
     """
 
     file: BufferFile
@@ -38,15 +42,15 @@ class Piece:
     own: Bools
 
     def of_slots(self, name: str) -> NDArray[Any]:
-        """Read an array with a value for each slot, `[n]`."""
+        """Read an array with one value for each slot, for the slots of this piece."""
         return self.file.record.read(name, self.m, self.rows)
 
     def of_steps(self, name: str) -> NDArray[Any]:
-        """Read a column with values for each step, `[own steps, width]`, without padding."""
+        """Read a field of the experiences in this piece, with one row for each step and without padding."""
         return self.of_slots(name).reshape(*self.own.shape, -1)[self.own]
 
     def ages(self) -> Integers:
-        """Return, for each own step, the number of experiences that the member has collected since."""
+        """Return the age of each experience, which is the number of experiences that the member has collected since."""
         collected = self.file.collected[self.m]
         serial = self.of_slots("serial").astype(np.int64)[:, None] + np.arange(self.own.shape[1])
         ages: Integers = (collected - serial)[self.own]
@@ -56,7 +60,7 @@ class Piece:
 
 
 def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
-    """Yield the stored slots of member `m` in pieces."""
+    """Yield the stored experiences of member `m` in pieces of limited size."""
     widest = max((int(np.prod(file.shapes[name][2:])) for name in _FIELDS if name in file.shapes), default=1)
     high, stored = max(1, PIECE // max(1, widest)), int(file.count[m])
     for start in range(0, stored, high):
@@ -65,7 +69,7 @@ def pieces(file: BufferFile, m: int) -> Iterator[Piece]:
 
 
 def stored_steps(file: BufferFile, m: int) -> int:
-    """Return the number of experiences that member `m` stores: the steps of all its units."""
+    """Return the number of experiences that member `m` stores, summed over the steps in all slots."""
     return int(np.clip(_lengths(file, m, slice(0, int(file.count[m]))), 0, file.steps).sum(dtype=np.int64))
 
 
@@ -74,7 +78,7 @@ def _lengths(file: BufferFile, m: int, rows: slice) -> NDArray[Any]:
 
 
 def choose(file: BufferFile, member: int | None) -> list[int]:
-    """Return the indices of the chosen members; all members for None."""
+    """Return the indices of the chosen members, which are all members if `member` is None."""
     count = len(file.count)
     if member is not None and not 0 <= member < count:
         raise UserError(f"--member must be 0 … {count - 1}, not {member}: {file.path} holds {count} members")
@@ -85,11 +89,13 @@ _KEPT: Final = np.uint32(~0xFFF & 0xFFFFFFFF)
 
 
 class FloatHistogram:
-    """Counts of numbers in narrow bins of equal relative width.
+    """A histogram of numbers in narrow bins of equal relative width.
 
     Attributes:
-        numbers: edge next to 0 of each bin that occurs, float32, ascending; counts: of each bin, int64.
-        infinite, undefined: numbers of infinite values and of NaN, which belong to no bin.
+        numbers: Edge next to 0 of each bin that is not empty; float32, ascending.
+        counts: Number of values in each of these bins; int64.
+        infinite: Number of infinite values, which are in no bin.
+        undefined: Number of NaN, which are in no bin.
     """
 
     def __init__(self) -> None:
@@ -97,7 +103,7 @@ class FloatHistogram:
         self.infinite = self.undefined = 0
 
     def add(self, values: NDArray[Any]) -> None:
-        """Count numbers of any shape."""
+        """Add numbers in an array of any shape to the histogram."""
         with np.errstate(over="ignore"):
             numbers = np.asarray(values, np.float32).reshape(-1)
         finite, undefined = numbers[np.isfinite(numbers)], int(np.isnan(numbers).sum())
@@ -109,7 +115,7 @@ class FloatHistogram:
         self.counts = np.bincount(place, weights, len(self.numbers)).astype(np.int64)
 
     def quantiles(self, shares: Sequence[float]) -> Floats:
-        """Return the quantiles of the finite numbers at these shares; NaN without any."""
+        """Return quantiles of the finite numbers at given shares from 0 to 1, or NaN if there are no finite numbers."""
         if not self.numbers.size:
             return np.full(len(shares), np.nan)
         upto = np.cumsum(self.counts)
@@ -125,7 +131,15 @@ MOST_PLANES: Final = 6
 
 @dataclass(frozen=True)
 class Axis:
-    """One state: its range [low, high] in `unit`, and the centre and scale of its normalisation."""
+    """One state of a plant, with its range and the normalisation of its values.
+
+    Attributes:
+        low: Lower end of the range, in `unit`.
+        high: Upper end of the range, in `unit`.
+        center: Value that is normalised to 0.
+        scale: Distance from `center` that is normalised to 1.
+        periodic: Whether the state is an angle.
+    """
 
     name: str
     unit: str
@@ -137,12 +151,15 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """Name and unit."""
+        """Name of the state, with its unit if there is one."""
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
 def plant_axes(plant: Plant) -> list[Axis] | None:
-    """Return the states of a plant with the range of its grid, or else normalised [−1, 1]; None if it is invalid."""
+    """Return one axis for each state of a plant, or None if the parameters of the plant are invalid.
+
+    The range of a state is that of the plant's grid. Without a grid, the range is −1 to 1 in normalised units.
+    """
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
     with np.errstate(all="ignore"):  # parameters from a file may be invalid
         limits = state_range(plant)
@@ -153,19 +170,23 @@ def plant_axes(plant: Plant) -> list[Axis] | None:
 
 
 def nameless_axes(states: int) -> list[Axis]:
-    """Return axes for the normalised states of an unknown plant."""
+    """Return one axis for each normalised state of an unknown plant."""
     return [Axis(f"state {number}", "normalised") for number in range(states)]
 
 
 class Visits:
-    """Counts of states.
+    """Counts of visited states along each state and over pairs of states.
 
     Attributes:
-        axes: the S states.
-        planes: P pairs of axes: all pairs if there are at most six, else the first pairs of neighbours.
-        along: counts int64 `[S, BINS]`; plane: int64 `[P, BINS, BINS]`; outside: int64 `[S]`, beyond an axis's range.
-        least, most: float64 `[S]`, range of the finite states, physical; least > most without any.
-        total: number of states.
+        axes: The S states.
+        planes: P pairs of states, given by indices. These are all pairs, or the first pairs of neighbours if there are
+            more than six pairs.
+        along: Number of visits in each of BINS bins of each state; int64, shape `[S, BINS]`.
+        plane: Number of visits in each bin of each pair of states; int64, shape `[P, BINS, BINS]`.
+        outside: Number of visits beyond the range of each state; int64, shape `[S]`.
+        least: Smallest finite value of each state in physical units, inf without any; float64, shape `[S]`.
+        most: Largest finite value of each state in physical units, −inf without any; float64, shape `[S]`.
+        total: Number of counted states.
     """
 
     def __init__(self, axes: list[Axis]) -> None:
@@ -178,7 +199,7 @@ class Visits:
         self.total = 0
 
     def add(self, observation: Floats32) -> None:
-        """Count normalised states `[n, S]`."""
+        """Count normalised states, given as an array of shape `[n, S]`."""
         states = []
         for s, axis in enumerate(self.axes):
             x = axis.center + axis.scale * observation[:, s].astype(np.float64)
@@ -194,7 +215,7 @@ class Visits:
         self.total += len(observation)
 
     def dimensions(self) -> list[Dimension]:
-        """Return range and coverage of each state, in physical units."""
+        """Return the visited range and the share of visited bins of each state, in physical units."""
         dimensions = []
         for s, axis in enumerate(self.axes):
             edges = np.linspace(axis.low, axis.high, STATE_BINS + 1)
@@ -205,7 +226,7 @@ class Visits:
         return dimensions
 
     def plane_coverage(self) -> float | None:
-        """Return the share of visited bins of the plane; None unless there are two states."""
+        """Return the share of visited bins over the plane of two states, or None if there are not two states."""
         if len(self.axes) != 2:
             return None
         coarse = self.plane[0].reshape(STATE_BINS, FINE, STATE_BINS, FINE).sum(axis=(1, 3))
@@ -218,11 +239,14 @@ _OF_SLOTS: Final = ("td_error", "priority", "replays")
 
 
 class Ages:
-    """Counts of stored and of collected experiences by age: the number of experiences that a member collected since.
+    """Counts of stored and of collected experiences by age.
+
+    The age of an experience is the number of experiences that its member has collected since.
 
     Attributes:
-        width: width of a bin; bin k begins at age k · width.
-        stored, collected: int64 `[bins]`.
+        width: Width of a bin. Bin k begins at age k · width.
+        stored: Number of stored experiences in each bin; int64.
+        collected: Number of collected experiences, stored or not, in each bin; int64.
     """
 
     def __init__(self, collected: Integers) -> None:
@@ -237,17 +261,24 @@ class Ages:
 
 @dataclass
 class Composition:
-    """Counts over the chosen members, pooled.
+    """Counts of the contents of some members' buffers, summed over the members.
+
+    A member is one of several independent runs in the file. A slot is an index in a buffer. It holds one experience, or
+    a unit of successive steps.
 
     Attributes:
-        members: indices of the members in the file.
-        unit_steps: largest number of steps in a slot; 1 if experiences are stored one by one.
-        collected, offers, slots: int64 `[m]`: experiences collected, units offered to retention, slots filled.
-        ages: histogram of ages.
-        stored: experiences in all slots; young: those that a FIFO buffer of the same size would hold too.
-        synthetic: number of slots whose experience `Synth` changed; None if the file does not store it.
-        quantities: histograms of age, exploration and reward of experiences, and of annotations of slots, if stored.
-        visits: counts of observed states; None if observations are not stored.
+        members: Indices of the m members in the file.
+        unit_steps: Largest number of steps in a slot; 1 if experiences are stored one by one.
+        collected: Number of experiences that each member collected; int64, shape `[m]`.
+        offers: Number of units that each member offered to the retention rule; int64, shape `[m]`.
+        slots: Number of slots that each member has filled; int64, shape `[m]`.
+        ages: Histogram of the ages of experiences.
+        stored: Number of experiences in all slots.
+        young: Number of these experiences that a FIFO buffer of the same size would hold too.
+        synthetic: Number of slots with a synthetic experience; None if the file does not store it.
+        quantities: Histograms of age, exploration and reward of experiences, and of TD error, priority and replays of
+            slots, by name.
+        visits: Counts of observed states; None if observations are not stored.
     """
 
     members: list[int]
@@ -264,7 +295,10 @@ class Composition:
 
 
 def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None = None) -> Composition:
-    """Count the contents of the buffers of one or all members; `axes` are the observed states, None if unknown."""
+    """Count the contents of the buffer of one member, or of the buffers of all members if `member` is None.
+
+    The `axes` are the observed states. If they are None, the states have no names and are normalised.
+    """
     members, shapes = choose(file, member), file.shapes
     collected = file.collected[members]
     contents = Composition(members, file.steps, collected, file.offers[members], file.count[members], Ages(collected))

@@ -1,4 +1,4 @@
-"""Composition of a stored buffer as text and figure."""
+"""Text and figure of the composition of a stored buffer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHADES: Final = "░▒▓█"
 
 
 def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None) -> Iterator[Table | Text]:
-    """Yield a table of the coverage of each state, notes, and for two states a picture of their plane."""
+    """Yield a table of the visited range of each state, with notes, and for two states a picture of the visits."""
     numbers = ("from", "to", "visited", "outside")
     title = "states in which stored experiences begin, as observed"
     table = plain_table(("", "unit", *numbers, "never visited"), numbers, title)
@@ -55,7 +55,7 @@ def coverage(visits: composition.Visits, facts: BufferFacts, plant: Plant | None
 
 
 def _picture(counts: Integers, across: composition.Axis, up: composition.Axis) -> Text:
-    """Return a picture of the density over the plane in characters of four shades, on a logarithmic scale."""
+    """Return a picture of the density of states over a plane, in characters of four shades on a logarithmic scale."""
     rows = counts.reshape(composition.BINS, composition.BINS // composition.FINE, composition.FINE).sum(axis=2).T[::-1]
     most = max(1, int(rows.max()))
     limits = [int(np.ceil(most ** (level / len(_SHADES)))) for level in range(len(_SHADES))]
@@ -73,19 +73,19 @@ def _picture(counts: Integers, across: composition.Axis, up: composition.Axis) -
 
 
 def percent(share: float) -> str:
-    """Write a share in per cent."""
+    """Return a share as text in per cent."""
     return f"{100 * share:.3g} %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
 
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BAR: Final = 36
 _ROWS: Final = 5
-"""Number of bins of age in a line of the table."""
+"""Number of bins of ages in one line of the table."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Label and unit of a quantity, whether it is a whole number, and the meaning of an infinite value."""
+    """The label and unit of a quantity, whether its values are whole numbers, and the meaning of an infinite value."""
 
     label: str
     unit: str
@@ -104,7 +104,7 @@ QUANTITIES: Final = {
 
 
 def whose(contents: composition.Composition, facts: BufferFacts) -> str:
-    """Return a title that names strategy and members."""
+    """Return the title of a composition, which names the strategy and the members."""
     title = f"composition of {facts.strategy or 'a recording'}"
     if len(contents.members) > 1:
         return f"{title}, {len(contents.members)} members pooled"
@@ -154,7 +154,7 @@ def _ages(contents: composition.Composition) -> Iterator[Table | Text]:
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar that fills a `share` of `width` characters, in steps of an eighth, but never empty if share > 0."""
+    """Return a bar of block characters that fills a share of `width`, but is never empty if the share is positive."""
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
@@ -172,7 +172,6 @@ def _quantiles(contents: composition.Composition) -> Iterator[Table | Text]:
 
 
 def _infinite_or_nan(quantity: Quantity, counted: composition.FloatHistogram) -> str:
-    """Return the numbers of values that are infinite or NaN, as text."""
     counts = [(counted.infinite, quantity.infinite), (counted.undefined, "NaN")]
     return ", ".join(f"{count:,} {what}" for count, what in counts if count)
 
@@ -183,7 +182,7 @@ _HEIGHT: Final = 2.35
 
 
 def _draw(contents: composition.Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
-    """Draw the histograms, with a single map to their right or several maps in rows below them."""
+    """Draw the histograms of a buffer, with a single map of states to their right or several maps below."""
     planes = contents.visits.planes if contents.visits is not None else []
     single, histograms = len(planes) == 1, len(contents.quantities)
     across = (1 if histograms <= 3 else 2) if single else 3
@@ -243,7 +242,10 @@ def _draw_histogram(axes: Axes, name: str, counted: composition.FloatHistogram) 
 
 
 def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> Floats:
-    """Return the edges of up to 40 bins that cover [low, high]; edges lie between whole numbers if `whole`."""
+    """Return the edges of up to 40 bins that cover the values from `low` to `high`.
+
+    Edges lie between whole numbers if `whole`. Bins have equal relative widths if `logarithmic`.
+    """
     if whole:
         width = max(1, int(np.ceil((high - low + 1) / _BINS)))
         return np.arange(low, high + 1 + width, width) - 0.5
@@ -274,7 +276,7 @@ def _draw_plane(figure: Figure, axes: Axes, visits: composition.Visits, plane: i
 def show_composition(
     console: Console, path: Path, member: int | None, plant_name: str | None, figure: Path | None
 ) -> None:
-    """Print the composition of a buffer file, and draw it if `figure` names a file."""
+    """Print the composition of a buffer file, and draw it into the file `figure` if that is given."""
     with open_buffer(path) as file:
         plant, axes = _known_plant(file, plant_name)
         contents, facts = composition.measure(file, member, axes), file.facts
@@ -291,14 +293,14 @@ def show_composition(
 
 
 def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
-    """Raise an error, before anything is printed, if file, member and plant do not fit together."""
+    """Raise an error, before anything is printed, if a buffer file, a member and a plant do not fit together."""
     with open_buffer(path) as file:
         _known_plant(file, plant_name)
         composition.choose(file, member)
 
 
 def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[composition.Axis] | None]:
-    """Return the plant of a buffer and its states; None and None if the plant is unknown.
+    """Return the plant of a buffer and its states, or None and None if the plant is unknown.
 
     A plant in a Python file is used only if the user names it, because a buffer file must not run code.
     """

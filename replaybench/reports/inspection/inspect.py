@@ -1,4 +1,4 @@
-"""The command `inspect`: contents of files, and the plants, strategies and learners that a study can name."""
+"""The contents of files, and the names that studies can use (commands `inspect` and `list`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PART: Final = 1 << 24
 
 
 def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
-    """Yield an array in pieces of at most 16 MiB, or in single rows if these are larger."""
+    """Yield an array of a file in pieces of at most 16 MiB, or in single rows if these are larger."""
     shape, size = record.header.shapes[name], np.dtype(record.header.dtypes[name]).itemsize
     if math.prod(shape) * size <= _PART or len(shape) < 2:
         yield record.read(name)
@@ -44,7 +44,7 @@ def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
 
 
 def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> tuple[str, ...]:
-    """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values."""
+    """Return name, shape and dtype of an array, and minimum, mean and maximum of its finite values, as texts."""
     low, high, total, count, dtype = np.inf, -np.inf, 0.0, 0, ""
     for part in pieces:
         finite = part[np.isfinite(part)] if part.dtype.kind == "f" else part
@@ -65,13 +65,15 @@ def show_file(
     console: Console, path: Path, verify: bool, member: int | None = None, plant: str | None = None,
     figure: Path | None = None,
 ) -> None:  # fmt: skip
-    """Print the content of a file or run folder, after verifying checksums, and the composition of a buffer.
+    """Print the contents of a file or run folder and, for a buffer file, the composition of its experiences.
+
+    Checksums are verified first.
 
     Args:
-        verify: also check the serial numbers of buffers, and each file of a run folder.
-        member: index of the member whose composition to show; None pools all members.
-        plant: the buffer's plant, instead of the one that the file names.
-        figure: file to draw the composition into.
+        verify: Whether to check also the serial numbers of buffers and each file of a run folder.
+        member: Index of the member whose composition is printed; None for all members together.
+        plant: Name of the buffer's plant, instead of the one that the file names.
+        figure: File to draw the composition into.
     """
     buffer = path.is_file() and is_record(path) and read_header(path).kind == "buffer"
     for option, value in (("--member", member), ("--plant", plant), ("--figure", figure)):
@@ -136,7 +138,7 @@ def _show(console: Console, path: Path, content: str, facts: dict[str, Any], row
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten nested facts to one line each; long lines are cut."""
+    """Return nested metadata as texts of at most 100 characters, by names such as `table.key`."""
     lines: dict[str, str] = {}
     for key, value in facts.items():
         if isinstance(value, dict):
@@ -180,7 +182,7 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
 
 
 def show_names(console: Console, what: str) -> None:
-    """Print tables of the plants, strategies and learners that studies can name."""
+    """Print the plants, strategies and learners that studies can name, or only the group `what`, as tables."""
     for group, table in (("plants", _plants), ("strategies", _strategies), ("learners", _learners)):
         if what in ("all", group):
             console.print(table())

@@ -1,4 +1,4 @@
-"""The report page."""
+"""The report of a run or of an offline replay as an HTML page."""
 
 import importlib.util
 

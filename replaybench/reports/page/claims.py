@@ -1,4 +1,4 @@
-"""Claims and provenance on the report page."""
+"""Sections of the report page about published claims and about the origin of the results."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "s
 
 
 def claims_section(report: ReportData) -> Section:
-    """Judge the published claims that compare cells of this study; return a section without tables if none does."""
+    """Return the section with verdicts on published claims, without tables if no claim can be tested by this study."""
     nothing, families = Section("claims", "Published claims", []), [read_claims(name) for name in claim_files()]
     if report.folder is None or not report.folder.study.is_file():
         return nothing
@@ -70,7 +70,7 @@ def _row(report: ReportData, family: Claims, verdict: Verdict, finding: Finding)
 
 
 def provenance_section(report: ReportData) -> Section:
-    """List the origin of a run, as its files describe it."""
+    """Return the section about the origin of a run, as described by the files of the run."""
     origin, data = report.origin, report.data
     facts = [("results made by", f"replaybench {data.attrs.get('version', '?')}")]
     facts.append(("numerics", f"version {data.attrs.get('numerics_version', '?')}"))
@@ -97,7 +97,7 @@ def provenance_section(report: ReportData) -> Section:
 
 
 def _discounts(report: ReportData) -> list[tuple[str, str]]:
-    """Return the horizon of each learner's discount, on each plant and at each rate."""
+    """Return texts that state how far the discounts of the learners look ahead, on each plant and at each rate."""
     if "discount" not in report.data:
         return []
     by_text: dict[str, list[str]] = {}
@@ -111,7 +111,7 @@ def _discounts(report: ReportData) -> list[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """Return a value of an untrusted file as text of at most 400 characters."""
+    """Return a value from an untrusted file as text of at most 400 characters."""
     return "" if value is None else (" ".join(map(str, value)) if isinstance(value, list) else str(value))[:400]
 
 

@@ -1,4 +1,4 @@
-"""Learning curves, buffer contents and cost on the report page."""
+"""Sections of the report page about learning curves, contents of buffers, and computing time."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ from replaybench.runtime.quantities import decimals, duration
 
 _MOST_POINTS: Final = 160
 _NUMBERS: Final = 100_000
-"""Approximate limit of the numbers in all curves; with very many cells, curves have fewer points."""
+"""Approximate limit of the amount of numbers in the curves of a page. Very many cells have curves of fewer points."""
 
 
 def curves_section(report: ReportData) -> Section:
-    """Draw the learning curves of every condition."""
+    """Return the section with the learning curves of every plant, noise level and control rate."""
     standings = report.standings
     window = smoothing_window(report.data.sizes["episode"])
     curves = sum(report.started(point, one) > 0 for point in standings for one in report.series)
@@ -80,7 +80,12 @@ def _panel(report: ReportData, point: Point, ranked: list[Standing], window: int
 
 
 def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: int) -> list[Trace]:
-    """Return traces of a series: its band, if there are several runs, and its mean over the centres of windows."""
+    """Return the Plotly traces of a learning curve and, for several runs, of its 95 % band.
+
+    Args:
+        meta: Indices of the curve on axes of the study, for the filters of the page.
+        digits: Number of decimals in texts that appear on hovering.
+    """
     step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
     common = {"type": "scatter", "x0": float(curve.episode[0]), "dx": step, "meta": meta}
     band: list[Trace] = []
@@ -95,13 +100,13 @@ def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: 
 
 
 def level_trace(name: str, level: float, last: int, line: Mapping[str, Any], **more: Any) -> Trace:
-    """Return a horizontal line from 0 to the `last` episode or update."""
+    """Return the Plotly trace of a horizontal line from 0 to the episode or update `last`."""
     trace = {"type": "scatter", "x": [0, last], "y": [level, level], "mode": "lines", "line": line, "name": plain(name)}
     return {**trace, **(more or {"hoverinfo": "skip"})}
 
 
 def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> list[Trace]:
-    """Return a grey line for each reference."""
+    """Return the Plotly trace of a grey line for each reference controller, given by name with its reward or μ_r."""
     shown = {"hovertemplate": f"%{{y:.{digits}f}}"}
     return [
         level_trace(LABELS[name], level, last, theme.reference_line(name), **shown) for name, level in levels.items()
@@ -114,7 +119,7 @@ _TITLE: Final = "Contents of buffers"
 
 
 def buffers_section(report: ReportData, kept: Sequence[Kept]) -> Section:
-    """Draw the composition of each cell's buffers over time."""
+    """Return the section that shows how the contents of the replay buffers change during the runs."""
     if not kept:
         return Section("buffers", _TITLE, [])
     lead = (
@@ -179,7 +184,7 @@ def _buffer_table(report: ReportData, kept: Sequence[Kept]) -> Table:
 
 
 class Cost(NamedTuple):
-    """Cost of one cell, with all of its blocks of seeds."""
+    """The computing time and memory of one learner with a strategy in one condition, over all its seeds."""
 
     seconds: float  # sum over all processes
     rate: float  # steps of the plant per second, over all members and training episodes; 0 if unknown
@@ -191,7 +196,7 @@ Costs = dict[tuple[Point, Series], Cost]
 
 
 def resources_section(report: ReportData) -> Section:
-    """Draw and list the computing time of cells."""
+    """Return the section about the computing time and memory of the runs."""
     costs = _costs(report)
     if not costs:
         return Section("resources", "Resources", [])

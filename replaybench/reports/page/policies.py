@@ -1,6 +1,6 @@
-"""Policies and values during training, next to dynamic programming.
+"""Section of the report page that shows policies and values during training, next to dynamic programming.
 
-Each picture shows value, policy and a trajectory of a plant with two states, as Figure 4 of de Bruin et al. (2018).
+Each picture shows value, policy and a trajectory of a plant with two states, as in de Bruin et al. (2018, Figure 4).
 """
 
 import itertools
@@ -26,7 +26,7 @@ from replaybench.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class ActionAxis:
-    """An action and its physical range."""
+    """The name, unit and physical range of one action."""
 
     name: str
     unit: str
@@ -36,7 +36,7 @@ class ActionAxis:
 
 @dataclass(frozen=True)
 class StateAxis(ActionAxis):
-    """A state and its physical range, initial value and reference value."""
+    """The name, unit and physical range of one state, with its initial and its reference value."""
 
     periodic: bool
     initial: float
@@ -45,7 +45,7 @@ class StateAxis(ActionAxis):
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """The facts of a snapshot file that describe its policy."""
+    """The metadata of a snapshot file that describe the stored policy."""
 
     seed: int
     states: tuple[StateAxis, ...]
@@ -59,26 +59,35 @@ class _Cell:
 
 @dataclass(frozen=True)
 class PolicySnapshots:
-    """One run's policy at K times; `greedy` is the mean reward per step of the greedy episodes along `path`."""
+    """The policy of one run at K times of its training.
+
+    Attributes:
+        value: Value times 1 − γ over X × Y pixels of the state space; shape `[K, X, Y]`.
+        action: Actions in physical units; shape `[K, X, Y, A]`.
+        path: States of a greedy episode of T steps in physical units; shape `[K, T + 1, 2]`.
+        greedy: Mean reward per step of that episode; shape `[K]`.
+    """
 
     facts: SnapshotFacts
-    value: Floats32  # [K, X, Y]
-    action: Floats32  # [K, X, Y, A]
-    path: Floats32  # [K, T + 1, 2]
-    greedy: Floats  # [K]
+    value: Floats32
+    action: Floats32
+    path: Floats32
+    greedy: Floats
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The snapshots of one cell, at K times.
+    """The contents of replay buffers and a policy, at K times of the training with one learner and strategy.
 
     Attributes:
-        fingerprint: fingerprint of the cell's plant.
-        rounds: number of finished rounds at each time `[K]`.
-        origin: number of stored experiences from each tenth of the run, all members pooled, `[K, 10]`.
-        collected: number of experiences collected in each tenth, pooled, `[10]`.
-        exploration: mean exploration of the stored experiences `[K]`.
-        policy: None if the run stored none.
+        point: Plant, noise level and control rate.
+        series: Learner and strategy.
+        fingerprint: Hash that identifies the plant and its parameters.
+        rounds: Number of finished episodes or iterations at each time.
+        origin: Number of stored experiences from each tenth of the run, summed over members; shape `[K, 10]`.
+        collected: Number of experiences collected in each tenth of the run, summed over members; shape `[10]`.
+        exploration: Mean distance of the stored actions from the policy's actions; shape `[K]`.
+        policy: Policy of the run with the median final reward; None if no policies were stored.
     """
 
     point: Point
@@ -92,7 +101,10 @@ class Kept:
 
 
 def read_snapshots(report: ReportData) -> Iterator[Kept]:
-    """Yield the snapshots of the first block of seeds of each series at each condition, in the order of the study."""
+    """Yield snapshots of buffers and policies for each learner with a strategy, in the order of the study.
+
+    If the seeds were run in several blocks, only the first block is read.
+    """
     if report.folder is None or "cell" not in report.data.coords:
         return
     cells = report.data["cell"].isel(block=0)
@@ -104,12 +116,12 @@ def read_snapshots(report: ReportData) -> Iterator[Kept]:
 
 
 def of_first_block(report: ReportData) -> str:
-    """Return a text for captions, which is empty unless only the first of several blocks of seeds is shown."""
+    """Return words for captions which state that only the first block of seeds is shown, or "" for a single block."""
     return ", in the first block of seeds" if report.data.sizes.get("block", 1) > 1 else ""
 
 
 def share_out(kept: Sequence[Kept], most: int) -> list[Kept]:
-    """Return about `most` cells: the first of each plant, equally many and at least one, in the order of the study."""
+    """Return about `most` of the snapshots, namely the first of each plant, equally many of each."""
     plants = list(dict.fromkeys(one.point.plant for one in kept))
     each = max(1, most // max(1, len(plants)))
     return [one for plant in plants for one in [other for other in kept if other.point.plant == plant][:each]]
@@ -167,7 +179,15 @@ def moment(
     facts: SnapshotFacts, value: AnyFloats, action: AnyFloats, path: AnyFloats, span: tuple[float, float],
     step: int | None = None,
 ) -> list[Trace]:  # fmt: skip
-    """Return the traces of one time: value, first action, and the trajectory on both."""
+    """Return the Plotly traces of a policy at one time, which show value, first action and a trajectory.
+
+    Args:
+        value: Value over X × Y pixels of the state space; shape `[X, Y]`.
+        action: Actions in physical units; shape `[X, Y, A]`.
+        path: States of a trajectory in physical units; shape `[T + 1, 2]`.
+        span: Lowest and highest value of the colour scale.
+        step: Index of the time in an animation; None in a still picture.
+    """
     first = facts.actions[0]
     path = path[np.isfinite(path).all(axis=1)].astype(np.float64)
     path = path[:: -(-len(path) // _MOST_POINTS) or 1]
@@ -187,7 +207,7 @@ def moment(
 
 
 def surface_figure(facts: SnapshotFacts, traces: Sequence[Trace], span: tuple[float, float]) -> Figure:
-    """Return a figure of value and policy side by side, each with its own colour scale."""
+    """Return a Plotly figure of value and policy next to each other, each with its own colour scale."""
     across, up = facts.states
     action = facts.actions[0]
     ends = {"type": "scatter", "mode": "markers", "hoverinfo": "skip", "cliponaxis": False}
@@ -237,13 +257,13 @@ def _labelled(axis: ActionAxis) -> str:
 
 
 MOST_PANELS: Final = 18
-"""Largest number of policies on a page; each takes about a tenth of a megabyte."""
+"""Largest number of policies on a page. Each takes about a tenth of a megabyte."""
 _CELLS: Final = 1000
-"""Limit of the number of cells times that of policies, so that a page of many cells has fewer policies."""
+"""Limit of the number of cells times the number of policies. A page of many cells has fewer policies."""
 
 
 def policies_section(report: ReportData, kept: Sequence[Kept]) -> Section:
-    """Draw policies along the run; return a section without panels if the run stored none."""
+    """Return the section that shows policies during the run, which has no panels if the run stored no policies."""
     stored = [one for one in kept if one.policy is not None]
     title = "Policies and values"
     if not stored or report.folder is None:
@@ -290,7 +310,7 @@ def policies_section(report: ReportData, kept: Sequence[Kept]) -> Section:
 
 
 def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]:
-    """Return the colour range of values: slightly more than that of dynamic programming, or else of the policies."""
+    """Return the colour range of values, which covers that of dynamic programming, or else that of the policies."""
     learned = np.concatenate([one.policy.value[-1].ravel() for one in shown if one.policy is not None])
     learned = learned[np.isfinite(learned)] if np.isfinite(learned).any() else np.array([0.0, 1.0])
     low, high = (float(q) for q in np.percentile(learned, (1, 99)))
@@ -303,7 +323,7 @@ def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]
 def _panel(
     report: ReportData, one: Kept, policy: PolicySnapshots, solution: Solved | None, span: tuple[float, float]
 ) -> Panel:
-    """Draw a policy along the run; the text compares the first and the last with dynamic programming."""
+    """Return the panel of a policy during the run, with a text that compares the policy with dynamic programming."""
     traces: list[Trace] = []
     for step in range(len(one.rounds)):
         traces += moment(policy.facts, policy.value[step], policy.action[step], policy.path[step], span, step)

@@ -1,4 +1,4 @@
-"""The command `report`: results of a run or of an offline replay as one HTML file.
+"""The results of a sweep or of an offline replay as one HTML file (command `report`).
 
 The page contains Plotly's library, its figures as data, a style sheet and a script for the filters. Its content
 security policy allows only these scripts, by their hashes.
@@ -35,12 +35,12 @@ from replaybench.runtime.user_file import shortened
 from replaybench.runtime.version import VERSION
 
 LARGEST: Final = 8_000_000
-"""Upper limit of a page [bytes]."""
+"""Size from which pictures are left out of a page [bytes]."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One value of a filter; a strategy or learner also shows its colour or dashes."""
+    """One value of a filter of the page, with its index on an axis of the study and its colour or dashes."""
 
     place: int
     label: str
@@ -50,7 +50,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter by one axis of the study, which selects one value or all, or, if `several`, any of them."""
+    """A filter of the page, which selects one value of an axis or all or, if `several`, any number of values."""
 
     axis: str
     title: str
@@ -60,7 +60,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Page:
-    """A report; `missing` holds a sentence about each part that could not be shown."""
+    """The contents of a report, where `missing` holds a sentence about each part that could not be shown."""
 
     name: str
     summary: Summary
@@ -70,7 +70,7 @@ class Page:
 
 
 def show_report(run: Path, output: Path | None) -> Path:
-    """Write the report of a run or an offline replay; print and return its path."""
+    """Write the report of a run or an offline replay, by default into the run folder, and print and return its path."""
     if output is not None:  # only the default file, in the run folder, may be replaced
         refuse_existing(output)
     target = output or (run if run.is_dir() else run.parent) / "report.html"
@@ -83,7 +83,7 @@ def show_report(run: Path, output: Path | None) -> Path:
 
 
 def make_report(run: Path) -> str:
-    """Return the report of a run folder or results file, as HTML."""
+    """Return the report of a run folder or a results file as HTML, without pictures that would make it too large."""
     report = read_report_data(run)
     kept = list(read_snapshots(report))
     sections = [
@@ -115,7 +115,7 @@ _WHY: Final = {
 
 
 def _with(page: Page, sections: Sequence[Section]) -> str:
-    """Return a page with the sections that have content; it gives the reasons for each empty section."""
+    """Return a page with the sections that have content, and with the reason why each other section is missing."""
     shown = [section for section in sections if section.panels or section.tables]
     empty = [section for section in sections if section not in shown]
     why = [_WHY[section.key] for section in empty if not section.notes and section.key in _WHY]
@@ -124,7 +124,7 @@ def _with(page: Page, sections: Sequence[Section]) -> str:
 
 
 def filters(report: ReportData) -> list[Filter]:
-    """Return a filter for each axis with more than one value."""
+    """Return a filter for each axis of the study with more than one value."""
     data, chosen = report.data, []
     plants = shortened(report.plants)
     labels = {
@@ -152,7 +152,7 @@ def filters(report: ReportData) -> list[Filter]:
 
 
 def render(page: Page) -> str:
-    """Return a page as HTML; the template engine escapes all text."""
+    """Return a page as HTML, in which the template engine escapes all text."""
     loader = PackageLoader("replaybench.reports.page", "templates")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -181,7 +181,7 @@ def render(page: Page) -> str:
 
 
 def make_offline_report(path: Path) -> str:
-    """Return the report of an offline replay's `scores.h5`, as HTML."""
+    """Return the report of an offline replay as HTML, given the path of its `scores.h5`."""
     scores = read_scores(path)
     head, *rows = scores.rows()
     failed = int((~np.isfinite(scores.reward[:, -1])).sum())

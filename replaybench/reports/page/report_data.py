@@ -1,8 +1,8 @@
-"""Data of a report: the results of a run, other files of its folder, and rankings of its series.
+"""Data of a report, which are the results of a run, other files of its folder, and rankings.
 
-Python files that a run names are not imported. Cells of a study share their seeds, so series are compared seed by seed,
-with intervals of the differences. The paired sign-flip test decides significance, as in the tables of a sweep. Failed
-runs have no score; a seed on which one of two runs failed is left out of their difference.
+A series is a learner with a strategy. Series are compared seed by seed, because the cells of a study share their seeds.
+The paired sign-flip test decides significance, as in the tables of a sweep. Failed runs have no score. If one of two
+runs with the same seed failed, their difference is left out. Python files that a run names are not imported.
 """
 
 import functools
@@ -28,13 +28,15 @@ from replaybench.runtime.arrays import Bools, Floats
 
 
 class Lead(NamedTuple):
-    """Lead of one series over another, on the seeds that both finished.
+    """The lead of one learner with a strategy over another, on the seeds that both finished.
 
     Attributes:
-        difference: mean of the differences with its 95 % interval.
-        pairs: number of seeds; ahead: number of those with a positive difference.
+        difference: Mean of the paired differences with its 95 % interval.
+        pairs: Number of seeds.
+        ahead: Number of seeds with a positive difference.
         chance: p value of the paired sign-flip test.
-        needed: seeds for a power of 0.8 if the true differences have this mean and spread; None for very many.
+        needed: Number of seeds for a power of 0.8 if the true differences have this mean and spread. None if more than
+            9,999 seeds are needed.
     """
 
     difference: Interval
@@ -45,17 +47,17 @@ class Lead(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether both series have equal scores on every seed, as for two retentions with buffers that never fill."""
+        """Whether the scores of both are equal on every seed, as for two retention rules whose buffers never fill."""
         return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
 
     @property
     def significant(self) -> bool:
-        """Whether the lead is significant, with enough seeds for the test."""
+        """Whether the lead is significant (p < 0.05), with enough seeds for the test."""
         return self.pairs >= FEWEST_SEEDS and self.difference.mean > 0 and self.chance < SIGNIFICANT
 
 
 def lead(one: Floats, other: Floats) -> Lead:
-    """Compare the scores `[seed]` of two series."""
+    """Compare the final scores `[seed]` of two learners or strategies, seed by seed."""
     effect = paired([one], [other])
     mean, differences = interval(effect.differences), effect.differences
     needed = seeds_to_tell(effect.sd, abs(mean.mean)) if effect.n else None
@@ -63,7 +65,12 @@ def lead(one: Floats, other: Floats) -> Lead:
 
 
 class Standing(NamedTuple):
-    """A series in a ranking: its mean `score` over `seeds` seeds, and how far it is `behind` the best series."""
+    """The place of a series, a learner with a strategy, in a ranking.
+
+    Attributes:
+        score: Mean score over `seeds` seeds, with its 95 % interval.
+        behind: Lead of the best series over this one; None for the best series itself.
+    """
 
     series: Series
     score: Interval
@@ -74,7 +81,13 @@ class Standing(NamedTuple):
 def ranking(
     names: Sequence[Series], scores: Sequence[Floats], mean: Callable[[Series, Floats], Interval]
 ) -> list[Standing]:
-    """Rank series by the mean of their scores `[seed]`, which `mean` returns; leave out those without finite scores."""
+    """Rank series by their mean scores over the seeds, and leave out series without a finite score.
+
+    Args:
+        names: Series, which are pairs of learner and strategy.
+        scores: Score of each seed, for each series; shape `[seed]`, NaN where a run failed.
+        mean: Function that returns the mean and its interval, given a series and its scores.
+    """
     scored = [pair for pair in zip(names, scores, strict=True) if np.isfinite(pair[1]).any()]
     scored.sort(key=lambda pair: -float(np.nanmean(pair[1])))
     return [
@@ -84,7 +97,7 @@ def ranking(
 
 
 class Point(NamedTuple):
-    """A condition of a study, as indices on its axes."""
+    """A plant, noise level and control rate, as indices on the axes of a study."""
 
     plant: int
     noise: int
@@ -93,17 +106,17 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportData:
-    """Results of a run.
+    """The results of a run and the other files of its folder.
 
     Attributes:
-        series: pairs of learner and strategy that have results, in the order of the study.
-        folder: the run folder; None for a results file by itself.
-        study: text of the study file; may be empty.
-        origin: content of `provenance.json`; may be empty.
-        missing: sentences about missing files and what the report cannot show without them.
-        there: mask of runs with results, failed ones included, `[plant, noise, frequency, learner, strategy, seed]`.
-        rewards: rewards of training episodes, `[plant, noise, frequency, learner, strategy, seed, episode]`.
-        scores: these rewards as μ_r; NaN if the references do not define it.
+        series: Pairs of learner and strategy that have results, in the order of the study.
+        folder: Run folder; None if only a results file is given.
+        study: Text of the study file; may be empty.
+        origin: Contents of `provenance.json`; may be empty.
+        missing: Sentences about missing files, and about what the report cannot show without them.
+        there: Mask of runs with results, also failed ones; shape `[plant, noise, frequency, learner, strategy, seed]`.
+        rewards: Rewards of training episodes; the shape of `there` with a further axis of episodes.
+        scores: These rewards as μ_r (0: random control, 1: dynamic programming); NaN where μ_r is not defined.
     """
 
     name: str
@@ -125,17 +138,17 @@ class ReportData:
 
     @cached_property
     def of_plants(self) -> list[xr.Dataset]:
-        """Dataset of each plant."""
+        """Results of each plant, in the order of `plants`."""
         return [self.data.isel(plant=plant) for plant in range(len(self.plants))]
 
     @cached_property
     def points(self) -> list[Point]:
-        """The conditions that have results, in the order of the study."""
+        """Plants with a noise level and control rate that have results, in the order of the study."""
         return [Point(*place) for place in np.argwhere(self.there.any(axis=(3, 4, 5))).tolist()]
 
     @cached_property
     def standings(self) -> dict[Point, list[Standing]]:
-        """Ranking of the series in each condition."""
+        """Ranking of the learners and strategies for each plant, noise level and control rate, best first."""
 
         def ranked(point: Point) -> list[Standing]:
             scores = [self.final(point, one) for one in self.series]
@@ -160,52 +173,56 @@ class ReportData:
         return {name: self.data[name].transpose(*order).values for name in names}
 
     def places(self, series: Series, point: Point | None = None) -> dict[str, int]:
-        """Return the indices of a series, and of a condition, on the study's axes."""
+        """Return the indices of a learner, a strategy and, if given, a condition on the axes of the study."""
         learner, strategy = self._places[series]
         return {**(point._asdict() if point else {}), "learner": learner, "strategy": strategy}
 
     def condition(self, point: Point) -> str:
-        """Return the name of a noise level and control rate."""
+        """Return noise level and control rate as one text, for example "noise 0.02, 50 Hz"."""
         return condition(self.data["noise"].values[point.noise], self.data["frequency"].values[point.frequency])
 
     def numbers(self, point: Point) -> list[str]:
-        """Return noise and control rate as text."""
+        """Return noise level and control rate as two texts, without unit."""
         return [f"{self.data[axis].values[getattr(point, axis)]:g}" for axis in ("noise", "frequency")]
 
     def title(self, point: Point, series: Series | None = None) -> str:
-        """Return the name of plant, condition and, if given, series."""
+        """Return a text with plant, noise level, control rate and, if given, learner and strategy."""
         label = f", {series.label}" if series else ""
         return f"{plant_name(self.plants[point.plant])}, {self.condition(point)}{label}"
 
     @property
     def late(self) -> str:
-        """The episodes over which final scores are means, as text: "the last 100 training episodes"."""
+        """Text that names the episodes of a final score, for example "the last 100 training episodes"."""
         return " or ".join(dict.fromkeys(the_last(data, "training") for data in self.of_plants))
 
     def runs(self, point: Point, series: Series) -> Floats:
-        """Return the rewards of training episodes, as μ_r if defined, of the runs with results `[runs, episodes]`."""
+        """Return the rewards of one learner with a strategy in one condition, of shape `[runs, episodes]`.
+
+        Rewards are normalised to μ_r (0: random control, 1: dynamic programming) if μ_r is defined. Runs without
+        results are left out.
+        """
         place = (*point, *self._places[series])
         rewards: Floats = (self.scores if self.normalised(point) else self.rewards)[place][self.there[place]]
         return rewards
 
     def started(self, point: Point, series: Series) -> int:
-        """Return the number of runs with results, failed ones included."""
+        """Return the number of runs of one learner with a strategy in one condition, failed runs included."""
         return int(self.there[(*point, *self._places[series])].sum())
 
     def normalised(self, point: Point) -> bool:
-        """Return whether μ_r is defined at a condition."""
+        """Return whether the normalised score μ_r is defined for a plant, noise level and control rate."""
         return bool(self._marks[point.plant][0][point.noise, point.frequency])
 
     def unbeaten(self, point: Point) -> bool:
-        """Return whether no learner beats random control at a condition."""
+        """Return whether no learner beats random control for a plant, noise level and control rate."""
         return bool(self._marks[point.plant][1][point.noise, point.frequency])
 
     def references(self, point: Point) -> list[ReferenceRow]:
-        """Return the known references at a condition."""
+        """Return the reference controllers whose rewards are known for a plant, noise level and control rate."""
         return reference_rows(self.data.isel(point._asdict()))
 
     def levels(self, point: Point) -> dict[str, float]:
-        """Return, by name, the levels of the known references on a condition's scale: μ_r or rewards."""
+        """Return the known rewards of reference controllers by name, as μ_r (0: random, 1: DP) if μ_r is defined."""
         return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
 
     def _score(self, point: Point, series: Series, normalised: bool) -> Score:
@@ -216,23 +233,25 @@ class ReportData:
         return self._scores[key]
 
     def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
-        """Return each seed's final score `[seed]`: μ_r, or the reward if μ_r is not defined or with `raw`.
+        """Return the final score of each seed, for one learner with a strategy in one condition.
 
-        Runs that failed or have no results are NaN.
+        The score is μ_r, or the reward if μ_r is not defined or if `raw`. It is NaN where a run failed or has no
+        results.
         """
         runs = self._score(point, series, self.normalised(point) and not raw).runs
         scores: Floats = runs[point.noise, point.frequency]
         return scores
 
     def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
-        """Return the mean over seeds of the final score with its interval."""
+        """Return the mean final score over the seeds with its interval, as μ_r if `normalised`, else as reward."""
         return self._score(point, series, normalised).at(point.noise, point.frequency)
 
     def over_points(self, plant: int) -> tuple[list[Point], list[Standing]]:
-        """Return the conditions of one plant with a common scale, and the ranking by mean scores over them.
+        """Return the conditions of one plant whose scores have a common scale, and a ranking over these conditions.
 
-        Only series that were run in every condition with μ_r are ranked. Without μ_r, rewards of several conditions
-        have no common scale, so both results are empty unless there is a single condition.
+        Series are ranked by the mean of their scores, if they were run in each of these conditions. If μ_r is defined
+        in some conditions, these are used. Otherwise, rewards of several conditions have no common scale, and both
+        lists are empty unless there is one condition.
         """
         points = [point for point in self.points if point.plant == plant]
         usable = [point for point in points if self.normalised(point)] or points
@@ -243,16 +262,20 @@ class ReportData:
         return usable, ranking(everywhere, scores, lambda _, score: interval(score))
 
     def value(self, name: str, point: Point, series: Series) -> float:
-        """Return a cell's count of runs that are `failed`, `dead` or `censored`, or its `rise_time_mean`."""
+        """Return a count of runs, or the mean rise time, of one learner with a strategy in one condition.
+
+        The `name` is "failed", "dead" (collapsed), "censored" (never reached μ_r = 0.8), or "rise_time_mean" (mean
+        number of episodes until μ_r ≥ 0.8).
+        """
         return float(self._counts[name][(*point, *self._places[series])])
 
     def count(self, name: str, point: Point, series: Series) -> int:
-        """Return one of the counts of `value`; 0 if it is NaN."""
+        """Return a count of runs as `value` does, with 0 instead of NaN."""
         return int(np.nan_to_num(self.value(name, point, series)))
 
 
 def read_report_data(path: Path) -> ReportData:
-    """Read a run folder or a results file."""
+    """Read the data of a report from a run folder or a results file."""
     folder = RunFolder(path) if path.is_dir() else RunFolder(path.parent) if path.name == "results.nc" else None
     results = path / "results.nc" if path.is_dir() else path
     data = read_results(path).sortby(["noise", "frequency"])

@@ -1,4 +1,4 @@
-"""Final scores on the report page: by condition, by response and by strategy."""
+"""Sections of the report page about final scores, by condition, over noise and rate, and by strategy."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from replaybench.runtime.user_file import shortened
 
 
 def scores_section(report: ReportData) -> Section:
-    """Draw the final scores at each condition, and list them in a table."""
+    """Return the section with the final scores at each noise level and control rate, as figures and as a table."""
     lead = f"The mean of {report.late} of each run, exploration included."
     if report.data.sizes["seed"] > 1:
         lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
@@ -57,7 +57,7 @@ def _panel(report: ReportData, point: Point, ranked: list[Standing], span: tuple
 
 
 def _marks(report: ReportData, point: Point, standing: Standing) -> list[Trace]:
-    """Return traces in the row of a series: dots for its seeds, and its mean with the interval."""
+    """Return the traces in the row of one series, which are dots for its seeds, and its mean with the interval."""
     series, score = standing.series, standing.score
     runs = report.final(point, series)
     runs = runs[np.isfinite(runs)]
@@ -78,7 +78,7 @@ def _marks(report: ReportData, point: Point, standing: Standing) -> list[Trace]:
 
 
 def _table(report: ReportData) -> Table:
-    """List all cells with their distance from the best of their condition, which comes first."""
+    """Return a table of all learners and strategies in all conditions, with their distance from the best score."""
     several = len(report.plants) > 1
     heads = [
         *(["plant"] if several else []),
@@ -125,7 +125,7 @@ def _table(report: ReportData) -> Table:
 
 
 def _digits(report: ReportData, plant: int) -> tuple[int, int]:
-    """Return the number of digits of a plant's scores and references, and of the differences from the best."""
+    """Return the number of decimals for a plant's scores, and for the differences from the best score."""
     standings = {point: ranked for point, ranked in report.standings.items() if point.plant == plant}
     every = [one for ranked in standings.values() for one in ranked]
     leads = [one.behind.difference for one in every if one.behind and one.behind.pairs]
@@ -135,12 +135,18 @@ def _digits(report: ReportData, plant: int) -> tuple[int, int]:
 
 
 _MIDDLE: Final = 0.179
-"""Luminance on which black and white text have the same contrast."""
+"""Luminance on which black and white text have equal contrast."""
 _COLORS: Final = "Cividis"  # perceptually uniform, also for colour-blind readers
 
 
 class Square(NamedTuple):
-    """A square in a grid, coloured by a score, with a label; `meta` holds its indices on the study's axes."""
+    """A square in a grid, coloured by a score.
+
+    Attributes:
+        across: Column, from the left.
+        up: Row, from below.
+        meta: Indices of the square on axes of the study, for the filters of the page.
+    """
 
     across: int
     up: int
@@ -150,7 +156,7 @@ class Square(NamedTuple):
 
 
 def _same_colours(report: ReportData) -> str:
-    """Return a sentence about which squares of the page share a colour scale."""
+    """Return a sentence that states which squares of the page share a colour scale."""
     scales = {report.normalised(point) for point in report.points}
     named = [f"all squares of this page that show {MU}, from 0 (random control) to 1 (dynamic programming)"]
     named = named * (True in scales) + ["all that show rewards of one plant"] * (False in scales)
@@ -158,7 +164,7 @@ def _same_colours(report: ReportData) -> str:
 
 
 def _colour_span(report: ReportData, plant: int, normalised: bool) -> tuple[float, float]:
-    """Return the values of the darkest and lightest colour: 0 and 1 for μ_r, else the range of mean final rewards."""
+    """Return the values of the darkest and lightest colour, 0 and 1 for μ_r, else the range of mean final rewards."""
     if normalised:
         return 0.0, 1.0
     points = [point for point in report.points if point.plant == plant]
@@ -171,7 +177,7 @@ def _square_panel(
     title: str, words: str, squares: Sequence[Square], labels: tuple[Sequence[str], Sequence[str]],
     axes: tuple[str, str], span: tuple[float, float], places: Mapping[str, int],
 ) -> Panel:  # fmt: skip
-    """Draw each square as a trace; `labels` are those of the columns, from the left, and of the rows, from below."""
+    """Return a panel of squares, whose `labels` are those of the columns from the left and of the rows from below."""
     low, high = span[0], span[1] if span[1] > span[0] else span[0] + 1
     digits = decimals(one.score.mean for one in squares)
     common: Trace = {"type": "heatmap", "colorscale": _COLORS, "showscale": False, "zmin": low, "zmax": high}
@@ -197,7 +203,7 @@ def _labelled(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def responses_section(report: ReportData) -> Section:
-    """Draw a response surface of every learner and strategy on each plant that was run in several conditions."""
+    """Return the section about the response of scores to noise and rate, for plants with several conditions."""
     panels: list[Panel] = []
     notes = []
     for plant, name in enumerate(report.plants):
@@ -235,7 +241,10 @@ def _panels(report: ReportData, points: list[Point], normalised: bool) -> list[P
 
 
 def strategies_section(report: ReportData) -> Section:
-    """Draw a map for each condition and learner with two retentions that were run with the same two samplings."""
+    """Return the section that shows final scores by retention and sampling, for each condition and learner.
+
+    Conditions in which no two retentions were run with the same two samplings are left out.
+    """
     panels = []
     for point, ranked in report.standings.items():
         for learner in dict.fromkeys(one.learner for one in report.series):
@@ -247,7 +256,7 @@ def strategies_section(report: ReportData) -> Section:
 
 
 def crossed(series: Sequence[Series]) -> bool:
-    """Return whether two retentions were run with the same two samplings."""
+    """Return whether at least two retentions were run with the same two samplings."""
     samplings: dict[str, set[str]] = {}
     for names in filter(None, map(parts, series)):
         samplings.setdefault(names[0], set()).add(names[1])
@@ -255,7 +264,7 @@ def crossed(series: Sequence[Series]) -> bool:
 
 
 def parts(series: Series) -> tuple[str, str] | None:
-    """Return the retention and the sampling of a strategy; None if it is not `Retention[Sampling]`."""
+    """Return the retention and the sampling of a strategy, or None if its name is not `Retention[Sampling]`."""
     retention, bracket, sampling = series.strategy.partition("[")
     return (retention, sampling[:-1]) if bracket and sampling.endswith("]") else None
 

@@ -1,4 +1,4 @@
-"""Summary of a report in sentences: the comparison, the best series and the significance of its lead."""
+"""Summary of a report in sentences, with the best learner and strategy and the significance of its lead."""
 
 import itertools
 import re
@@ -19,11 +19,11 @@ from replaybench.runtime.quantities import decimals
 
 _MOST_CONDITIONS: Final = 3
 NARROW: Final = 0.02
-"""A lead in μ_r below this is called narrow."""
+"""Leads in μ_r below this value are called narrow."""
 
 
 class Conclusion(NamedTuple):
-    """Results of one plant: its name, a headline and sentences."""
+    """The conclusion about one plant, as a headline and sentences."""
 
     plant: str
     headline: str
@@ -31,7 +31,14 @@ class Conclusion(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Text at the head of a report: the comparison, results, counts of failed and collapsed runs, and a caution."""
+    """The text at the head of a report.
+
+    Attributes:
+        compared: Sentences about what was compared.
+        conclusions: Results of each plant.
+        counted: Sentences about the number of failed and collapsed runs.
+        caution: Sentences about the limits of intervals and tests.
+    """
 
     compared: str
     conclusions: list[Conclusion]
@@ -40,7 +47,7 @@ class Summary(NamedTuple):
 
 
 def summarise(report: ReportData) -> Summary:
-    """Summarise a study from the ranking at each condition."""
+    """Return a summary of a study, based on a ranking for each plant, noise level and control rate."""
     caution = (
         "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
         "taken seed by seed. Significant: p < 0.05 in a paired sign-flip test. The best is chosen by the same runs "
@@ -54,17 +61,17 @@ def summarise(report: ReportData) -> Summary:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names with commas and "and"."""
+    """Join names by commas, and the last name by "and"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def some(parts: Sequence[str], most: int) -> str:
-    """Join names; after the first `most`, write only the number of others."""
+    """Join the first `most` names, and state only the number of the others."""
     return listed(parts if len(parts) <= most else [*parts[:most], amount(len(parts) - most, "other")])
 
 
 def amount(count: int, noun: str) -> str:
-    """Write a number and a noun, in the plural unless the number is 1."""
+    """Return a count and a noun as text, with the noun in the plural unless the count is 1."""
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
@@ -123,7 +130,7 @@ def _conclusion(report: ReportData, plant: int) -> Conclusion | None:
 
 
 def _headline(report: ReportData, points: list[Point], ranked: list[Standing]) -> tuple[str, list[str]]:
-    """Return a headline that names the best series over all conditions, and sentences about its lead."""
+    """Return a headline that names the best learner and strategy over all conditions, and sentences about its lead."""
     if not ranked:
         lacking = "No strategy has a score in every condition"
         reason = lacking if points else f"Without {MU}, conditions have no common scale"
@@ -160,7 +167,7 @@ def _headline(report: ReportData, points: list[Point], ranked: list[Standing]) -
 
 
 def _against(close: Standing, lead: Lead, reason: str) -> str:
-    """Return a sentence that compares the best series with the next one; `reason` explains equal scores."""
+    """Return a sentence that compares the best series with the next one, in which `reason` explains equal scores."""
     if not lead.pairs:
         return f"The next best is {close.series.label}, with {worded(close.score)}; no seed finished under both."
     if lead.same:

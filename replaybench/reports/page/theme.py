@@ -1,9 +1,9 @@
-"""Elements of a report: Plotly figures with the colours, markers and dashes of a sweep's figures, and tables.
+"""Elements of a report, which are Plotly figures in the style of a sweep's other figures, and tables.
 
-A panel is a small figure with the indices of its condition on the study's axes, which the page's filters use. `meta` of
-a trace holds its learner, strategy or animation step. Text from files is escaped here, because Plotly interprets tags.
-Figures are dictionaries in Plotly's JSON schema. Plotly's classes would validate every property, which takes half the
-time of a large report; a test validates figures instead.
+A panel is a small figure with the indices of its condition on the study's axes, which the page's filters use. The entry
+`meta` of a trace holds its learner, strategy or animation step. Text from files is escaped here, because Plotly
+interprets HTML tags. Figures are dictionaries in Plotly's JSON schema. Plotly's classes would validate every property,
+which takes half the time of a large report. A test validates the figures instead.
 """
 
 import base64
@@ -39,7 +39,7 @@ DARK: Final = {
     "#2b2b2b": "#eceff2",
     "#8c7a00": "#cdbb3a",
 }
-"""Colours of a dark page, by the colours of a light page."""
+"""Colours of a dark page, by the colours of a light page that they replace."""
 
 BAND, DOTS = 0.16, 0.45
 """Opacities of bands, and of dots for seeds."""
@@ -54,14 +54,15 @@ Figure = dict[str, Any]
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure of a report.
+    """A figure of a report with its description.
 
     Attributes:
-        title: text above the figure.
-        words: description for readers who cannot see the figure.
-        figure: `data`, the traces, and `layout`.
-        places: index of the panel's value on each axis that it depends on; filters of other axes do not hide it.
-        moves: whether the figure has a picture for each of its section's steps.
+        title: Text above the figure.
+        words: Description for readers who cannot see the figure.
+        figure: Plotly figure, with traces under `data`, and `layout`.
+        places: Index of the panel's value on each axis of the study that the panel depends on. Filters of other axes do
+            not hide the panel.
+        moves: Whether the figure has a picture for each step of its section's animation.
     """
 
     title: str
@@ -76,9 +77,9 @@ class Row:
     """A row of a table.
 
     Attributes:
-        cells: text of each column.
-        places: index of the row's value on axes of the study, for the page's filters.
-        style: name of a class in the style sheet.
+        cells: Text of each column.
+        places: Index of the row's value on axes of the study, for the filters of the page.
+        style: Name of a class in the style sheet.
     """
 
     cells: Sequence[str]
@@ -88,7 +89,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first `words` columns hold text, the others numbers. The page folds it unless `open`."""
+    """A table of a report, which is folded on the page unless `open`.
+
+    The first `words` columns hold text, the others numbers.
+    """
 
     caption: str
     heads: Sequence[str]
@@ -102,11 +106,11 @@ class Section:
     """A section of a report.
 
     Attributes:
-        key: anchor of the section.
-        lead: paragraphs above the figures.
-        steps: labels of the steps of an animation.
-        notes: paragraphs below the figures.
-        study: text of the study file, which the page folds.
+        key: Anchor of the section in the page.
+        lead: Paragraphs above the figures.
+        steps: Labels of the steps of an animation.
+        notes: Paragraphs below the figures.
+        study: Text of the study file, which is shown folded.
     """
 
     key: str
@@ -125,7 +129,7 @@ REFERENCE_DASHES: Final = {
     "reference_lqr": "8px,3px",
     "reference_dp": "solid",
 }
-"""Dashes of the grey lines for references in figures of rewards."""
+"""Dashes of the grey lines for reference controllers, in Plotly's notation."""
 REFERENCE_WORDS: Final = (
     "Grey lines, if known and near: random control (dashed), doing nothing (dotted), the linear-quadratic regulator "
     "(long dashes) and dynamic programming (solid), under the same noise and rate"
@@ -133,46 +137,50 @@ REFERENCE_WORDS: Final = (
 
 
 def reference_line(name: str) -> dict[str, Any]:
-    """Return the line style of a reference."""
+    """Return the style of a reference controller's line in Plotly's notation."""
     return {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]}
 
 
 def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
-    """Return the references in a view from `low` to `high`: random control, dynamic programming, and others if near."""
+    """Return the reference controllers that a view from `low` to `high` shows.
+
+    Random control and dynamic programming are always shown. Others are shown if they are at most `high` − `low`
+    outside.
+    """
     reach = high - low
     near = {name for name, level in levels.items() if low - reach <= level <= high + reach}
     return {name: level for name, level in levels.items() if name in REFERENCE_DASHES and name in {*ALWAYS, *near}}
 
 
 def plain(text: str) -> str:
-    """Escape a text, so that Plotly shows it unchanged."""
+    """Escape HTML characters in a text, so that Plotly shows the text unchanged."""
     return html.escape(text, quote=False)
 
 
 def dash(series: Series) -> str:
-    """Return a series' dashes in Plotly's notation."""
+    """Return the dashes of a learner with a strategy in Plotly's notation."""
     return _LINES[DASHES.index(series.dashes)]
 
 
 def symbol(series: Series) -> str:
-    """Return a series' marker in Plotly's notation."""
+    """Return the marker of a learner with a strategy in Plotly's notation."""
     return _SYMBOLS[MARKERS.index(series.marker)]
 
 
 def faded(color: str, opacity: float = BAND) -> str:
-    """Return a colour `#rrggbb` with an opacity."""
+    """Return a colour `#rrggbb` with an opacity as CSS text."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
 def dark_colors() -> dict[str, str]:
-    """Return the colours of a dark page by the colours of a light page, including transparent colours."""
+    """Return the colours of a dark page by the colours of a light page, including transparent ones."""
     pairs = [(opacity, color) for opacity in (BAND, DOTS) for color in PALETTE]
     return DARK | {faded(color, opacity): faded(DARK[color], opacity + 0.06) for opacity, color in pairs}
 
 
 def small(values: Any, dtype: type[np.float32 | np.uint8] = np.float32) -> dict[str, str]:
-    """Return numbers `[N]` or `[N, M]` as a typed array of Plotly in base 64."""
+    """Return numbers in one or two dimensions as a typed array of Plotly, encoded in base 64 to save space."""
     array = np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<"))
     packed = {"dtype": "f4" if dtype is np.float32 else "u1", "bdata": base64.b64encode(array.tobytes()).decode()}
     return packed if array.ndim == 1 else {**packed, "shape": ", ".join(map(str, array.shape))}
@@ -188,11 +196,15 @@ def new_figure(
     yaxis: Mapping[str, Any] | None = None,
     **layout: Any,
 ) -> Figure:
-    """Return a figure without title and legend, which the page contains as text.
+    """Return a Plotly figure without title and legend, which the page shows as text.
 
     Args:
-        x, y: titles of the axes.
-        xaxis, yaxis, layout: properties that replace the common ones.
+        x: Title of the x axis.
+        y: Title of the y axis.
+        height: Height [pixel].
+        xaxis: Properties of the x axis that replace the default ones.
+        yaxis: Properties of the y axis that replace the default ones.
+        layout: Properties of the layout that replace the default ones.
     """
     font = {"family": FONT, "size": 12, "color": INK}
     axis = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "ticks": ""}
@@ -215,19 +227,19 @@ def new_figure(
 
 
 def number(value: float, digits: int = 2) -> str:
-    """Format a number with a typographic minus sign; NaN is a dash."""
+    """Return a number as text with a typographic minus sign, or a dash for NaN."""
     return minus(fixed(value, digits)) if np.isfinite(value) else "–"
 
 
 def worded(score: Interval, digits: int | None = None) -> str:
-    """Format a mean and its interval, by default with enough digits to distinguish the bounds."""
+    """Return a mean with its interval as text, by default with enough decimals to distinguish the interval's ends."""
     digits = needed_digits(score) if digits is None else digits
     bounds = " (no spread)" if score.degenerate else f" [{number(score.low, digits)}, {number(score.high, digits)}]"
     return number(score.mean, digits) + (bounds if np.isfinite(score.mean) else "")
 
 
 def needed_digits(score: Interval) -> int:
-    """Return the number of digits with which the bounds of an interval differ, and only 0 is written as 0."""
+    """Return how many decimals show that the ends of an interval differ, and that no small number is 0."""
     digits = decimals((score.mean, score.low, score.high), least=2 if abs(score.mean) < 10 else 1)
     width = score.high - score.low
     return max(digits, min(max(4, digits), -math.floor(math.log10(width)))) if width > 0 else digits
