@@ -37,6 +37,7 @@ def texts() -> dict[str, str]:
         "figure8.actions": _by_age("debruin2018-fig8", "Magman", "action"),
         "fedus.magman": _by_memory("fedus2020-capacity", "Magman"),
         "figure14.noise": _by_noise("when-map", "FULL[PER]", "FULL[Uniform]"),
+        "acer.risen": _risen("wang2017-fig1"),
     }
 
 
@@ -128,6 +129,15 @@ def _by_memory(study: str, plant: str) -> str:
     kept = {"2,000": "FIFO(2000)", "10,000": "FIFO", "50,000": "FIFO(50000)", "all": "FULL"}
     found = {size: cell(study, plant=plant, strategy=f"{name}[Uniform]") for size, name in kept.items()}
     return listed([f"{number(one['mu_final_mean'], 3)} with {size}" for size, one in found.items()])
+
+
+def _risen(study: str) -> str:
+    """Return how many runs of discrete ACER reach μ_r = 0.8, by replays per experience."""
+    told = []
+    for replays in (4, 16, 64):
+        rises = cell(study, learner=f"ACER-discrete:{replays}").data["rise_time"].values
+        told.append(f"{(rises < results(study).sizes['episode']).sum()} of {rises.size} runs with {replays}")
+    return listed(told)
 
 
 def _by_alpha(plant: str) -> str:
