@@ -141,7 +141,9 @@ def _refer() -> dict[str, str]:
         found = cell(studies[0], plant="PendulumDCSC", strategy=strategy)
         late = found.data["metric_kl"].values[:, -(found.last // every) :].mean(axis=1)
         alive = found.data["mu_final"].values >= DEAD_LEVEL
-        return f"{significant(float(np.median(late[alive])))} with {RULES[strategy]} ({alive.sum()} of {alive.size} runs)"
+        return (
+            f"{significant(float(np.median(late[alive])))} with {RULES[strategy]} ({alive.sum()} of {alive.size} runs)"
+        )
 
     pendulum, magman = factors("PendulumDCSC"), factors("Magman")
     return {
