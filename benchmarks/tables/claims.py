@@ -24,9 +24,9 @@ RESTATED: Final = {
     "debruin2018.pendulum-low-rate-diversity": "restated: the paper says diversity, of states or of actions",
     "debruin2018.pendulum-fis-does-not-help-tde": "restated: the paper says that it does not help",
     "debruin2018.per-alpha-hastens": "replaced, because it had the same contrast as `pendulum-per-hastens-full`",
-    "novati2019.pendulum-vracer-distance-is-held": "replaced, because the paper says this of ACER, not of the mask alone",
-    "novati2019.magman-vracer-distance-is-held": "replaced, because the paper says this of ACER, not of the mask alone",
-    "wang2019.cheetah-per-does-not-help": "replaced, because the paper finds a gain near the end of training (section 4.3)",
+    "novati2019.pendulum-vracer-distance-is-held": "replaced, because the paper says it of ACER, not of the mask alone",
+    "novati2019.magman-vracer-distance-is-held": "replaced, because the paper says it of ACER, not of the mask alone",
+    "wang2019.cheetah-per-does-not-help": "replaced, because the paper finds a gain late in training (section 4.3)",
 }
 """Claims that did not say what their paper says."""
 
@@ -189,8 +189,9 @@ def _missing() -> str:
             number(sum(hours), 1),
         ])  # fmt: skip
     caption = (
-        "*Core hours* is the estimated time for the cells that these claims compare. It assumes scale standard, or scale "
-        "paper for plants that scale standard leaves out. The time of a step is that of stored runs of the same learner."
+        "*Core hours* is the estimated time for the cells that these claims compare. It assumes scale standard, or "
+        "scale paper for plants that scale standard leaves out. The time of a step is that of stored runs of the same "
+        "learner."
     )
     return captioned(caption, table(("preset", "claims", "why", "core hours"), rows))
 

@@ -52,7 +52,10 @@ READINGS: Final = {
         "DQN:more-replays": "32 replays of each experience",
     },
     "naf-refer": {
-        "NAF": "means bounded by tanh, exploration σ = 0.2, learning rate 1e-3, factor ½ in the advantage, normalised rewards, 32 replays of each experience",
+        "NAF": (
+            "means bounded by tanh, exploration σ = 0.2, learning rate 1e-3, factor ½ in the advantage, "
+            "normalised rewards, 32 replays of each experience"
+        ),
         "NAF:wide": "exploration σ = 0.4",
         "NAF:slow": "learning rate 3e-4",
         "NAF:whole": "no factor ½ in the advantage",
@@ -136,7 +139,7 @@ def _risen(study: str) -> str:
     told = []
     for replays in (4, 16, 64):
         rises = cell(study, learner=f"ACER-discrete:{replays}").data["rise_time"].values
-        told.append(f"{(rises < results(study).sizes['episode']).sum()} of {rises.size} runs with {replays}")
+        told.append(f"{(rises < results(study).sizes['episode']).sum()} of {rises.size} runs with {replays} replays")
     return listed(told)
 
 
