@@ -50,8 +50,8 @@ def _together(study: str, room: str) -> str:
     caption = (
         f"Mean differences between {room} and buffers of all experiences. Positive values favour the "
         "smaller buffer. The unit is the standard deviation between seeds of a task, pooled over retentions. "
-        f"*Greatest* is the greatest mean return of {WINDOW} consecutive iterations, *at the end* is the last fifth of the "
-        "iterations, and *on average* is the mean of all iterations. The paired seeds of all tasks are one sample. "
+        f"*Greatest* is the greatest mean return of {WINDOW} consecutive iterations, *at the end* is the last fifth of "
+        "the iterations, and *on average* is the mean of all iterations. The paired seeds of all tasks are one sample. "
         "Intervals are BCa intervals, and *p* is from a sign-flip test, uncorrected."
     )
     headings = ("retention", *(heading for name in MEASURES for heading in (f"{name} [95 %]", "p")))
